@@ -1,0 +1,49 @@
+"""What the server keeps: JSON objects as they come, and the few things that it needs to know of each.
+
+An object is a plain JSON dictionary because the server stores kinds that nobody has told it about.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+Object = dict[str, Any]
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+_object_decoder = msgspec.json.Decoder(Object)
+
+encode = _encoder.encode
+decode_any = _decoder.decode
+decode = _object_decoder.decode
+
+
+def copy(obj: Object) -> Object:
+    """Return a deep copy; `copy.deepcopy` takes ten times as long on plain JSON."""
+    return decode(encode(obj))
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a time as metav1.Time does: RFC 3339, UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def metadata_of(obj: Object) -> Object:
+    """Return the object's metadata, put there if absent; null counts as absent."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = obj["metadata"] = {}
+    return metadata
+
+
+def section(obj: Object, name: str) -> Object:
+    """Return the sub-object `name`, empty where it is absent, null or of another type."""
+    value = obj.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def items(obj: Object, name: str) -> list[Object]:
+    """Return the objects in the list `name`, none where it is absent, null or of another type."""
+    value = obj.get(name)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

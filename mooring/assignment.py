@@ -1,0 +1,136 @@
+"""What the scheduler decided: the annotation ``mooring.dev/assignment``, written inside the Binding.
+
+    {"v":1,"uid":"<pod uid>","node":"n1","vfs":[{"pf":"enp4s0f0","vf":3,"pci":"0000:04:00.5","link":"ethernet",
+      "network":"rail0","min_tx_rate":15000,"max_tx_rate":20000}]}
+
+One entry per requested interface, in order; the node reads nothing else. Readers refuse fields that they do not know: a
+field not understood is a wish not applied. It never holds what can renumber (uverbsN, mlx5_N).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.indexes import LAST
+from mooring.parsing import Value, dump, parse
+from mooring.request import MOST_INTERFACES, containers
+from mooring.settings import SETTING_NAMES, VfSettings, read_settings
+
+_KNOWN = frozenset((*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers"))
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedVf:
+    """One VF of an assignment: which (``pf``, index ``vf``, address ``pci``) and with which settings.
+
+    ``name`` only if the user gave one; ``containers`` None means all of the pod's.
+    """
+
+    pf: str
+    vf: int
+    pci: str
+    link: names.LinkType
+    network: str
+    settings: VfSettings = field(default_factory=VfSettings)
+    name: str | None = None
+    containers: tuple[str, ...] | None = None
+
+    @property
+    def min_tx_rate(self) -> int:
+        """The rate that this VF reserves, in Mb/s."""
+        return self.settings.min_tx_rate or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The VFs of the pod ``uid`` on the node ``node``; ``ext`` holds other kinds of resource, as plain JSON by kind."""
+
+    uid: str
+    node: str
+    vfs: tuple[AssignedVf, ...]
+    ext: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+
+def read_assignment(text: str) -> Assignment:
+    """Read the annotation's value; raise AnnotationError."""
+    return read_assignment_value(parse(text, names.ASSIGNMENT, AnnotationError))
+
+
+def read_assignment_value(whole: Value) -> Assignment:
+    """Read an assignment that stands inside another document; raise that document's error."""
+    document = whole.version(1).fields({"v", "uid", "node", "vfs", "ext"})
+    vfs = document.required("vfs")
+    entries = tuple(_vf(item) for item in vfs.items(MOST_INTERFACES))
+    _refuse_repeated(vfs, entries)
+    return Assignment(
+        uid=names.uid(document.required("uid")),
+        node=names.subdomain(document.required("node")),
+        vfs=entries,
+        ext=document.optional("ext", lambda ext: dict(ext.fields().raw)) or {},
+    )
+
+
+def dump_assignment(assignment: Assignment) -> str:
+    """Write an assignment as its annotation carries it; equal assignments give equal strings."""
+    return dump(assignment_fields(assignment))
+
+
+def assignment_fields(assignment: Assignment) -> dict[str, object]:
+    """Return an assignment as the JSON object that its annotation and the pod record carry."""
+    ext = {"ext": dict(assignment.ext)} if assignment.ext else {}
+    vfs = [_dump_vf(vf) for vf in assignment.vfs]
+    return {"v": 1, "uid": assignment.uid, "node": assignment.node, "vfs": vfs} | ext
+
+
+def believe(annotations: Mapping[str, str], uid: str, node: str) -> Assignment | None:
+    """Read the assignment among a pod's annotations, for the pod ``uid`` on ``node`` only.
+
+    Return None if there is none. Raise AnnotationError if it cannot be read or names another pod or another node.
+    """
+    text = annotations.get(names.ASSIGNMENT)
+    if text is None:
+        return None
+    assignment = read_assignment(text)
+    for path, said, true in (("uid", assignment.uid, uid), ("node", assignment.node, node)):
+        if said != true:
+            raise AnnotationError(names.ASSIGNMENT, path, f"{said!r} is not this pod's {path} {true!r}")
+    return assignment
+
+
+def _vf(value: Value) -> AssignedVf:
+    document = value.fields(_KNOWN)
+    return AssignedVf(
+        pf=names.interface(document.required("pf")),
+        vf=document.required("vf").integer(0, LAST),
+        pci=names.address(document.required("pci")),
+        link=names.link(document.required("link")),
+        network=names.network(document.required("network")),
+        settings=read_settings(document),
+        name=document.optional("name", names.interface),
+        containers=document.optional("containers", containers),
+    )
+
+
+def _refuse_repeated(value: Value, entries: tuple[AssignedVf, ...]) -> None:
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        for path, name in (("pci", entry.pci), ("name", entry.name)):
+            if name in seen:
+                value.at(f"[{index}].{path}", None).fail(f"{name!r} stands twice in one assignment")
+            seen |= {name} if name is not None else set()
+
+
+def _dump_vf(entry: AssignedVf) -> dict[str, object]:
+    document = entry.settings.to_fields() | {
+        "pf": entry.pf,
+        "vf": entry.vf,
+        "pci": entry.pci,
+        "link": entry.link,
+        "network": entry.network,
+    }
+    if entry.name is not None:
+        document["name"] = entry.name
+    if entry.containers is not None:
+        document["containers"] = list(entry.containers)
+    return document

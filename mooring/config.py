@@ -1,0 +1,110 @@
+"""Read a program's configuration: flags, then ``MOORING_*`` in the environment, then /etc/mooring/config.yaml.
+
+A program describes its configuration as one frozen dataclass whose fields are made by `option`; the default's type
+is the option's type. The field ``node_name`` is the flag ``--node-name``, the variable ``MOORING_NODE_NAME`` and, in the
+file, ``node_name`` at the top or in the section named like the program, which wins.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import yaml
+
+DEFAULT_FILE = Path("/etc/mooring/config.yaml")
+_TRUE = {"true": True, "false": False}
+Config = TypeVar("Config")
+
+
+class ConfigError(ValueError):
+    """A configuration value that cannot be used: which option, from where, and the rule."""
+
+
+def option(default: object, meaning: str) -> Any:
+    """Describe one option; ``meaning`` carries the unit and why the default is what it is."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning})
+
+
+def load(
+    kind: type[Config],
+    program: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    commands: Sequence[str] = (),
+) -> tuple[str | None, Config]:
+    """Return the command among ``commands`` (None where a program has none) and the configuration.
+
+    Exit with status 2 on wrong usage, as argparse does; raise ConfigError for a wrong value in environment or file.
+    """
+    parser = _parser(kind, program, commands)
+    flags = vars(parser.parse_args(arguments))
+    command = flags.pop("command", None)
+    named = flags.pop("config") or environment.get("MOORING_CONFIG")
+    in_file = _read_file(Path(named or DEFAULT_FILE), program, required=named is not None)
+    values: dict[str, object] = {}
+    for field in _fields(kind):
+        origin, raw = _first(field.name, flags, environment, in_file)
+        if raw is not None:
+            values[field.name] = _convert(raw, field.default, f"{origin} of {program}")
+    return command, kind(**values)
+
+
+def _fields(kind: type[object]) -> tuple["dataclasses.Field[object]", ...]:
+    return dataclasses.fields(cast("Any", kind))
+
+
+def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=(kind.__doc__ or "").strip() or None)
+    if commands:
+        parser.add_argument("command", choices=commands)
+    parser.add_argument("--config", metavar="FILE", help=f"configuration file (default {DEFAULT_FILE})")
+    for field in _fields(kind):
+        shown = str(field.default).lower() if isinstance(field.default, bool) else field.default
+        default = "none" if shown in (None, "") else shown
+        meaning = field.metadata["meaning"].replace("%", "%%")
+        flag = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(flag, metavar=flag[2].upper(), help=f"{meaning} (default {default})")
+    return parser
+
+
+def _first(
+    name: str, flags: Mapping[str, object], environment: Mapping[str, str], in_file: Mapping[str, object]
+) -> tuple[str, object]:
+    variable = f"MOORING_{name.upper()}"
+    places = ((f"flag --{name.replace('_', '-')}", flags.get(name)), (variable, environment.get(variable)))
+    for origin, raw in places:
+        if raw is not None:
+            return origin, raw
+    return f"{name} in the configuration file", in_file.get(name)
+
+
+def _read_file(path: Path, program: str, *, required: bool) -> Mapping[str, object]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ConfigError(f"configuration file {str(path)!r} does not exist") from None
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as unreadable:
+        raise ConfigError(f"configuration file {str(path)!r} cannot be read: {unreadable}") from unreadable
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"configuration file {str(path)!r} is not a mapping")
+    section = document.get(program)
+    return document | section if isinstance(section, dict) else document
+
+
+def _convert(raw: object, default: object, origin: str) -> object:
+    """Turn a value from anywhere into its option's type: bool, int, float, Path or text."""
+    try:
+        if isinstance(default, bool):
+            return raw if isinstance(raw, bool) else _TRUE[str(raw).lower()]
+        if isinstance(default, int | float | Path):
+            return type(default)(cast("Any", raw))
+    except (KeyError, TypeError, ValueError):
+        wanted = "true or false" if isinstance(default, bool) else f"a value like {default}"
+        raise ConfigError(f"{origin}: {raw!r} is not {wanted}") from None
+    return str(raw)

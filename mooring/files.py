@@ -1,0 +1,56 @@
+"""Small files that survive a crash at any moment: whole in their old form, whole in their new one, or absent.
+
+Each write is a temporary file, fsync, rename, fsync of the folder; root only (0600). Callers hold their own locks.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_TEMPORARY = ".tmp"
+
+
+def write_file(path: Path, text: str) -> None:
+    """Put ``text`` at ``path`` durably; raise OSError with the old content untouched."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor with its mode already set
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Remove ``path`` durably; nothing to do where it is absent."""
+    path.unlink(missing_ok=True)
+    if path.parent.exists():
+        sync_folder(path.parent)
+
+
+def read_file(path: Path) -> str | None:
+    """Return a file's text, None where it is absent; bytes that are no UTF-8 become U+FFFD, which no record takes."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def record_paths(folder: Path) -> Iterator[Path]:
+    """Yield the records in a folder by name; leftovers of interrupted writes are none of them."""
+    if folder.is_dir():
+        yield from sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

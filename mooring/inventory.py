@@ -1,0 +1,246 @@
+"""What a node offers: the annotation ``mooring.dev/inventory``, written by the node's advertiser.
+
+    {"v":1,"boot":"5f1c…","pfs":[{"name":"enp4s0f0","pci":"0000:04:00.0","rdma":"mlx5_0","link":"ethernet",
+      "mbps":100000,"offer_mbps":90000,"up":true,"numa":0,"pcie":["0000:00:01.0"],"network":"rail0",
+      "can":["max_tx_rate","min_tx_rate"],"allow":{"vlan":"100-199"},"vf0":"0000:04:00.2","stride":1,"vfs":"0-9,20-119",
+      "out":[{"vfs":"7","why":"bound to vfio-pci"}]}]}
+
+It holds no counters of use: use is derived from assignments. Readers pass over fields that they do not know.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mooring import names, pci
+from mooring.errors import AnnotationError
+from mooring.indexes import LAST, Indexes
+from mooring.parsing import Fields, Value, dump, parse
+from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
+
+_MOST_PFS = 256
+_MOST_WORDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The settings reaching beyond the pod that the operator lets pods ask for: VLAN ids, and four yes-or-no ones."""
+
+    vlan: Indexes = field(default_factory=Indexes)
+    mac: bool = False
+    guid: bool = False
+    trust: bool = False
+    spoofchk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """VFs not to be used now, for one reason; ``min_tx_rate`` in Mb/s is what each of them still reserves."""
+
+    vfs: Indexes
+    why: str
+    min_tx_rate: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pf:
+    """One physical function and its VFs.
+
+    ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 where the rate
+    is unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
+    driver takes, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer.
+    """
+
+    name: str
+    pci: str
+    link: names.LinkType
+    network: str
+    mbps: int
+    offer_mbps: int
+    up: bool
+    vfs: Indexes
+    vf0: str | None = None
+    stride: int = 1
+    rdma: str | None = None
+    numa: int | None = None
+    pcie: tuple[str, ...] = ()
+    can: frozenset[str] = frozenset()
+    allow: Allow = field(default_factory=Allow)
+    out: tuple[Out, ...] = ()
+
+    @property
+    def usable(self) -> Indexes:
+        """The VFs on offer that no ``out`` entry names."""
+        usable = self.vfs
+        for entry in self.out:
+            usable -= entry.vfs
+        return usable
+
+    def vf_pci(self, index: int) -> str:
+        """Return the PCI address of VF ``index``; raise ValueError if the PF has no VFs."""
+        if self.vf0 is None:
+            raise ValueError(f"pf {self.name!r} has no VFs")
+        return pci.vf_address(self.vf0, self.stride, index)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A node's PFs as seen during the boot ``boot``; ``programs`` are the versions that run there."""
+
+    boot: str
+    pfs: tuple[Pf, ...]
+    programs: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def pf(self, name: str) -> Pf | None:
+        return next((pf for pf in self.pfs if pf.name == name), None)
+
+
+def read_inventory(text: str) -> Inventory:
+    """Read the annotation's value; raise AnnotationError."""
+    whole = parse(text, names.INVENTORY, AnnotationError).version(1)
+    document = whole.fields()
+    pfs = tuple(_pf(item) for item in document.required("pfs").items(_MOST_PFS))
+    _refuse_repeated(document.required("pfs"), pfs)
+    return Inventory(
+        boot=document.required("boot").string(longest=64),
+        pfs=pfs,
+        programs=document.optional("programs", _programs) or {},
+    )
+
+
+def dump_inventory(inventory: Inventory) -> str:
+    """Write an inventory as its annotation carries it; equal inventories give equal strings."""
+    document: dict[str, object] = {
+        "v": 1,
+        "boot": inventory.boot,
+        "pfs": [_dump_pf(pf) for pf in inventory.pfs],
+    }
+    if inventory.programs:
+        document["programs"] = dict(inventory.programs)
+    return dump(document)
+
+
+def _pf(value: Value) -> Pf:
+    document = value.fields()
+    mbps = document.required("mbps").integer(0, MAX_RATE_MBPS)
+    vfs = indexes(document.required("vfs"))
+    return Pf(
+        name=names.interface(document.required("name")),
+        pci=names.address(document.required("pci")),
+        link=names.link(document.required("link")),
+        network=names.network(document.required("network")),
+        mbps=mbps,
+        offer_mbps=document.required("offer_mbps").integer(0, mbps),
+        up=document.required("up").boolean(),
+        vfs=vfs,
+        vf0=_vf0(document, vfs),
+        stride=_stride(document),
+        rdma=document.optional("rdma", names.rdma),
+        numa=document.optional("numa", lambda numa: numa.integer(0, LAST)),
+        pcie=document.optional("pcie", _addresses) or (),
+        can=document.optional("can", _words) or frozenset(),
+        allow=document.optional("allow", _allow) or Allow(),
+        out=document.optional("out", _outs) or (),
+    )
+
+
+def _stride(document: Fields) -> int:
+    stride = document.optional("stride", lambda value: value.integer(1, LAST))
+    return 1 if stride is None else stride
+
+
+def _vf0(document: Fields, vfs: Indexes) -> str | None:
+    if not vfs and "vf0" not in document.raw:
+        return None
+    vf0 = names.address(document.required("vf0"))
+    last = vfs.mask.bit_length() - 1
+    try:
+        pci.vf_address(vf0, _stride(document), max(last, 0))
+    except ValueError as beyond:
+        document.required("vf0").fail(str(beyond))
+    return vf0
+
+
+def indexes(value: Value) -> Indexes:
+    """Read ranges such as ``0-9,20``."""
+    try:
+        return Indexes.parse(value.string())
+    except ValueError as unreadable:
+        if isinstance(unreadable, AnnotationError):
+            raise
+        value.fail(str(unreadable))
+
+
+def _addresses(value: Value) -> tuple[str, ...]:
+    return tuple(names.address(item) for item in value.items(_MOST_WORDS))
+
+
+def _words(value: Value) -> frozenset[str]:
+    return frozenset(item.string(longest=64) for item in value.items(_MOST_WORDS))
+
+
+def _programs(value: Value) -> dict[str, str]:
+    return {name: version.string(longest=128) for name, version in value.fields().items()}
+
+
+def _allow(value: Value) -> Allow:
+    document = value.fields()
+    vlan = document.optional("vlan", indexes) or Indexes()
+    if vlan.mask.bit_length() - 1 > MAX_VLAN:
+        document.required("vlan").fail(f"{str(vlan)!r} reaches past VLAN id {MAX_VLAN}")
+    switches = {name: document.optional(name, Value.boolean) or False for name in ("mac", "guid", "trust", "spoofchk")}
+    return Allow(vlan=vlan, **switches)
+
+
+def _outs(value: Value) -> tuple[Out, ...]:
+    return tuple(_out(item) for item in value.items(LAST))
+
+
+def _out(value: Value) -> Out:
+    document = value.fields()
+    return Out(
+        vfs=indexes(document.required("vfs")),
+        why=document.required("why").string(longest=256),
+        min_tx_rate=document.optional("min_tx_rate", lambda rate: rate.integer(0, MAX_RATE_MBPS)) or 0,
+    )
+
+
+def _refuse_repeated(value: Value, pfs: Iterable[Pf]) -> None:
+    seen: set[str] = set()
+    for index, pf in enumerate(pfs):
+        for name in (pf.name, pf.pci):
+            if name in seen:
+                value.at(f"[{index}]", None).fail(f"{name!r} names a second PF")
+            seen.add(name)
+
+
+def _dump_pf(pf: Pf) -> dict[str, object]:
+    optional: dict[str, object] = {
+        "vf0": pf.vf0,
+        "stride": None if pf.vf0 is None else pf.stride,
+        "rdma": pf.rdma,
+        "numa": pf.numa,
+        "pcie": list(pf.pcie) or None,
+        "can": sorted(pf.can) or None,
+        "allow": _dump_allow(pf.allow) or None,
+        "out": [_dump_out(entry) for entry in pf.out] or None,
+    }
+    return {
+        "name": pf.name,
+        "pci": pf.pci,
+        "link": pf.link,
+        "network": pf.network,
+        "mbps": pf.mbps,
+        "offer_mbps": pf.offer_mbps,
+        "up": pf.up,
+        "vfs": str(pf.vfs),
+    } | {name: value for name, value in optional.items() if value is not None}
+
+
+def _dump_allow(allow: Allow) -> dict[str, object]:
+    vlan: dict[str, object] = {"vlan": str(allow.vlan)} if allow.vlan else {}
+    return vlan | {name: True for name in ("mac", "guid", "trust", "spoofchk") if getattr(allow, name)}
+
+
+def _dump_out(entry: Out) -> dict[str, object]:
+    rate: dict[str, object] = {"min_tx_rate": entry.min_tx_rate} if entry.min_tx_rate else {}
+    return {"vfs": str(entry.vfs), "why": entry.why} | rate

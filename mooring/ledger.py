@@ -1,0 +1,167 @@
+"""The ledger ``<state>/vfs/<pci>.json``: one entry a VF that is handed out, written before the first change to the VF.
+
+    {"v":1,"pci":"0000:3b:00.2","pf":"enp59s0f0","vf":0,"phase":"held","boot":"5f1c…","uid":"8c2f…","pod":"ns/name",
+     "container":"<sandbox id>","ifname":"net1","netns":{"path":"/var/run/netns/cni-…","cookie":4711},
+     "original":{"name":"enp59s0f0v0","altnames":["…"],"mtu":1500,"netdev_mac":"…","mac":"…","vlan":0,…},
+     "set":{"min_tx_rate":15000,…},"addresses":["10.0.0.2/24"],"ipam":{"ifname":"net1","conf":{…}}}
+
+Phases: ``taking`` (being moved into the pod), ``held`` (the pod has it), ``returning`` (being given back). The entry is
+removed last, when the VF is free again. Written by mooring-cni only; read by the shim (is it held, by this sandbox?)
+and the advertiser (who holds what). A cookie is SO_NETNS_COOKIE: inode numbers of namespaces are reused at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mooring import names
+from mooring.errors import RecordError
+from mooring.indexes import LAST
+from mooring.parsing import Value, dump, parse
+from mooring.pci import is_address
+from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings, read_settings
+
+FOLDER = "vfs"
+Phase = Literal["taking", "held", "returning"]
+_PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
+_PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
+_KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma"))
+_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac"))
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Netns:
+    """A network namespace: the path that the runtime gave, and the kernel's cookie for it, which is never reused."""
+
+    path: str
+    cookie: int
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A VF before it was touched: its netdev's name, altnames, MTU and own MAC, and the PF's settings for it."""
+
+    name: str | None = None
+    altnames: tuple[str, ...] = ()
+    mtu: int | None = None
+    netdev_mac: str | None = None
+    settings: VfSettings = field(default_factory=VfSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Ipam:
+    """What gave the addresses, kept so that they can be given back: CNI_IFNAME of that call and its configuration."""
+
+    ifname: str
+    conf: Mapping[str, object] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One VF in somebody's hands."""
+
+    pci: str
+    pf: str
+    vf: int
+    phase: Phase
+    boot: str
+    uid: str
+    pod: str
+    container: str
+    ifname: str
+    netns: Netns
+    original: Original
+    set: VfSettings = field(default_factory=VfSettings)
+    addresses: tuple[str, ...] = ()
+    ipam: Ipam | None = None
+    rdma: str | None = None
+
+
+def ledger_name(address: str) -> str:
+    """Return an entry's path below the state folder; raise RecordError if ``address`` is no PCI address."""
+    if not is_address(address):
+        raise RecordError(FOLDER, "", f"{address!r} is not a PCI address such as '0000:3b:00.2'")
+    return f"{FOLDER}/{address}.json"
+
+
+def read_ledger_entry(text: str, name: str) -> LedgerEntry:
+    """Read the entry that lies under ``name``; raise RecordError, also if it is another VF's."""
+    whole = parse(text, name, RecordError).version(1)
+    document = whole.fields(_KNOWN)
+    entry = LedgerEntry(
+        pci=names.address(document.required("pci")),
+        pf=names.interface(document.required("pf")),
+        vf=document.required("vf").integer(0, LAST),
+        phase=document.required("phase").choice(*_PHASES),
+        boot=document.required("boot").string(longest=64),
+        uid=names.uid(document.required("uid")),
+        pod=document.required("pod").string(longest=512),
+        container=document.required("container").string(longest=256),
+        ifname=names.interface(document.required("ifname")),
+        netns=_netns(document.required("netns")),
+        original=_original(document.required("original")),
+        set=document.optional("set", lambda value: read_settings(value.fields(SETTING_NAMES))) or VfSettings(),
+        addresses=document.optional("addresses", _strings) or (),
+        ipam=document.optional("ipam", _ipam),
+        rdma=document.optional("rdma", names.rdma),
+    )
+    if ledger_name(entry.pci) != name:
+        whole.fail(f"holds the entry of {entry.pci!r}")
+    return entry
+
+
+def dump_ledger_entry(entry: LedgerEntry) -> str:
+    document: dict[str, object] = {
+        "v": 1,
+        "netns": {"path": entry.netns.path, "cookie": entry.netns.cookie},
+        "original": _dump_original(entry.original),
+        "set": entry.set.to_fields(),
+    }
+    for name in ("pci", *_PLAIN):
+        document[name] = getattr(entry, name)
+    if entry.addresses:
+        document["addresses"] = list(entry.addresses)
+    if entry.ipam is not None:
+        document["ipam"] = {"ifname": entry.ipam.ifname, "conf": dict(entry.ipam.conf)}
+    if entry.rdma is not None:
+        document["rdma"] = entry.rdma
+    return dump(document)
+
+
+def _netns(value: Value) -> Netns:
+    document = value.fields({"path", "cookie"})
+    return Netns(
+        path=document.required("path").string(longest=4096),
+        cookie=document.required("cookie").integer(0, 2**64 - 1),
+    )
+
+
+def _original(value: Value) -> Original:
+    document = value.fields(_ORIGINAL)
+    return Original(
+        name=document.optional("name", names.interface),
+        altnames=document.optional("altnames", _strings) or (),
+        mtu=document.optional("mtu", lambda mtu: mtu.integer(0, 2**31 - 1)),
+        netdev_mac=document.optional("netdev_mac", lambda mac: mac.string(longest=64)),
+        settings=read_found_settings(document),
+    )
+
+
+def _ipam(value: Value) -> Ipam:
+    document = value.fields({"ifname", "conf"})
+    return Ipam(ifname=names.interface(document.required("ifname")), conf=dict(document.required("conf").fields().raw))
+
+
+def _strings(value: Value) -> tuple[str, ...]:
+    return tuple(item.string(longest=256) for item in value.items(_MOST))
+
+
+def _dump_original(original: Original) -> dict[str, object]:
+    own = {
+        "name": original.name,
+        "altnames": list(original.altnames) or None,
+        "mtu": original.mtu,
+        "netdev_mac": original.netdev_mac,
+    }
+    return original.settings.to_fields() | {name: value for name, value in own.items() if value is not None}

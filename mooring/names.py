@@ -1,0 +1,83 @@
+"""The names that documents of the contract carry, and the annotation keys themselves."""
+
+import re
+from typing import Literal
+
+from mooring import pci
+from mooring.parsing import Value
+
+INVENTORY = "mooring.dev/inventory"
+REQUEST = "mooring.dev/interfaces"
+PLACEMENT = "mooring.dev/placement"
+ASSIGNMENT = "mooring.dev/assignment"
+WHY = "mooring.dev/why"
+DRAIN = "mooring.dev/drain"
+# The seeds' key for a request (rit-k8s-rdma), accepted unchanged.
+SEED_REQUEST = "rdma_interfaces_required"
+# The seeds' resource: a container that limits it is one that gets the devices.
+SEED_DEVICES = "rdma-sriov/dev-infiniband-mount"
+SEED_VFS = "rdma-sriov/vf"
+SCHEDULER_NAME = "mooring"
+
+LinkType = Literal["ethernet", "infiniband"]
+LINK_TYPES: tuple[LinkType, LinkType] = ("ethernet", "infiniband")
+
+# IFNAMSIZ is 16 with the ending zero; '/', ':' and white space are the kernel's own exclusions (dev_valid_name), '%' is
+# its template character. Anything outside ASCII would be legal there and unreadable everywhere else.
+_INTERFACE = re.compile(r"(?!\.{1,2}$)[!-$&-.0-9;-~]{1,15}", re.ASCII)
+_NETWORK = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
+_GLOB = re.compile(r"[!-.0-~]{1,64}", re.ASCII)
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
+# API objects have UUIDs, static pods the hash of their manifest. It becomes a file's name: no slash, no dot.
+_UID = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
+_RDMA = re.compile(r"[!-.0-~]{1,63}", re.ASCII)
+
+
+def interface(value: Value) -> str:
+    """Read a network interface's name as the kernel's ``dev_valid_name`` takes it."""
+    return value.match(_INTERFACE, "an interface name (1 to 15 characters, no '/', ':', '%' or space)")
+
+
+def is_interface(text: str) -> bool:
+    return _INTERFACE.fullmatch(text) is not None
+
+
+def network(value: Value) -> str:
+    return value.match(_NETWORK, "a network name (at most 63 of a-z 0-9 . _ -, alphanumeric at both ends)")
+
+
+def glob(value: Value) -> str:
+    return value.match(_GLOB, "a pattern for interface names (at most 64 characters, no space or '/')")
+
+
+def container(value: Value) -> str:
+    return value.match(_LABEL, "a container name (at most 63 of a-z 0-9 -, alphanumeric at both ends)")
+
+
+def subdomain(value: Value) -> str:
+    return value.match(_SUBDOMAIN, "a DNS subdomain (at most 253 of a-z 0-9 . -)")
+
+
+def uid(value: Value) -> str:
+    return value.match(_UID, "a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
+
+
+def is_uid(text: str) -> bool:
+    return _UID.fullmatch(text) is not None
+
+
+def rdma(value: Value) -> str:
+    return value.match(_RDMA, "an RDMA device name (at most 63 characters, no space or '/')")
+
+
+def link(value: Value) -> LinkType:
+    return value.choice(*LINK_TYPES)
+
+
+def address(value: Value) -> str:
+    text = value.string(longest=16)
+    if not pci.is_address(text):
+        value.fail(f"{text!r} is not a PCI address such as '0000:3b:00.2'")
+    return text

@@ -1,0 +1,150 @@
+"""Read JSON strictly, so that every value is checked once and every error names its place.
+
+Takes text, returns checked values; raises the given subclass of `ContractError` and nothing else, whatever the text
+(fuzzed). Refused beyond plain JSON's grammar: NaN and Infinity, the same field twice, numbers and nesting beyond
+reason, and strings that are not valid Unicode (a lone surrogate could never be written back as UTF-8).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from mooring.errors import ContractError
+
+T = TypeVar("T")
+Choice = TypeVar("Choice", bound=str)
+
+# The API server keeps at most this many bytes of annotations an object, keys and values together.
+MAX_BYTES = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A JSON value and where it stands: in which document, at which path."""
+
+    raw: object
+    key: str
+    path: str
+    error: type[ContractError]
+
+    def fail(self, rule: str) -> NoReturn:
+        raise self.error(self.key, self.path, rule)
+
+    def at(self, step: str, raw: object) -> "Value":
+        if not step.startswith("[") and self.path:
+            step = f".{step}"
+        return Value(raw, self.key, self.path + step, self.error)
+
+    def integer(self, low: int, high: int) -> int:
+        if type(self.raw) is not int or not low <= self.raw <= high:
+            self.fail(f"{shorten(self.raw)} is not an integer from {low} to {high}")
+        return self.raw
+
+    def boolean(self) -> bool:
+        if type(self.raw) is not bool:
+            self.fail(f"{shorten(self.raw)} is neither true nor false")
+        return self.raw
+
+    def string(self, longest: int = MAX_BYTES) -> str:
+        if type(self.raw) is not str or len(self.raw) > longest:
+            self.fail(f"{shorten(self.raw)} is not a string of at most {longest} characters")
+        return self.raw
+
+    def match(self, pattern: re.Pattern[str], rule: str) -> str:
+        if type(self.raw) is not str or pattern.fullmatch(self.raw) is None:
+            self.fail(f"{shorten(self.raw)} is not {rule}")
+        return self.raw
+
+    def choice(self, *choices: Choice) -> Choice:
+        chosen = next((choice for choice in choices if choice == self.raw), None)
+        if chosen is None:
+            self.fail(f"{shorten(self.raw)} is not one of {', '.join(choices)}")
+        return chosen
+
+    def items(self, most: int) -> Sequence["Value"]:
+        if type(self.raw) is not list:
+            self.fail(f"{shorten(self.raw)} is not a list")
+        if len(self.raw) > most:
+            self.fail(f"a list of {len(self.raw)} has more than {most} entries")
+        return [self.at(f"[{index}]", raw) for index, raw in enumerate(self.raw)]
+
+    def fields(self, known: Iterable[str] | None = None) -> "Fields":
+        """Take the value as an object; with ``known``, refuse any field that is not named there."""
+        if type(self.raw) is not dict:
+            self.fail(f"{shorten(self.raw)} is not an object")
+        if known is not None and (strange := sorted(self.raw.keys() - known)):
+            self.at(strange[0], None).fail(f"unknown field; known are {', '.join(sorted(known))}")
+        return Fields(self, self.raw)
+
+    def version(self, supported: int) -> "Value":
+        """Check the document's ``v`` before anything else is read."""
+        self.fields().required("v").integer(supported, supported)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a JSON object, each read by name."""
+
+    whole: Value
+    raw: Mapping[str, object]
+
+    def required(self, name: str) -> Value:
+        if name not in self.raw:
+            self.whole.fail(f"field {name!r} is missing")
+        return self.whole.at(name, self.raw[name])
+
+    def optional(self, name: str, read: Callable[[Value], T]) -> T | None:
+        return read(self.whole.at(name, self.raw[name])) if name in self.raw else None
+
+    def items(self) -> list[tuple[str, Value]]:
+        return [(name, self.whole.at(name, raw)) for name, raw in self.raw.items()]
+
+
+def parse(text: str, key: str, error: type[ContractError]) -> Value:
+    """Parse a JSON document called ``key``; raise ``error`` if it is not strict JSON of at most 256 KiB."""
+    whole = Value(None, key, "", error)
+    try:
+        if len(text.encode()) > MAX_BYTES:
+            whole.fail(f"longer than {MAX_BYTES} bytes")
+        raw = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        json.dumps(raw, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        whole.fail("contains a character that is not valid Unicode (a lone surrogate)")
+    except RecursionError:
+        whole.fail("nested too deeply")
+    except ContractError:
+        raise
+    except ValueError as unreadable:
+        whole.fail(f"not valid JSON: {unreadable}")
+    return Value(raw, key, "", error)
+
+
+def dump(document: object) -> str:
+    """Write compact JSON with sorted keys: equal values are equal strings."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def shorten(raw: object) -> str:
+    """Show a value in an error text, cut so that a hostile document cannot flood a log or an event."""
+    if isinstance(raw, dict | list):
+        return f"{'an object' if isinstance(raw, dict) else 'a list'} of {len(raw)}"
+    if isinstance(raw, int) and raw.bit_length() > 128:
+        return f"an integer of {raw.bit_length()} bits"
+    text = repr(raw)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"field {shorten(twice)} stands twice in one object")
+    return fields
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")

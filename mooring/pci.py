@@ -1,0 +1,32 @@
+"""PCI addresses as the kernel writes them (``0000:3b:00.2``), and where a PF's VFs lie.
+
+The VF with index ``i`` has the routing id (bus, device and function as one 16-bit number) ``VF0 + i * stride`` in the
+PF's domain; past 256 functions that is the next bus. Source: PCIe base specification, SR-IOV, First VF Offset and VF
+Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_devfn`` in drivers/pci/iov.c.
+"""
+
+import re
+
+_ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.ASCII)
+
+
+def is_address(text: str) -> bool:
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def routing_id(address: str) -> tuple[str, int]:
+    """Split an address into its domain and its 16-bit routing id; raise ValueError if it is no PCI address."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        raise ValueError(f"{address!r} is not a PCI address such as '0000:3b:00.2'")
+    domain, bus, device, function = match.groups()
+    return domain, int(bus, 16) << 8 | int(device, 16) << 3 | int(function)
+
+
+def vf_address(vf0: str, stride: int, index: int) -> str:
+    """Return the PCI address of VF ``index``, counted from VF 0 at ``vf0``; raise ValueError past the last bus."""
+    domain, first = routing_id(vf0)
+    rid = first + index * stride
+    if rid > 0xFFFF:
+        raise ValueError(f"vf {index!r} at stride {stride!r} from {vf0!r} lies beyond bus ff")
+    return f"{domain}:{rid >> 8:02x}:{rid >> 3 & 0x1F:02x}.{rid & 7}"

@@ -1,0 +1,47 @@
+"""The pod record ``<state>/pods/<uid>.json``: the assignment as the CRI shim checked it, for the CNI plugin to apply.
+
+    {"v":1,"pod":"<namespace>/<name>","assignment":{…}}
+
+Written by the shim before RunPodSandbox is forwarded; for that uid any other assignment is refused from then on.
+"""
+
+from dataclasses import dataclass
+
+from mooring.assignment import Assignment, assignment_fields, read_assignment_value
+from mooring.errors import RecordError
+from mooring.names import is_uid
+from mooring.parsing import dump, parse
+
+FOLDER = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """An assignment under its pod's name (``namespace/name``, for people: the uid is the identity)."""
+
+    pod: str
+    assignment: Assignment
+
+
+def pod_record_name(uid: str) -> str:
+    """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
+    if not is_uid(uid):
+        raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
+    return f"{FOLDER}/{uid}.json"
+
+
+def read_pod_record(text: str, name: str) -> PodRecord:
+    """Read the record that lies under ``name``; raise RecordError, also if it is another pod's."""
+    whole = parse(text, name, RecordError).version(1)
+    document = whole.fields({"v", "pod", "assignment"})
+    record = PodRecord(
+        pod=document.required("pod").string(longest=512),
+        assignment=read_assignment_value(document.required("assignment")),
+    )
+    if pod_record_name(record.assignment.uid) != name:
+        whole.fail(f"holds the assignment of the pod {record.assignment.uid!r}")
+    return record
+
+
+def dump_pod_record(record: PodRecord) -> str:
+    return dump({"v": 1, "pod": record.pod, "assignment": assignment_fields(record.assignment)})

@@ -1,0 +1,133 @@
+"""What a pod asks for: the annotations ``mooring.dev/interfaces`` and ``mooring.dev/placement``.
+
+    mooring.dev/interfaces   [{"min_tx_rate":15000,"max_tx_rate":20000},{"network":"rail1","name":"rdma1"},{}]
+    mooring.dev/placement    {"pfs":"pack"}
+
+One VF an entry, in order; ``{}`` is one VF without rate, ``[]`` no VF. The seeds' ``rdma_interfaces_required`` is read
+instead where it is used: the same list, in which unknown fields and nulls are passed over, as the seeds' decoder did.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.parsing import Value, dump, parse
+from mooring.settings import SETTING_NAMES, VfSettings, read_settings
+
+MOST_INTERFACES = 64
+Spreading = Literal["pack", "spread", "distinct"]
+_SELECTORS = ("network", "pf", "link", "name", "containers")
+_KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
+
+
+@dataclass(frozen=True, slots=True)
+class VfRequest:
+    """One VF that a pod asks for; ``pf`` is a glob over PF names, ``containers`` who gets its devices (None: all)."""
+
+    settings: VfSettings = field(default_factory=VfSettings)
+    network: str | None = None
+    pf: str | None = None
+    link: names.LinkType | None = None
+    name: str | None = None
+    containers: tuple[str, ...] | None = None
+
+    @property
+    def min_tx_rate(self) -> int:
+        """The rate to reserve, in Mb/s; 0 where none was asked for."""
+        return self.settings.min_tx_rate or 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """All that a pod asks of the scheduler: its VFs in order, and how they lie over PFs (None: no wish)."""
+
+    interfaces: tuple[VfRequest, ...]
+    pfs: Spreading | None = None
+
+
+def read_request(annotations: Mapping[str, str]) -> PodRequest | None:
+    """Read a pod's request from its annotations; None if it has none. Raise AnnotationError."""
+    ours, seeds = annotations.get(names.REQUEST), annotations.get(names.SEED_REQUEST)
+    if ours is not None and seeds is not None:
+        raise AnnotationError(names.REQUEST, "", f"the pod also has {names.SEED_REQUEST!r}; only one may be given")
+    if ours is not None:
+        interfaces = _interfaces(parse(ours, names.REQUEST, AnnotationError), strict=True)
+    elif seeds is not None:
+        interfaces = _interfaces(parse(seeds, names.SEED_REQUEST, AnnotationError), strict=False)
+    else:
+        return None
+    return PodRequest(interfaces, _placement(annotations.get(names.PLACEMENT)))
+
+
+def dump_interfaces(interfaces: tuple[VfRequest, ...]) -> str:
+    """Write interfaces as ``mooring.dev/interfaces`` carries them."""
+    return dump([_to_fields(interface) for interface in interfaces])
+
+
+def asks_for_vfs(annotations: Mapping[str, str]) -> bool:
+    """Say whether a pod's request is anything but absent or empty; a request that cannot be read counts as one."""
+    try:
+        request = read_request(annotations)
+    except AnnotationError:
+        return True
+    return request is not None and bool(request.interfaces)
+
+
+def _interfaces(value: Value, *, strict: bool) -> tuple[VfRequest, ...]:
+    if not strict and value.raw is None:
+        return ()
+    interfaces = tuple(_interface(item, strict=strict) for item in value.items(MOST_INTERFACES))
+    refuse_repeated_names(value, interfaces)
+    return interfaces
+
+
+def _interface(value: Value, *, strict: bool) -> VfRequest:
+    if strict:
+        document = value.fields(_KNOWN)
+    else:
+        # The seeds know two fields; a null is absence in Go's decoder, an unknown field nothing.
+        raw = value.fields().raw
+        rates = {key: raw[key] for key in ("min_tx_rate", "max_tx_rate") if raw.get(key) is not None}
+        document = replace(value, raw=rates).fields()
+    return VfRequest(
+        settings=read_settings(document),
+        network=document.optional("network", names.network),
+        pf=document.optional("pf", names.glob),
+        link=document.optional("link", names.link),
+        name=document.optional("name", names.interface),
+        containers=document.optional("containers", containers),
+    )
+
+
+def containers(value: Value) -> tuple[str, ...]:
+    """Read a list of at least one container name, each once."""
+    found = tuple(names.container(item) for item in value.items(MOST_INTERFACES))
+    if not found or len(set(found)) != len(found):
+        value.fail("does not name at least one container, each once")
+    return found
+
+
+def refuse_repeated_names(value: Value, entries: tuple[VfRequest, ...]) -> None:
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if entry.name is not None and entry.name in seen:
+            value.at(f"[{index}].name", None).fail(f"{entry.name!r} names a second interface of this pod")
+        seen |= {entry.name} if entry.name is not None else set()
+
+
+def _placement(text: str | None) -> Spreading | None:
+    if text is None:
+        return None
+    document = parse(text, names.PLACEMENT, AnnotationError).fields({"pfs"})
+    choices: tuple[Spreading, Spreading, Spreading] = ("pack", "spread", "distinct")
+    return document.required("pfs").choice(*choices)
+
+
+def _to_fields(interface: VfRequest) -> dict[str, object]:
+    document = interface.settings.to_fields()
+    for selector in _SELECTORS:
+        if (wish := getattr(interface, selector)) is not None:
+            document[selector] = list(wish) if isinstance(wish, tuple) else wish
+    return document

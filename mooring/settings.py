@@ -1,0 +1,100 @@
+"""The settings of one VF: what a pod asks for, what its PF is told, what is put back afterwards.
+
+The same fields travel flat inside a request, an assignment and a ledger entry. None is absence: as a wish "leave it as
+it is", as a reading "the PF's driver does not report it". Source of names and units: ``IFLA_VF_*`` in the kernel's
+include/uapi/linux/if_link.h.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from mooring.parsing import Fields, Value
+
+LinkState = Literal["auto", "enable", "disable"]
+
+# IFLA_VF_RATE carries Mb/s in 32 bits.
+MAX_RATE_MBPS = 0xFFFF_FFFF
+MAX_VLAN = 4094
+MAX_QOS = 7
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}", re.ASCII)
+_GUID = re.compile(r"(?:[0-9A-Fa-f]{2}:){7}[0-9A-Fa-f]{2}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class VfSettings:
+    """Settings of one VF; rates in Mb/s of transmitted traffic, where max_tx_rate 0 is "no cap" as in the kernel."""
+
+    min_tx_rate: int | None = None
+    max_tx_rate: int | None = None
+    mac: str | None = None
+    vlan: int | None = None
+    qos: int | None = None
+    trust: bool | None = None
+    spoofchk: bool | None = None
+    link_state: LinkState | None = None
+    guid: str | None = None
+
+    def to_fields(self) -> dict[str, object]:
+        """Return the settings that are present, ready to be written as JSON."""
+        return {name: value for name in SETTING_NAMES if (value := getattr(self, name)) is not None}
+
+
+SETTING_NAMES = tuple(field.name for field in fields(VfSettings))
+
+
+def read_settings(document: Fields) -> VfSettings:
+    """Read the settings that somebody wishes for, and hold them to the rules that join two of them."""
+    settings = _read(document, mac)
+    # The kernel refuses max != 0 && max < min (rtnetlink, do_setvfinfo); here it is refused before placement.
+    if settings.max_tx_rate and (settings.min_tx_rate or 0) > settings.max_tx_rate:
+        low = document.required("min_tx_rate")
+        low.fail(f"{low.raw} exceeds max_tx_rate {settings.max_tx_rate}")
+    if settings.qos and not settings.vlan:
+        document.required("qos").fail("qos without a vlan: the priority travels in the VLAN tag")
+    return settings
+
+
+def read_found_settings(document: Fields) -> VfSettings:
+    """Read settings as a VF was found with them: any combination that the kernel holds, MAC 00:… (not set) too."""
+    return _read(document, lambda value: value.match(_MAC, "an Ethernet address"))
+
+
+def _read(document: Fields, read_mac: Callable[[Value], str]) -> VfSettings:
+    return VfSettings(
+        min_tx_rate=document.optional("min_tx_rate", rate),
+        max_tx_rate=document.optional("max_tx_rate", rate),
+        mac=document.optional("mac", read_mac),
+        vlan=document.optional("vlan", lambda value: value.integer(0, MAX_VLAN)),
+        qos=document.optional("qos", lambda value: value.integer(0, MAX_QOS)),
+        trust=document.optional("trust", Value.boolean),
+        spoofchk=document.optional("spoofchk", Value.boolean),
+        link_state=document.optional("link_state", link_state),
+        guid=document.optional("guid", guid),
+    )
+
+
+def rate(value: Value) -> int:
+    return value.integer(0, MAX_RATE_MBPS)
+
+
+def link_state(value: Value) -> LinkState:
+    states: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
+    return value.choice(*states)
+
+
+def mac(value: Value) -> str:
+    """Read a unicast Ethernet address; return it in lower case."""
+    text = value.match(_MAC, "an Ethernet address such as '02:00:00:00:00:01'").lower()
+    if int(text[:2], 16) & 1 or text == "00:00:00:00:00:00":
+        value.fail(f"{text!r} is not a unicast address")
+    return text
+
+
+def guid(value: Value) -> str:
+    """Read an InfiniBand GUID (8 bytes); return it in lower case."""
+    text = value.match(_GUID, "a GUID such as '02:00:00:00:00:00:00:01'").lower()
+    if text in ("00:00:00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff:ff:ff"):
+        value.fail(f"{text!r} is reserved")
+    return text

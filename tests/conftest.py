@@ -1,0 +1,73 @@
+"""Which tiers this machine offers: a test whose means are missing is skipped and listed with the reason.
+
+With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _missing_commands(*commands: str) -> str | None:
+    missing = [command for command in commands if shutil.which(command) is None]
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
+def _not_root() -> str | None:
+    return None if os.geteuid() == 0 else "not root"
+
+
+def _no_lab() -> str | None:
+    return None if os.environ.get("MOORING_LAB") else "MOORING_LAB is not set"
+
+
+def _no_api_server() -> str | None:
+    named = os.environ.get("KUBECONFIG") or os.environ.get("KUBEBUILDER_ASSETS")
+    return None if named else "neither KUBECONFIG nor KUBEBUILDER_ASSETS names a real kube-apiserver"
+
+
+def _no_containerd() -> str | None:
+    return _not_root() or _missing_commands("containerd", "runc", "ctr", "busybox")
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "root": _not_root,
+    "lab": _no_lab,
+    "containerd": _no_containerd,
+    "kubectl": lambda: _missing_commands("kubectl"),
+    "apiserver": _no_api_server,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="fail where a tier's means are missing (but apiserver)")
+    parser.addoption("--long", action="store_true", help="run the simulations with many more seeds")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, missing in NEEDS.items():
+        if item.get_closest_marker(marker) is None or (reason := missing()) is None:
+            continue
+        text = f"tier {marker!r}: {reason}"
+        if item.config.getoption("--no-skips") and marker != "apiserver":
+            pytest.fail(text, pytrace=False)
+        pytest.skip(text)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    """Run a shell script inside the lab kernel; ``options`` are those of the lab's own ``run``."""
+
+    def run(script: str, *options: str, timeout_s: float = 110) -> "subprocess.CompletedProcess[str]":
+        path = tmp_path / "script.sh"
+        path.write_text(script)
+        command = [os.environ["MOORING_LAB"], *options, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+    return run
