@@ -1,0 +1,232 @@
+"""Run one private containerd for one host: its own root, state, socket and CNI folders, and nothing of it left after.
+
+`Containerd.stop` tears the pods down over CRI before it ends the daemon: killed first, containerd would leave shm
+mounts, network namespaces and cgroups behind. What a crash left below the folder is swept up afterwards all the same.
+"""
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+from cri_api.v1 import api_pb2 as cri
+from cri_api.v1 import api_pb2_grpc as cri_grpc
+
+from devcluster.runtime import images, mounts, processes
+
+_log = structlog.get_logger()
+_ANSWER_S = 20.0  # a busy machine starts ten of them at once; alone it takes 0.07 s
+_TEARDOWN_S = 30.0  # a pod's DEL chain takes well under a second
+_END_S = 10.0
+_POLL_S = 0.02
+_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+_CONFIG = """\
+version = 2
+root = {root}
+state = {state}
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+]
+
+[grpc]
+  address = {socket}
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = {pause}
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = {cni_bin}
+    conf_dir = {cni_conf}
+    max_conf_num = 1
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = {snapshotter}
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"""
+
+
+class RuntimeStartError(RuntimeError):
+    """A runtime that did not come up: which, and the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one containerd lives: its own folder (root, state, socket, log) and the CNI folders that it uses.
+
+    ``netns`` is the network namespace (a path) that it and its CNI plugins run in; None is ours. ``snapshotter`` None
+    takes overlayfs, and native where the kernel refuses that.
+    """
+
+    folder: Path
+    cni_bin: Path
+    cni_conf: Path
+    netns: Path | None = None
+    snapshotter: str | None = None
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "containerd.sock"
+
+    @property
+    def endpoint(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "containerd.log"
+
+
+def configuration(place: Place, snapshotter: str) -> str:
+    """Return the text of config.toml; a JSON string is a TOML string."""
+    values = {
+        "root": place.folder / "root",
+        "state": place.folder / "state",
+        "socket": place.socket,
+        "pause": images.PAUSE,
+        "cni_bin": place.cni_bin,
+        "cni_conf": place.cni_conf,
+        "snapshotter": snapshotter,
+    }
+    return _CONFIG.format(**{name: json.dumps(str(value)) for name, value in values.items()})
+
+
+class Containerd:
+    """One containerd; `start` and `stop` may be called in turns, the pods' records then start anew."""
+
+    def __init__(self, place: Place, image_tarball: Path) -> None:
+        self.place = place
+        self._image_tarball = image_tarball
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._daemon is None else self._daemon.pid
+
+    def start(self) -> None:
+        """Start the daemon, wait until CRI answers and import the images; raise RuntimeStartError with its log."""
+        wanted = (self.place.snapshotter,) if self.place.snapshotter else ("overlayfs", "native")
+        for snapshotter in wanted:
+            self._launch(snapshotter)
+            if self._import_images(snapshotter):
+                return
+            self.stop()
+        raise RuntimeStartError(f"containerd in {str(self.place.folder)!r} cannot unpack images by {wanted!r}")
+
+    def stop(self) -> None:
+        """Remove all pods over CRI, end the daemon and its shims, and detach what is left below the folder."""
+        if self._daemon is None:
+            return
+        if self._daemon.poll() is None:
+            try:
+                remove_pods(self.place.endpoint)
+            except grpc.RpcError as refused:
+                _log.warning("a pod resists its removal", runtime=self.place.endpoint, reason=str(refused))
+        _end(self._daemon)
+        self._daemon = None
+        sweep(self.place)
+
+    def kill(self) -> None:
+        """End the daemon alone, as a crash would; its pods live on until `start` or `stop`."""
+        if self._daemon is not None:
+            self._daemon.kill()
+            self._daemon.wait()
+
+    def _launch(self, snapshotter: str) -> None:
+        self.place.folder.mkdir(parents=True, exist_ok=True)
+        config = self.place.folder / "config.toml"
+        config.write_text(configuration(self.place, snapshotter), encoding="utf-8")
+        command = [*_inside(self.place.netns), "containerd", "--config", str(config)]
+        with self.place.log.open("ab") as log:
+            self._daemon = subprocess.Popen(
+                command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._wait_for_answer(self._daemon)
+
+    def _wait_for_answer(self, daemon: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + _ANSWER_S
+        while not answers(self.place.endpoint):
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                _end(daemon)
+                tail = self.place.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                raise RuntimeStartError(f"containerd in {str(self.place.folder)!r} does not answer: {tail}")
+            time.sleep(_POLL_S)
+
+    def _import_images(self, snapshotter: str) -> bool:
+        command = ["ctr", "--address", str(self.place.socket), "--namespace", "k8s.io", "images", "import"]
+        options = ["--snapshotter", snapshotter, str(self._image_tarball)]
+        done = subprocess.run([*command, *options], env=_ENVIRONMENT, capture_output=True, check=False)
+        return done.returncode == 0
+
+
+@contextlib.contextmanager
+def running(place: Place, image_tarball: Path) -> Iterator[Containerd]:
+    """Run a containerd for the length of a block."""
+    containerd = Containerd(place, image_tarball)
+    try:
+        containerd.start()
+        yield containerd
+    finally:
+        containerd.stop()
+
+
+def answers(endpoint: str) -> bool:
+    """Tell whether a runtime answers Version and reports itself ready at ``endpoint``."""
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            stub = cri_grpc.RuntimeServiceStub(channel)
+            stub.Version(cri.VersionRequest(), timeout=1)
+            conditions = stub.Status(cri.StatusRequest(), timeout=1).status.conditions
+            return any(condition.type == "RuntimeReady" and condition.status for condition in conditions)
+    except grpc.RpcError:
+        return False
+
+
+def remove_pods(endpoint: str) -> None:
+    """Stop and remove every sandbox over CRI, going on after each one that resists; raise the last such RpcError."""
+    failure: grpc.RpcError | None = None
+    with grpc.insecure_channel(endpoint) as channel:
+        stub = cri_grpc.RuntimeServiceStub(channel)
+        for sandbox in stub.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=_TEARDOWN_S).items:
+            try:
+                stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=_TEARDOWN_S)
+                stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=_TEARDOWN_S)
+            except grpc.RpcError as refused:
+                failure = refused
+    if failure is not None:
+        raise failure
+
+
+def sweep(place: Place) -> None:
+    """End the shims and containers that still belong to this containerd and detach its mounts.
+
+    A shim names its daemon's socket among its arguments; containers are its children. The pods' network namespaces are
+    mounts below the state folder, and so go with the others.
+    """
+    shims = processes.started_with("-address", str(place.socket))
+    processes.kill(processes.with_children(shims))
+    mounts.unmount_below(place.folder)
+
+
+def _inside(netns: Path | None) -> Sequence[str]:
+    return () if netns is None else ("nsenter", f"--net={netns}")
+
+
+def _end(daemon: "subprocess.Popen[bytes]") -> None:
+    daemon.terminate()
+    try:
+        daemon.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()

@@ -1,0 +1,107 @@
+"""Build the two images of the development cluster from busybox-static: nothing is pulled.
+
+Both live in one OCI image layout tarball (image-spec 1.0, image-layout.md), which ``ctr images import`` reads: busybox
+with its applet links, and the same root file system as the pause image, whose process only sleeps. Equal busybox
+binaries give equal bytes.
+"""
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+BUSYBOX = "docker.io/library/busybox:latest"
+PAUSE = "docker.io/library/pause:devcluster"
+DEBIAN_BUSYBOX = Path("/bin/busybox")
+
+_FOREVER_S = "2147483647"
+_SEARCH_PATH = "PATH=/bin"
+_FOLDERS = ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp")
+_ACCOUNTS = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
+
+
+def write_images(path: Path, names: Sequence[str] = (), busybox: Path = DEBIAN_BUSYBOX) -> Path:
+    """Write the tarball to ``path`` and return it; ``names`` are further names of the busybox image."""
+    blobs: dict[str, bytes] = {}
+    layer = _add(blobs, _layer(busybox.read_bytes(), _applets(busybox)), "application/vnd.oci.image.layer.v1.tar")
+    shell = _image(blobs, layer, {"Cmd": ["sh"]})
+    pause = _image(blobs, layer, {"Entrypoint": ["/bin/sleep", _FOREVER_S]})
+    manifests = [_named(shell, name) for name in (BUSYBOX, *names)]
+    index = {"schemaVersion": 2, "manifests": [*manifests, _named(pause, PAUSE)]}
+    files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": _json(index)}
+    files |= {f"blobs/sha256/{digest}": content for digest, content in sorted(blobs.items())}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_tar({name: (content, 0o644) for name, content in files.items()}))
+    return path
+
+
+def full_name(image: str) -> str:
+    """Return an image's name as the runtime stores it: ``busybox`` is ``docker.io/library/busybox:latest``."""
+    first, _, rest = image.partition("/")
+    with_host = image if rest and ("." in first or ":" in first or first == "localhost") else None
+    path = with_host or (f"docker.io/{image}" if rest else f"docker.io/library/{image}")
+    return path if ":" in path.rpartition("/")[2] or "@" in path else f"{path}:latest"
+
+
+def _image(blobs: dict[str, bytes], layer: Mapping[str, object], process: Mapping[str, object]) -> Mapping[str, object]:
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Env": [_SEARCH_PATH], **process},
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+    }
+    configuration = _add(blobs, _json(config), "application/vnd.oci.image.config.v1+json")
+    manifest = {"schemaVersion": 2, "config": configuration, "layers": [layer]}
+    return _add(blobs, _json(manifest), "application/vnd.oci.image.manifest.v1+json")
+
+
+def _named(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
+    return {**manifest, "annotations": {"io.containerd.image.name": name}}
+
+
+def _add(blobs: dict[str, bytes], content: bytes, media_type: str) -> Mapping[str, object]:
+    digest = hashlib.sha256(content).hexdigest()
+    blobs[digest] = content
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+
+def _applets(busybox: Path) -> Sequence[str]:
+    listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
+    return sorted(set(listed.stdout.split()) - {"busybox"})
+
+
+def _layer(busybox: bytes, applets: Sequence[str]) -> bytes:
+    files = {"bin/busybox": (busybox, 0o755)} | {name: (text.encode(), 0o644) for name, text in _ACCOUNTS.items()}
+    return _tar(files, _FOLDERS, {f"bin/{applet}": "busybox" for applet in applets})
+
+
+def _tar(
+    files: Mapping[str, tuple[bytes, int]], folders: Sequence[str] = (), links: Mapping[str, str] | None = None
+) -> bytes:
+    """Return an uncompressed tarball; every time in it is 0 and every owner is root, so that it depends on no clock."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for folder in folders:
+            archive.addfile(_member(folder, tarfile.DIRTYPE, 0o755))
+        for name, (content, mode) in files.items():
+            member = _member(name, tarfile.REGTYPE, mode)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            member = _member(name, tarfile.SYMTYPE, 0o777)
+            member.linkname = target
+            archive.addfile(member)
+    return output.getvalue()
+
+
+def _member(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode = kind, mode
+    return member
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
