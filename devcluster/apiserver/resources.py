@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class Resource:
     """A kind as discovery shows it and as the verbs treat it.
 
-    `generation`: a change outside metadata and status counts up metadata.generation. `unconditional`: a PUT may leave out the
-    resource version. `upserts`: a PUT may create. `learnt`: not of the table; lists keep kind and apiVersion in each
-    item, as a real server does for custom resources.
+    `generation`: a change outside metadata and status counts up metadata.generation. `unconditional`: a PUT may leave
+    out the resource version. `upserts`: a PUT may create. `learnt`: not of the table; lists keep kind and apiVersion
+    in each item, as a real server does for custom resources.
     """
 
     group: str
@@ -57,7 +57,7 @@ _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
 
 _CORE = (
-    Resource("", "v1", "namespaces", "Namespace", False, ("ns",), subresources=("status", "finalize")),
+    Resource("", "v1", "namespaces", "Namespace", False, ("ns",), subresources=("status",)),
     Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS),
     Resource("", "v1", "pods", "Pod", True, ("po",), _ALL, ("binding", "eviction", "status"), generation=True),
     Resource("", "v1", "bindings", "Binding"),

@@ -75,9 +75,7 @@ class Selector:
         """Tell whether an object belongs."""
         if self.namespace is not None and self.namespace != namespace:
             return False
-        return all(term.matches(fields) for term in self.fields) and all(
-            term.matches(labels) for term in self.labels
-        )
+        return all(term.matches(fields) for term in self.fields) and all(term.matches(labels) for term in self.labels)
 
 
 _SET_TERM = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)$")

@@ -1,0 +1,63 @@
+"""Run the embedded API server: `python -m devcluster.apiserver --port 8001 --kubeconfig FILE`."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from devcluster.apiserver.serve import ApiServer, Options
+
+
+def main() -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    arguments = _parser().parse_args()
+    tls = (arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
+    options = Options(arguments.port, arguments.listen_netns, tls, arguments.history)
+    try:
+        asyncio.run(_serve(options, arguments.kubeconfig))
+    except OSError as error:
+        sys.stderr.write(f"apiserver: {error}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m devcluster.apiserver", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="TCP port on loopback, 0 takes a free one (default 0)")
+    parser.add_argument("--kubeconfig", type=Path, help="file to write once the server listens (default none)")
+    parser.add_argument(
+        *("--listen-netns",),
+        nargs="+",
+        default=[],
+        metavar="NETNS",
+        help="serve the same loopback port inside these network namespaces too, by name or path (default none)",
+    )
+    parser.add_argument("--history", type=int, default=50_000, help="changes remembered a kind (default 50000)")
+    parser.add_argument("--tls-cert", help="certificate file, for HTTPS (default: HTTP)")
+    parser.add_argument("--tls-key", help="key file of the certificate")
+    return parser
+
+
+async def _serve(options: Options, kubeconfig: Path | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with ApiServer(options) as server:
+        if kubeconfig is not None:
+            _write(kubeconfig, server.kubeconfig_text())
+        sys.stderr.write(f"apiserver: listening on {server.url}\n")
+        await stop.wait()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that whoever waits for it never reads half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.rename(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

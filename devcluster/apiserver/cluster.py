@@ -1,0 +1,45 @@
+"""What every verb works on: the store, the kinds, the clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from devcluster.apiserver import status
+from devcluster.apiserver.objects import timestamp
+from devcluster.apiserver.resources import Catalog, Resource
+from devcluster.apiserver.store import Collection, Entry, Store
+
+NAMESPACES = ("", "namespaces")
+NODES = ("", "nodes")
+PODS = ("", "pods")
+DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The state of a server."""
+
+    store: Store
+    catalog: Catalog
+    clock: Callable[[], datetime]
+
+    def now(self) -> str:
+        """Return the time as it stands in metadata."""
+        return timestamp(self.clock())
+
+    def collection(self, resource: Resource) -> Collection:
+        """Return the objects of a kind."""
+        return self.store.collection(resource.storage)
+
+    def existing(self, resource: Resource, namespace: str | None, name: str) -> Entry:
+        """Return an object; raise 404."""
+        entry = self.store.get(resource.storage, namespace or "", name)
+        if entry is None:
+            raise status.not_found(resource.group, resource.plural, name)
+        return entry
+
+    def terminating(self, namespace: str) -> bool:
+        """Tell whether a namespace is being deleted."""
+        entry = self.store.get(NAMESPACES, "", namespace)
+        return entry is not None and entry.fields.get("status.phase") == "Terminating"

@@ -1,0 +1,125 @@
+"""Delete an object: at once, or marked until its kubelet or its finalizers are done.
+
+Graceful deletion: apiserver's rest.BeforeDelete. A namespace takes its content with it, as the namespace controller
+does it. Dependents of an owner stay: there is no garbage collector here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from devcluster.apiserver import pods, status
+from devcluster.apiserver.cluster import NAMESPACES, PODS, Cluster
+from devcluster.apiserver.objects import Object, section, timestamp
+from devcluster.apiserver.resources import Resource
+from devcluster.apiserver.selectors import Selector
+from devcluster.apiserver.store import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """metav1.DeleteOptions as far as they count here; grace in seconds, None for the pod's own."""
+
+    grace: int | None = None
+    uid: str | None = None
+    revision: str | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def read(cls, body: Object, query_grace: str | None, dry_run: bool) -> "DeleteOptions":
+        """Take options from a body and from the query; the query wins, as it does in a real server's decoder."""
+        preconditions = section(body, "preconditions")
+        grace: Any = body.get("gracePeriodSeconds")
+        if query_grace is not None:
+            try:
+                grace = int(query_grace)
+            except ValueError:
+                raise status.bad_request(f"gracePeriodSeconds: {query_grace!r} is no integer") from None
+        return cls(
+            grace, preconditions.get("uid"), preconditions.get("resourceVersion"), dry_run or bool(body.get("dryRun"))
+        )
+
+
+def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOptions) -> tuple[Entry, bool]:
+    """Return the object's last or present state and whether it is gone; raise 409 where a precondition fails."""
+    _check(resource, entry, options)
+    if resource.storage == NAMESPACES:
+        return _delete_namespace(cluster, resource, entry, options.dry_run)
+    obj = entry.decoded()
+    if not _mark(obj, resource, options.grace, cluster.clock()):
+        return entry, False
+    gone = not _waits(obj["metadata"])
+    return _commit(cluster, resource, obj, gone, options.dry_run), gone
+
+
+def settle(cluster: Cluster, resource: Resource, obj: Object, dry_run: bool) -> Entry:
+    """Write an updated object, or remove it when this update lifted the last thing that held its deletion."""
+    marked = "deletionTimestamp" in obj["metadata"]
+    return _commit(cluster, resource, obj, marked and not _waits(obj["metadata"]), dry_run)
+
+
+def _commit(cluster: Cluster, resource: Resource, obj: Object, gone: bool, dry_run: bool) -> Entry:
+    if dry_run:
+        return cluster.store.preview(resource.storage, obj, 0)
+    if not gone:
+        return cluster.store.put(resource.storage, obj)
+    entry = cluster.store.remove(resource.storage, obj)
+    if cluster.terminating(entry.namespace):
+        _end_namespace(cluster, entry.namespace)
+    return entry
+
+
+def _check(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
+    wanted = (("UID", options.uid, entry.uid), ("ResourceVersion", options.revision, str(entry.revision)))
+    for what, expected, actual in wanted:
+        if expected is not None and expected != actual:
+            why = f"Precondition failed: {what} in precondition: {expected}, {what} in object meta: {actual}"
+            raise status.conflict(resource.group, resource.plural, entry.name, why)
+
+
+def _mark(obj: Object, resource: Resource, asked: int | None, now: datetime) -> bool:
+    """Write how long the object has into its metadata; return False where a deletion under way is not shortened."""
+    metadata = obj["metadata"]
+    marked = "deletionTimestamp" in metadata
+    present = metadata.get("deletionGracePeriodSeconds", 0)
+    if marked and present and (asked is None or asked >= present):
+        return False
+    if marked and not present and metadata.get("finalizers"):
+        return False
+    if resource.storage == PODS:
+        grace = pods.grace_seconds(obj, asked)
+    elif metadata.get("finalizers"):
+        grace = 0
+    else:
+        return True
+    metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+    metadata["deletionGracePeriodSeconds"] = grace
+    if not marked and "generation" in metadata:
+        metadata["generation"] += 1
+    return True
+
+
+def _waits(metadata: Object) -> bool:
+    return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
+
+
+def _delete_namespace(cluster: Cluster, resource: Resource, entry: Entry, dry_run: bool) -> tuple[Entry, bool]:
+    namespace = entry.decoded()
+    namespace["metadata"].setdefault("deletionTimestamp", cluster.now())
+    namespace["status"] = {**section(namespace, "status"), "phase": "Terminating"}
+    if dry_run:
+        return cluster.store.preview(NAMESPACES, namespace, 0), False
+    marked = cluster.store.put(NAMESPACES, namespace)
+    for kind in {one.storage: one for one in cluster.catalog if one.namespaced}.values():
+        for content in cluster.collection(kind).select(Selector(entry.name)):
+            delete(cluster, kind, content, DeleteOptions())
+    _end_namespace(cluster, entry.name)
+    return marked, cluster.store.get(resource.storage, "", entry.name) is None
+
+
+def _end_namespace(cluster: Cluster, name: str) -> None:
+    """Remove a terminating namespace that is empty."""
+    entry = cluster.store.get(NAMESPACES, "", name)
+    inside = Selector(name)
+    if entry is not None and not any(one.select(inside) for one in cluster.store.collections().values()):
+        cluster.store.remove(NAMESPACES, entry.decoded())

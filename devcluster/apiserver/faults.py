@@ -1,0 +1,46 @@
+"""Make the server fail on purpose: a test says which of the next requests go wrong and how."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+FaultKind = Literal["answer", "drop_before", "drop_after", "delay"]
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to the next `times` requests whose method and path match.
+
+    answer: an error of `code`, nothing done. drop_before: the connection breaks, nothing done. drop_after: it breaks
+    when the write is done. delay: the answer comes `delay_s` later.
+    """
+
+    method: str
+    path: str  # a regular expression, searched in the path with its query
+    kind: FaultKind
+    times: int = 1
+    code: int = 500
+    delay_s: float = 0.0
+
+    def matches(self, method: str, path: str) -> bool:
+        """Tell whether a request is one of them."""
+        return self.times > 0 and self.method == method and re.search(self.path, path) is not None
+
+
+@dataclass(slots=True)
+class Faults:
+    """The faults still to come, in order; empty in normal operation."""
+
+    planned: list[Fault] = field(default_factory=list)
+
+    def plan(self, fault: Fault) -> None:
+        """Let it happen to the next requests that match."""
+        self.planned.append(fault)
+
+    def take(self, method: str, path: str) -> Fault | None:
+        """Return what happens to this request, counted down; None for nothing."""
+        found = next((fault for fault in self.planned if fault.matches(method, path)), None)
+        if found is not None:
+            found.times -= 1
+            self.planned = [fault for fault in self.planned if fault.times > 0]
+        return found

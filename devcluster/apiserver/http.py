@@ -1,0 +1,127 @@
+"""The HTTP side: read a request, let the verbs or a stream answer it, write the answer, fail on purpose where planned.
+
+Built on aiohttp's low-level server: one function sees every request, there is no router and no middleware between.
+"""
+
+import asyncio
+import logging
+
+from aiohttp import web
+
+from devcluster.apiserver import discovery, status
+from devcluster.apiserver.call import Call, Reply
+from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.faults import Fault, Faults
+from devcluster.apiserver.listing import Lister
+from devcluster.apiserver.objects import encode
+from devcluster.apiserver.routes import Target, parse
+from devcluster.apiserver.status import ApiError
+from devcluster.apiserver.streaming import Stream, WatchLimits
+from devcluster.apiserver.verbs import answer
+
+# A real server refuses longer bodies, in bytes.
+BODY_MAX = 3 * 1024 * 1024
+_JSON = {"Content-Type": "application/json"}
+_OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
+
+_log = logging.getLogger(__name__)
+
+
+class Frontend:
+    """Answers HTTP requests from a cluster's state."""
+
+    def __init__(self, cluster: Cluster, faults: Faults, limits: WatchLimits) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._limits = limits
+        self.lister = Lister()
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request: the broad `except` of this program."""
+        fault = self._faults.take(request.method, request.path_qs) if self._faults.planned else None
+        try:
+            if fault is not None and (failed := await _fail_first(fault, request)) is not None:
+                return failed
+            response = await self._respond(request)
+        except ApiError as error:
+            response = _response(Reply(error.code, encode(error.body())))
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:  # noqa: BLE001 - one bad request must not end the server
+            _log.exception("request failed: %s %s", request.method, request.path_qs)
+            response = _response(Reply(500, encode(ApiError(500, "InternalError", "internal error").body())))
+        if fault is not None and fault.kind == "drop_after":
+            _drop(request)
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        target = parse(request.path)
+        if target is None:
+            return self._discover(request)
+        call = await _read(request, target)
+        if call.watching:
+            return await _stream(request, Stream(self._cluster, call, self._limits))
+        return _response(answer(self._cluster, self.lister, call))
+
+    def _discover(self, request: web.BaseRequest) -> web.StreamResponse:
+        text = discovery.text_page(request.path)
+        if text is not None:
+            return web.Response(text=text)
+        if request.path == "/openapi/v2" and _OPENAPI_PROTOBUF in request.headers.get("Accept", ""):
+            # No bytes are a valid protobuf message: the empty document.
+            return web.Response(body=b"", content_type="application/octet-stream")
+        page = discovery.page(self._cluster.catalog, request.path)
+        if page is None:
+            raise status.no_such_path()
+        return _response(Reply(200, encode(page)))
+
+
+async def _read(request: web.BaseRequest, target: Target) -> Call:
+    if (request.content_length or 0) > BODY_MAX:
+        raise _too_large()
+    try:
+        body = await request.read() if request.can_read_body else b""
+    except web.HTTPRequestEntityTooLarge:
+        raise _too_large() from None
+    query = dict(request.query) if request.query_string else {}
+    accept = request.headers.get("Accept", "")
+    return Call(request.method, target, query, _content_type(request), accept, body)
+
+
+def _content_type(request: web.BaseRequest) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_MAX}")
+
+
+def _response(reply: Reply) -> web.Response:
+    return web.Response(status=reply.code, body=reply.body, headers=_JSON)
+
+
+async def _stream(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+    response = web.StreamResponse(headers=_JSON)
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    await stream.run(response.write)
+    await response.write_eof()
+    return response
+
+
+async def _fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamResponse | None:
+    """Do what a fault does before the request is looked at; None to go on."""
+    if fault.kind == "delay":
+        await asyncio.sleep(fault.delay_s)
+    elif fault.kind == "drop_before":
+        _drop(request)
+        return web.Response()
+    elif fault.kind == "answer":
+        await request.read()
+        return _response(Reply(fault.code, encode(ApiError(fault.code, "", "a fault planned by a test").body())))
+    return None
+
+
+def _drop(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,132 @@
+"""The embedded Kubernetes API server: state, HTTP and sockets put together.
+
+Written for Mooring and not built on PyPI's `kmock`: that emulator keeps no resource versions and has neither
+selectors, binding, strategic merge, paging, 410 nor bookmarks; only its HTTP plumbing would have been left.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.create import create
+from devcluster.apiserver.faults import Faults
+from devcluster.apiserver.http import BODY_MAX, Frontend
+from devcluster.apiserver.netns import listen_in
+from devcluster.apiserver.resources import Catalog
+from devcluster.apiserver.store import Store
+from devcluster.apiserver.streaming import DEFAULT_LIMITS, WatchLimits
+from devcluster.apiserver.watch import Watch
+
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+# At the end open watches get this long, in seconds, to take their end of stream.
+_SHUTDOWN_S = 1.0
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a server listens and what it remembers.
+
+    `port` 0 takes a free one. `history`: changes remembered a collection, older watches get 410. `netns`: names or
+    paths of network namespaces in which the same port is served too. `tls`: certificate and key files, for HTTPS.
+    """
+
+    port: int = 0
+    netns: Sequence[str] = ()
+    tls: tuple[str, str] | None = None
+    history: int = 50_000
+    limits: WatchLimits = DEFAULT_LIMITS
+
+
+_DEFAULTS = Options()
+
+
+class ApiServer:
+    """A running server: an async context manager."""
+
+    def __init__(self, options: Options = _DEFAULTS, clock: Callable[[], datetime] | None = None) -> None:
+        self._options = options
+        self.cluster = Cluster(Store(options.history), Catalog(), clock or (lambda: datetime.now(UTC)))
+        self.faults = Faults()
+        self._frontend = Frontend(self.cluster, self.faults, options.limits)
+        self._runner: web.ServerRunner | None = None
+        self.port = options.port
+        self._create_namespaces()
+
+    def _create_namespaces(self) -> None:
+        kind = self.cluster.catalog.find("", "v1", "namespaces")
+        assert kind is not None
+        for name in _NAMESPACES:
+            create(self.cluster, kind, None, {"metadata": {"name": name}}, dry_run=False)
+
+    async def __aenter__(self) -> Self:
+        server = web.Server(
+            self._frontend, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=3600
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
+        await self._runner.setup()
+        listener = socket.create_server((_LOOPBACK, self.port), backlog=1024)
+        self.port = listener.getsockname()[1]
+        for one in (listener, *(listen_in(name, _LOOPBACK, self.port) for name in self._options.netns)):
+            await web.SockSite(self._runner, one, ssl_context=self._ssl()).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._runner is not None
+        self.cut_watches()
+        await self._runner.cleanup()
+
+    def _ssl(self) -> ssl.SSLContext | None:
+        if self._options.tls is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*self._options.tls)
+        return context
+
+    @property
+    def url(self) -> str:
+        """Return where it listens, without a slash at the end."""
+        return f"{'https' if self._options.tls else 'http'}://{_LOOPBACK}:{self.port}"
+
+    def kubeconfig_text(self) -> str:
+        """Return a kubeconfig (JSON, which is YAML) that reaches it."""
+        place = {"server": self.url}
+        if self._options.tls:
+            place["certificate-authority"] = self._options.tls[0]
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "devcluster", "cluster": place}],
+            "users": [{"name": "devcluster", "user": {}}],
+            "contexts": [{"name": "devcluster", "context": {"cluster": "devcluster", "user": "devcluster"}}],
+            "current-context": "devcluster",
+        }
+        return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
+
+    def cut_watches(self) -> None:
+        """End every watch with a clean EOF, as a server does that restarts."""
+        for collection in self.cluster.store.collections().values():
+            for observer in collection.observers():
+                if isinstance(observer, Watch):
+                    observer.end()
+
+    def compact(self) -> None:
+        """Forget all past changes and open lists: older resource versions and tokens now answer 410."""
+        self._frontend.lister.forget()
+        for collection in self.cluster.store.collections().values():
+            collection.forget()
+
+
+def _request(
+    message: object, payload: object, protocol: object, writer: object, task: "asyncio.Task[None]"
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BODY_MAX)  # type: ignore[arg-type]

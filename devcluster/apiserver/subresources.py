@@ -1,0 +1,76 @@
+"""The two writes that are no objects: binding a pod to a node, and evicting a pod."""
+
+from devcluster.apiserver import pods, status
+from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.delete import DeleteOptions, delete
+from devcluster.apiserver.objects import Object, metadata_of, section
+from devcluster.apiserver.resources import Resource
+from devcluster.apiserver.status import ApiError
+from devcluster.apiserver.store import Entry
+
+# What one message to etcd may hold, in bytes.
+_STORED_MAX = 2 * 1024 * 1024
+
+
+def bind(cluster: Cluster, pod_kind: Resource, namespace: str, name: str, binding: Object, dry_run: bool) -> None:
+    """Apply a Binding, its annotations and labels to the pod in one write; raise as a real server does.
+
+    The annotations are not validated, neither syntax nor size: a real server lets them poison the pod.
+    """
+    if metadata_of(binding).get("name") != name:
+        raise status.bad_request("name in URL does not match name in Binding object")
+    target = section(binding, "target")
+    _check_target(target)
+    entry = cluster.existing(pod_kind, namespace, name)
+    _check_preconditions(entry, metadata_of(binding))
+    pod = entry.decoded()
+    if why := _refusal(pod):
+        raise status.conflict("", "pods/binding", name, why)
+    metadata = metadata_of(binding)
+    node, annotations, labels = target["name"], section(metadata, "annotations"), section(metadata, "labels")
+    pods.bind(pod, node, annotations, labels, cluster.now())
+    stored = cluster.store.preview(pod_kind.storage, pod, 0)
+    if len(stored.raw) > _STORED_MAX:
+        size = f"trying to send message larger than max ({len(stored.raw)} vs. {_STORED_MAX})"
+        raise status.conflict("", "pods/binding", name, f"rpc error: code = ResourceExhausted desc = {size}")
+    if not dry_run:
+        cluster.store.put(pod_kind.storage, pod)
+
+
+def _check_target(target: Object) -> None:
+    kind = target.get("kind")
+    if kind not in ("Node", "", None):
+        rule = f'Unsupported value: "{kind}": supported values: "Node", "<empty>"'
+        raise ApiError(500, "", f"target.kind: {rule}")
+    if not target.get("name"):
+        raise ApiError(500, "", "target.name: Required value")
+
+
+def _check_preconditions(entry: Entry, metadata: Object) -> None:
+    wanted = (("UID", "uid", entry.uid), ("ResourceVersion", "resourceVersion", str(entry.revision)))
+    for what, key, actual in wanted:
+        expected = metadata.get(key)
+        if expected and expected != actual:
+            failed = f"Precondition failed: {what} in precondition: {expected}, {what} in object meta: {actual}"
+            where = f"Code: 4, Key: /registry/pods/{entry.namespace}/{entry.name}, ResourceVersion: 0"
+            why = f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}"
+            raise status.conflict("", "pods", entry.name, why)
+
+
+def _refusal(pod: Object) -> str | None:
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if spec.get("nodeName"):
+        return f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+    if spec.get("schedulingGates"):
+        return f"pod {name} has non-empty .spec.schedulingGates"
+    return None
+
+
+def evict(cluster: Cluster, pod_kind: Resource, namespace: str, name: str, eviction: Object, dry_run: bool) -> None:
+    """Delete a pod by policy/v1 Eviction. Disruption budgets are stored, but nothing counts them here."""
+    if metadata_of(eviction).get("name", name) != name:
+        raise status.bad_request("name in URL does not match name in Eviction object")
+    entry = cluster.existing(pod_kind, namespace, name)
+    delete(cluster, pod_kind, entry, DeleteOptions.read(section(eviction, "deleteOptions"), None, dry_run))

@@ -1,0 +1,149 @@
+"""Answer one call: find its kind, its verb, and write the result as the client wants it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from devcluster.apiserver import status
+from devcluster.apiserver.call import Call, Reply
+from devcluster.apiserver.cluster import PODS, Cluster
+from devcluster.apiserver.create import create
+from devcluster.apiserver.delete import DeleteOptions, delete
+from devcluster.apiserver.listing import Lister, Page
+from devcluster.apiserver.objects import Object, encode, metadata_of
+from devcluster.apiserver.resources import Resource
+from devcluster.apiserver.status import ApiError
+from devcluster.apiserver.store import Entry
+from devcluster.apiserver.subresources import bind, evict
+from devcluster.apiserver.update import patch, patcher, replace
+from devcluster.apiserver.views import TableView, View
+
+Verb = Callable[[Cluster, Lister, Resource, Call], Reply]
+
+
+def answer(cluster: Cluster, lister: Lister, call: Call) -> Reply:
+    """Carry out any call but a watch; raise ApiError for every failure that a client can cause."""
+    resource = find_kind(cluster, call)
+    if resource.namespaced and call.target.namespace is None and call.method not in ("GET", "DELETE"):
+        raise status.no_such_path()
+    return _verb(resource, call)(cluster, lister, resource, call)
+
+
+def find_kind(cluster: Cluster, call: Call) -> Resource:
+    """Return the kind of the call's path; one that nobody knows yet is learnt from the object posted."""
+    target = call.target
+    known = cluster.catalog.find(target.group, target.version, target.plural)
+    if known is not None:
+        if target.namespace is not None and not known.namespaced:
+            raise status.no_such_path()
+        return known
+    if call.method != "POST" or target.name is not None:
+        raise status.no_such_path()
+    kind = call.given().get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise status.no_such_path()
+    namespaced = target.namespace is not None
+    learnt = Resource(
+        target.group, target.version, target.plural, kind, namespaced, generation=True, unconditional=False, learnt=True
+    )
+    cluster.catalog.learn(learnt)
+    return learnt
+
+
+def _verb(resource: Resource, call: Call) -> Verb:
+    name, subresource = call.target.name, call.target.subresource
+    if subresource is not None and subresource not in resource.subresources:
+        raise status.no_such_path()
+    if resource.plural == "bindings" or subresource in ("binding", "eviction"):
+        verbs: dict[str, Verb] = {"POST": _bind if subresource != "eviction" else _evict}
+    elif name is None:
+        verbs = {"GET": _list, "POST": _create, "DELETE": _delete_collection}
+    else:
+        verbs = {"GET": _get, "PUT": _replace, "PATCH": _patch}
+        verbs |= {} if subresource else {"DELETE": _delete}
+    verb = verbs.get(call.method)
+    if verb is None:
+        raise status.method_not_allowed()
+    return verb
+
+
+def view_of(cluster: Cluster, resource: Resource, call: Call) -> View:
+    """Return how the client wants objects of the kind written."""
+    if "as=Table" not in call.accept:
+        return View(resource)
+    return TableView(resource, call.query.get("includeObject", "Metadata"), cluster.clock())
+
+
+def _key(call: Call) -> tuple[str | None, str]:
+    assert call.target.name is not None
+    return call.target.namespace, call.target.name
+
+
+def _get(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    entry = cluster.existing(resource, *_key(call))
+    return Reply(200, view_of(cluster, resource, call).one(entry))
+
+
+def _list(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    selector = call.selector(resource)
+    page = lister.page(cluster.collection(resource), selector, cluster.store.revision, call.listing())
+    return Reply(200, view_of(cluster, resource, call).page(page))
+
+
+def _create(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    entry = create(cluster, resource, call.target.namespace, call.given(), call.dry_run)
+    return Reply(201, View(resource).one(entry))
+
+
+def _replace(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    key, obj = _key(call), call.given()
+    entry, new = replace(cluster, resource, call.target.subresource, key, obj, call.dry_run)
+    return Reply(201 if new else 200, View(resource).one(entry))
+
+
+def _patch(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    change = patcher(resource, call.content_type, call.parsed())
+    entry = patch(cluster, resource, call.target.subresource, _key(call), change, call.dry_run)
+    return Reply(200, View(resource).one(entry))
+
+
+def _delete(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    entry = cluster.existing(resource, *_key(call))
+    last, gone = delete(cluster, resource, entry, _delete_options(call))
+    return Reply(200, _deleted(resource, last, gone))
+
+
+def _delete_options(call: Call) -> DeleteOptions:
+    return DeleteOptions.read(call.options(), call.query.get("gracePeriodSeconds"), call.dry_run)
+
+
+def _deleted(resource: Resource, last: Entry, gone: bool) -> bytes:
+    """Write the object where its kind is returned or it still waits, else a Status that names it."""
+    if resource.storage == PODS or not gone:
+        return View(resource).one(last)
+    named: Object = {**status.details(resource.group, resource.plural, last.name), "uid": last.uid}
+    return encode(status.success(200, named))
+
+
+def _delete_collection(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    options = _delete_options(call)
+    entries = cluster.collection(resource).select(call.selector(resource))
+    gone = [delete(cluster, resource, entry, options)[0] for entry in entries]
+    return Reply(200, View(resource).page(Page(gone, cluster.store.revision)))
+
+
+def _bind(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    return _on_pod(bind, cluster, call)
+
+
+def _evict(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    return _on_pod(evict, cluster, call)
+
+
+def _on_pod(action: Callable[..., None], cluster: Cluster, call: Call) -> Reply:
+    body = call.given()
+    pod_kind = cluster.catalog.find("", "v1", "pods")
+    name: Any = call.target.name or metadata_of(body).get("name")
+    if pod_kind is None or not isinstance(name, str):
+        raise ApiError(500, "", "metadata.name: Required value")
+    action(cluster, pod_kind, call.target.namespace, name, body, call.dry_run)
+    return Reply(201, encode(status.success(201)))
