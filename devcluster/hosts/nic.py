@@ -1,0 +1,133 @@
+"""What a simulated host is made of, as values: its PFs, their VFs, and the names and addresses of each PCI function.
+
+The default is one dual-port ConnectX-6 Dx (driver mlx5_core, legacy SR-IOV, RoCE). On such a card the VFs follow all
+PFs in routing-id order: VF 0 of the first of two PFs at 0000:04:00.0 is 0000:04:00.2, the second PF's VF 0 follows the
+last VF that the first PF could have (its sriov_totalvfs).
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+from mooring.names import LinkType
+from mooring.pci import vf_address
+
+VENDOR = "0x15b3"
+DRIVER = "mlx5_core"
+
+
+@dataclass(frozen=True, slots=True)
+class Pf:
+    """A PF: ``mbps`` is its line rate, ``offset`` and ``stride`` place its VFs, ``pcie`` are the bridges above it."""
+
+    name: str
+    pci: str
+    vfs: int
+    total: int
+    offset: int
+    mbps: int = 100_000
+    network: str = "rail0"
+    link: LinkType = "ethernet"
+    numa: int = 0
+    pcie: tuple[str, ...] = ("0000:00:01.0", "0000:02:00.0")
+    stride: int = 1
+    device: str = "0x101d"
+    vf_device: str = "0x101e"
+    refuse: tuple[str, ...] = ()
+
+    @property
+    def vf0(self) -> str:
+        return vf_address(self.pci, 1, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A PCI function, a PF (``vf`` is None) or a VF; ``number`` is the N of its mlx5_N and uverbsN."""
+
+    pci: str
+    pf: Pf
+    vf: int | None
+    number: int
+    netdev: str
+    mac: str
+
+    @property
+    def rdma(self) -> str:
+        return f"mlx5_{self.number}"
+
+    @property
+    def uverbs(self) -> str:
+        return f"uverbs{self.number}"
+
+    @property
+    def port(self) -> str:
+        """The other end of a VF's veth: a port of the bridge that stands for the PF."""
+        return f"{self.pf.name}_{self.vf}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A simulated host; ``number`` is its own among those that can meet: addresses derive from it."""
+
+    name: str
+    number: int
+    pfs: tuple[Pf, ...]
+
+    def functions(self) -> Iterator[Function]:
+        """Yield the PFs, then the VFs PF by PF: the order in which mlx5_N are numbered."""
+        for index, pf in enumerate(self.pfs):
+            yield Function(pf.pci, pf, None, index, pf.name, f"0c:42:a1:{self._tail}:{index:02x}")
+        number = len(self.pfs)
+        for index, pf in enumerate(self.pfs):
+            for vf in range(pf.vfs):
+                # mlx5 gives a VF a random, locally administered address; ours are the same at each start.
+                mac = f"02:{self._tail}:{index:02x}:{vf >> 8:02x}:{vf & 0xFF:02x}"
+                yield Function(vf_address(pf.vf0, pf.stride, vf), pf, vf, number, f"{pf.name}v{vf}", mac)
+                number += 1
+
+    @property
+    def _tail(self) -> str:
+        return f"{self.number >> 8:02x}:{self.number & 0xFF:02x}"
+
+
+def describe_host(
+    name: str,
+    number: int,
+    *,
+    pfs: int = 2,
+    vfs: int = 8,
+    total: int | None = None,
+    mbps: int = 100_000,
+    refuse: tuple[str, ...] = (),
+) -> Host:
+    """Describe a host with one card of ``pfs`` ports at 0000:04:00, PF i on network ``rail<i>``, ``vfs`` VFs each."""
+    most = vfs if total is None else total
+    if most < vfs:
+        raise ValueError(f"host {name!r}: {vfs} VFs exceed sriov_totalvfs {most}")
+    if not 1 <= pfs <= 8:
+        raise ValueError(f"host {name!r}: {pfs} PFs are not 1 to 8, the functions of one device")
+    ports = (
+        Pf(
+            name=f"enp4s0f{index}",
+            pci=f"0000:04:00.{index}",
+            vfs=vfs,
+            total=most,
+            offset=pfs + index * (most - 1),
+            mbps=mbps,
+            network=f"rail{index}",
+            refuse=refuse,
+        )
+        for index in range(pfs)
+    )
+    return Host(name, number, tuple(ports))
+
+
+def dump_host(host: Host) -> str:
+    return json.dumps(asdict(host), sort_keys=True, indent=1)
+
+
+def load_host(text: str) -> Host:
+    """Read a description that `dump_host` wrote."""
+    document = json.loads(text)
+    pfs = [Pf(**pf) for pf in document.pop("pfs")]
+    return Host(**document, pfs=tuple(replace(pf, pcie=tuple(pf.pcie), refuse=tuple(pf.refuse)) for pf in pfs))
