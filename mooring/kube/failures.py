@@ -1,0 +1,106 @@
+"""What can go wrong with a request to the API server, named by what the caller does about it.
+
+NotFound   there is nothing to act on             Throttled  wait `retry_after_s`, then repeat
+Conflict   somebody was first: look, decide anew  Refused    this request will never pass: change it or give up
+Gone       list anew                              Unknown    it may have happened or not: repeat or look
+"""
+
+# ruff: noqa: N818 - they are named by what to do, not by what they are
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+class _Details(msgspec.Struct):
+    kind: str | None = None
+
+
+class _Status(msgspec.Struct):
+    code: int = 500
+    message: str | None = None
+    reason: str | None = None
+    details: _Details | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty where there is none."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    kind: str = ""
+
+
+class KubeError(Exception):
+    """A request without a good answer. ``status`` has code 0 where no answer came at all."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(f"{status.code} {status.reason}: {status.message}" if status.code else status.message)
+        self.status = status
+
+
+class NotFound(KubeError):
+    """404."""
+
+
+class Conflict(KubeError):
+    """409: a precondition failed, or the object is there already."""
+
+
+class Gone(KubeError):
+    """410: the resource version, or the continue token, is too old."""
+
+
+class Throttled(KubeError):
+    """429: nothing was done. Repeat after ``retry_after_s``, in seconds."""
+
+    def __init__(self, status: Status, retry_after_s: float) -> None:
+        super().__init__(status)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(KubeError):
+    """Any other 4xx, or a redirect: nothing was done, and repeating it changes nothing."""
+
+
+class Unknown(KubeError):
+    """5xx, a timeout or a lost connection: a write may have happened or not."""
+
+
+_BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
+_LONGEST_MESSAGE = 2_000
+
+
+def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError:
+    """Return the error for an answer that is not 2xx; the body should be a ``Status`` but may be anything."""
+    status = read_status(code, body)
+    if code == 429:
+        return Throttled(status, _seconds(retry_after))
+    if code >= 500:
+        return Unknown(status)
+    return _BY_CODE.get(code, Refused)(status)
+
+
+def failure_of(status: bytes) -> KubeError:
+    """Return the error that a ``Status`` object stands for, such as a watch's ERROR event carries."""
+    try:
+        code = msgspec.json.decode(status, type=_Status).code
+    except msgspec.MsgspecError:
+        code = 500
+    return failure(code, status)
+
+
+def read_status(code: int, body: bytes) -> Status:
+    try:
+        found = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        return Status(code, "", body[:_LONGEST_MESSAGE].decode(errors="replace"))
+    kind = (found.details.kind if found.details else None) or ""
+    return Status(code, found.reason or "", (found.message or "")[:_LONGEST_MESSAGE], kind)
+
+
+def _seconds(retry_after: str | None) -> float:
+    # The API server sends whole seconds; a proxy may send a date, which is not worth a parser: one second, then ask.
+    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0

@@ -1,0 +1,228 @@
+"""Follow a collection: everything that is there, then every change, for as long as the caller listens.
+
+    async for event in watch(client, "/api/v1/pods", decoder(Pod), {"fieldSelector": "spec.nodeName=n1"}):
+        match event:
+            case Synced(entries): ...      # the complete set, first and after each gap: compare with yours
+            case Changed(identity, item): ...
+            case Removed(identity): ...
+            case Unreadable(identity, why): ...   # this object could not be decoded; all others go on
+
+The end of a stream is normal (servers cut slow readers with a clean end): the watch resumes where it stopped and loses
+nothing. After 410, or an ERROR event, it lists anew and yields another `Synced`. Lists carry no resourceVersion, so
+they are never older than the call. The caller must only take events away here, not work on them.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+import tenacity
+
+from mooring.kube.client import Client
+from mooring.kube.failures import Gone, KubeError, Status, Throttled, Unknown, failure_of
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+Decode = Callable[[msgspec.Raw], T]
+_PAGE = 500
+# The server ends a watch after this long, in seconds, at a random point so that not all of them return at once.
+_WATCH_S = (240, 300)
+# Silence for longer than any watch lasts, in seconds, means that the connection is dead.
+_SILENCE_S = 330
+# A stream that ends without a word is opened again after this long, in seconds, times a random factor.
+_PAUSE_S = 0.2
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """Which object this is, in which version; anything missing is empty."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """The object is new or has changed."""
+
+    identity: Identity
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The object is there, but it does not decode; ``why`` names the place."""
+
+    identity: Identity
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The object is gone, or no longer among those selected."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Synced(Generic[T]):
+    """Everything that is there now."""
+
+    entries: tuple[Changed[T] | Unreadable, ...]
+
+
+Event = Synced[T] | Changed[T] | Removed | Unreadable
+
+
+class _Object(msgspec.Struct):
+    metadata: Identity = Identity()
+
+
+class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "next_page": "continue"}):
+    resource_version: str = ""
+    next_page: str = ""
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_object = msgspec.json.Decoder(_Object).decode
+_decode_list = msgspec.json.Decoder(_List).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def decoder(kind: type[T]) -> Decode[T]:
+    """Return a typed decoder of JSON for a msgspec Struct with the fields that the caller uses."""
+    return msgspec.json.Decoder(kind).decode
+
+
+async def watch(
+    client: Client, path: str, decode: Decode[T], params: Mapping[str, str] | None = None
+) -> AsyncIterator[Event[T]]:
+    """List ``path``, then follow it for ever; what fails is logged and tried again, 30 s apart at the most."""
+    selected = dict(params or {})
+    while True:
+        listed, version = await _list(client, path, selected)
+        yield Synced(tuple(_read(raw, decode) for raw in listed))
+        async with aclosing(_follow(client, path, selected, version)) as lines:
+            async for line in lines:
+                yield _event(line, decode)
+
+
+def _event(line: _Line, decode: Decode[T]) -> Event[T]:
+    return Removed(_identify(line.object)) if line.type == "DELETED" else _read(line.object, decode)
+
+
+def _read(raw: msgspec.Raw, decode: Decode[T]) -> Changed[T] | Unreadable:
+    identity = _identify(raw)
+    try:
+        return Changed(identity, decode(raw))
+    except (msgspec.MsgspecError, RecursionError, ValueError) as unreadable:
+        return Unreadable(identity, str(unreadable))
+
+
+def _identify(raw: msgspec.Raw) -> Identity:
+    try:
+        return _decode_object(raw).metadata
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return Identity()
+
+
+async def _follow(client: Client, path: str, selected: dict[str, str], version: str) -> AsyncGenerator[_Line, None]:
+    """Yield the changes after ``version``, over as many streams as it takes; return when that version is too old."""
+    while True:
+        heard = False
+        try:
+            async with AsyncExitStack() as stack:
+                async for line in await _open(client, path, selected | {"resourceVersion": version}, stack):
+                    heard = True
+                    version = _identify(line.object).resource_version or version
+                    if line.type != "BOOKMARK":
+                        yield line
+        except Gone:
+            return
+        except KubeError as lost:
+            _log.info("watch was cut", path=path, reason=str(lost))
+        if not heard:
+            await asyncio.sleep(_PAUSE_S * (0.5 + random.random()))
+
+
+def _report(state: tenacity.RetryCallState) -> None:
+    failed = state.outcome.exception() if state.outcome else None
+    _log.warning("API server gives no answer", path=state.args[1], reason=str(failed), attempt=state.attempt_number)
+
+
+_backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    failed = state.outcome.exception() if state.outcome else None
+    return failed.retry_after_s if isinstance(failed, Throttled) else _backoff(state)
+
+
+# Everything but 410 is worth another attempt, a refusal too: permissions and tokens are mended while we run.
+_persist = tenacity.retry(
+    retry=tenacity.retry_if_exception(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone)),
+    wait=_wait,
+    before_sleep=_report,
+    reraise=True,
+)
+
+
+@_persist
+async def _list(client: Client, path: str, selected: Mapping[str, str]) -> tuple[list[msgspec.Raw], str]:
+    """Return all objects, page by page, and the version to watch from."""
+    items: list[msgspec.Raw] = []
+    token = ""
+    while True:
+        try:
+            page = await _page(client, path, selected, token)
+        except Gone:
+            # The token outlived its snapshot: begin again.
+            items, token = [], ""
+            continue
+        items += page.items or []
+        token = page.metadata.next_page
+        if not token:
+            return items, page.metadata.resource_version
+
+
+async def _page(client: Client, path: str, selected: Mapping[str, str], token: str) -> _List:
+    params = {**selected, "limit": str(_PAGE)} | ({"continue": token} if token else {})
+    body = await client.request("GET", path, params=params)
+    try:
+        return _decode_list(body)
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
+
+
+@_persist
+async def _open(client: Client, path: str, params: Mapping[str, str], stack: AsyncExitStack) -> AsyncIterator[_Line]:
+    """Open one stream, which ``stack`` closes, and return its lines."""
+    options = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(random.randint(*_WATCH_S))}
+    return _lines(await stack.enter_async_context(client.stream(path, {**params, **options}, _SILENCE_S)))
+
+
+async def _lines(stream: AsyncIterator[bytes]) -> AsyncIterator[_Line]:
+    async for text in stream:
+        try:
+            line = _decode_line(text)
+        except msgspec.MsgspecError as unreadable:
+            raise Unknown(Status(200, message=f"not a watch event: {unreadable}")) from unreadable
+        if line.type == "ERROR":
+            raise failure_of(bytes(line.object))
+        yield line
