@@ -1,0 +1,100 @@
+"""The links of simulated hosts, real ones of this machine's kernel: each host's in a network namespace of its own.
+
+A bridge named like the PF stands for the PF and its embedded switch. A veth named like the VF's netdev stands for the
+VF; its other end, ``<pf>_<n>``, is a port of that bridge and stays where it is while the netdev travels. The bridge's
+uplink ``<pf>_up`` leads into a namespace apart, where a bridge a network joins the hosts' PFs. IPv6 is off in the
+host's namespace, or each of some hundred ports would look for routers; a pod's namespace has its own settings.
+"""
+
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from devcluster.hosts.layout import NAMED, Layout, netns_path
+from devcluster.hosts.netdevs import Netdev
+from devcluster.hosts.nic import Function, Host
+
+_QUIET = "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; exec ip -batch -"
+
+
+class LinkError(RuntimeError):
+    """Links that could not be made: where, and what ip said."""
+
+
+def fabric_path(root: Path, hosts: Sequence[Host]) -> Path:
+    """Return where the namespace is pinned that joins these hosts."""
+    return netns_path(root, f"mooring-{hosts[0].name}-fabric")
+
+
+def make_fabric(netns: Path, hosts: Iterable[Host]) -> None:
+    """Make the namespace that joins the hosts, with a bridge for each network of theirs."""
+    make_netns(netns)
+    networks = sorted({pf.network for host in hosts for pf in host.pfs})
+    run_ip(netns, [f"link add {network} up type bridge stp_state 0 mcast_snooping 0" for network in networks])
+
+
+def make_links(host: Host, layout: Layout, fabric: Path) -> None:
+    """Make a host's namespace with all its links; raise LinkError, also where the namespace exists already."""
+    make_netns(layout.netns)
+    lines = ["link set lo up"]
+    for function in host.functions():
+        if function.vf is None:
+            lines += _pf_lines(host, function, fabric)
+        else:
+            lines.append(vf_line(function, Netdev(function.netdev, 0, function.mac)))
+    run_ip(layout.netns, lines)
+    run_ip(fabric, [f"link set {_far_end(host, pf)} master {network} up" for pf, network in _uplinks(host)])
+
+
+def vf_line(function: Function, netdev: Netdev) -> str:
+    """Return the command that makes a VF's veth: its netdev closed, the other end a port of its PF."""
+    return (
+        f"link add {function.port} master {function.pf.name} mtu {netdev.mtu} up type veth"
+        f" peer name {netdev.name} address {netdev.mac} mtu {netdev.mtu}"
+    )
+
+
+def run_ip(netns: Path, lines: Iterable[str]) -> None:
+    """Run commands of ip in a namespace, all in one process; raise LinkError at the first that fails."""
+    batch = "".join(f"{line}\n" for line in lines)
+    command = ["nsenter", f"--net={netns}", "sh", "-c", _QUIET]
+    done = subprocess.run(command, input=batch, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LinkError(f"namespace {str(netns)!r}: {done.stderr.strip()}")
+
+
+def make_netns(path: Path) -> None:
+    """Make a namespace pinned at ``path``, as ``ip netns`` does where it is a named one."""
+    if path.exists():
+        raise LinkError(f"namespace {str(path)!r} exists already: another cluster runs with this node name")
+    if path.parent == NAMED:
+        command = ["ip", "netns", "add", path.name]
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        command = ["unshare", f"--net={path}", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LinkError(f"namespace {str(path)!r}: {done.stderr.strip()}")
+
+
+def remove_netns(path: Path) -> None:
+    """Unpin a namespace; its links go when the last process has left it. Nothing to do where there is none."""
+    if path.exists():
+        subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
+        path.unlink()
+
+
+def _pf_lines(host: Host, function: Function, fabric: Path) -> Iterator[str]:
+    pf = function.pf
+    yield f"link add {pf.name} address {function.mac} up type bridge stp_state 0 mcast_snooping 0"
+    far = _far_end(host, host.pfs.index(pf))
+    yield f"link add {pf.name}_up master {pf.name} up type veth peer name {far} netns {fabric}"
+
+
+def _uplinks(host: Host) -> Iterator[tuple[int, str]]:
+    return ((index, pf.network) for index, pf in enumerate(host.pfs))
+
+
+def _far_end(host: Host, pf: int) -> str:
+    return f"h{host.number}p{pf}"

@@ -1,0 +1,244 @@
+"""Simulated hosts' links on the machine's own kernel: they carry traffic, and sysfs follows them."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from devcluster.hosts import sysfs
+from devcluster.hosts.layout import Layout
+from devcluster.hosts.links import LinkError, fabric_path, make_fabric, make_links, remove_netns
+from devcluster.hosts.nic import Host, describe_host
+from devcluster.hosts.sync import Sync
+
+pytestmark = pytest.mark.root
+DEADLINE_S = 10.0
+
+
+def ip(netns: str, *words: str) -> str:
+    done = subprocess.run(["ip", "-n", netns, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@dataclass
+class Cluster:
+    """Two hosts of this test alone, and pods' namespaces that end with it."""
+
+    root: Path
+    hosts: tuple[Host, ...]
+    pods: list[str] = field(default_factory=list)
+
+    def layout(self, index: int = 0) -> Layout:
+        return Layout.at(self.root, self.hosts[index].name)
+
+    def netns(self, index: int = 0) -> str:
+        return self.layout(index).netns.name
+
+    def pod(self) -> str:
+        name = f"mooring-test-{os.getpid()}-pod{len(self.pods)}"
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        self.pods.append(name)
+        return name
+
+    def end(self, pod: str) -> None:
+        subprocess.run(["ip", "netns", "del", pod], check=True)
+        self.pods.remove(pod)
+
+    def shown(self, pci: str) -> list[str]:
+        """The netdevs that the first host's sysfs shows below a PCI function, each in class/net too."""
+        sys = self.layout().sys
+        found = sorted(path.name for path in (sys / "bus/pci/devices" / pci / "net").iterdir())
+        return [name for name in found if (sys / "class/net" / name).resolve().parent.parent.name == pci]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, tuple(describe_host(f"test-{os.getpid()}-{n}", n, vfs=3) for n in (1, 2)))
+    fabric = fabric_path(tmp_path, made.hosts)
+    try:
+        make_fabric(fabric, made.hosts)
+        for index, host in enumerate(made.hosts):
+            make_links(host, made.layout(index), fabric)
+            sysfs.build(made.layout(index).sys, host)
+        yield made
+    finally:
+        for pod in list(made.pods):
+            made.end(pod)
+        for index in range(len(made.hosts)):
+            remove_netns(made.layout(index).netns)
+        remove_netns(fabric)
+
+
+@pytest.fixture
+def synced(cluster: Cluster) -> Iterator[Cluster]:
+    """The first host's tree follows its links while the test runs."""
+    sync = Sync(cluster.hosts[0], cluster.layout())
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(0.002):
+            sync.catch_up()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    yield cluster
+    ended.set()
+    thread.join()
+    sync.close()
+
+
+def test_vfs_of_one_network_reach_each_other(cluster: Cluster) -> None:
+    """Two VFs of one PF, and two of different hosts on the same network, exchange packets; other networks do not."""
+    places = [("a", 0, "enp4s0f0v0"), ("b", 0, "enp4s0f0v1"), ("c", 1, "enp4s0f0v0"), ("d", 1, "enp4s0f1v0")]
+    pods = {}
+    for number, (pod, host, netdev) in enumerate(places, start=1):
+        pods[pod] = cluster.pod()
+        ip(cluster.netns(host), "link", "set", netdev, "netns", pods[pod])
+        ip(pods[pod], "addr", "add", f"10.9.0.{number}/24", "dev", netdev)
+        ip(pods[pod], "link", "set", netdev, "up")
+
+    def reaches(number: int) -> bool:
+        command = ["ip", "netns", "exec", pods["a"], "python3", "-c", _KNOCK, f"10.9.0.{number}"]
+        return subprocess.run(command, check=False).returncode == 0
+
+    assert [reaches(2), reaches(3), reaches(4)] == [True, True, False]
+
+
+# A refused connection is an answer: the packets went there and back.
+_KNOCK = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), timeout=1)
+except ConnectionRefusedError:
+    sys.exit(0)
+except OSError:
+    sys.exit(1)
+"""
+
+
+def test_a_pf_is_up_and_a_vf_is_closed(cluster: Cluster) -> None:
+    """Fresh links stand as after a boot: PFs with carrier, VFs closed with their own addresses."""
+    assert "state UP" in ip(cluster.netns(), "link", "show", "enp4s0f1")
+    vf = ip(cluster.netns(), "link", "show", "enp4s0f1v2")
+    assert "state DOWN" in vf
+    assert "02:00:01:01:00:02" in vf
+
+
+def test_a_second_cluster_with_the_same_node_is_refused(cluster: Cluster) -> None:
+    """A namespace that exists is somebody's: it is never taken over."""
+    with pytest.raises(LinkError, match="exists already"):
+        make_links(cluster.hosts[0], cluster.layout(), fabric_path(cluster.root, cluster.hosts))
+
+
+def test_sysfs_follows_a_rename(synced: Cluster) -> None:
+    """A netdev is shown under its present name."""
+    ip(synced.netns(), "link", "set", "enp4s0f0v0", "name", "spare")
+    await_true(lambda: synced.shown("0000:04:00.2") == ["spare"])
+    assert (synced.layout().sys / "class/net/spare/device").resolve().name == "0000:04:00.2"
+
+
+def test_sysfs_follows_a_move_into_a_pod_and_back(synced: Cluster) -> None:
+    """Away, the VF shows no netdev; back, it shows the one it has, renamed in the pod or not."""
+    pod = synced.pod()
+    ip(synced.netns(), "link", "set", "enp4s0f0v1", "netns", pod)
+    await_true(lambda: synced.shown("0000:04:00.3") == [])
+    ip(pod, "link", "set", "enp4s0f0v1", "name", "net1")
+    ip(pod, "link", "set", "net1", "netns", f"/run/netns/{synced.netns()}")
+    await_true(lambda: synced.shown("0000:04:00.3") == ["net1"])
+
+
+def test_a_vf_comes_back_from_a_dead_namespace_under_its_pod_name(synced: Cluster) -> None:
+    """As the kernel does it: same MAC, MTU and altname, closed, under the name that it had in the pod."""
+    pod = synced.pod()
+    ip(synced.netns(), "link", "set", "enp4s0f1v0", "netns", pod)
+    ip(pod, "link", "set", "enp4s0f1v0", "name", "net7")
+    ip(pod, "link", "set", "net7", "address", "02:aa:bb:cc:dd:ee", "mtu", "1400")
+    ip(pod, "link", "property", "add", "dev", "net7", "altname", "rail")
+    ip(pod, "link", "set", "net7", "up")
+    synced.end(pod)
+    await_true(lambda: synced.shown("0000:04:00.5") == ["net7"])
+    back = ip(synced.netns(), "link", "show", "net7")
+    assert "state DOWN" in back
+    assert "02:aa:bb:cc:dd:ee" in back
+    assert "mtu 1400" in back
+    assert "altname rail" in back
+    ip(synced.netns(), "link", "set", "net7", "up")
+    await_true(lambda: "LOWER_UP" in ip(synced.netns(), "link", "show", "net7"))
+
+
+def test_two_vfs_with_one_pod_name_come_back_apart(synced: Cluster) -> None:
+    """Where the name is taken the kernel calls the netdev dev<ifindex>; every VF is back in any case."""
+    pods = [synced.pod(), synced.pod()]
+    indexes = []
+    for vf, pod in enumerate(pods):
+        ip(synced.netns(), "link", "set", f"enp4s0f0v{vf}", "netns", pod)
+        ip(pod, "link", "set", f"enp4s0f0v{vf}", "name", "net1")
+        indexes.append(ip(pod, "-o", "link", "show", "net1").split(":")[0])
+    synced.end(pods[0])
+    await_true(lambda: synced.shown("0000:04:00.2") == ["net1"])
+    synced.end(pods[1])
+    await_true(lambda: synced.shown("0000:04:00.3") == [f"dev{indexes[1]}"])
+
+
+def test_many_vfs_of_one_pod_come_back(synced: Cluster) -> None:
+    """All VFs of a host die in one namespace and all return."""
+    pod = synced.pod()
+    functions = [each for each in synced.hosts[0].functions() if each.vf is not None]
+    for each in functions:
+        ip(synced.netns(), "link", "set", each.netdev, "netns", pod)
+    await_true(lambda: all(synced.shown(each.pci) == [] for each in functions))
+    synced.end(pod)
+    await_true(lambda: all(synced.shown(each.pci) == [each.netdev] for each in functions))
+
+
+def test_a_pf_that_goes_down_shows_it(synced: Cluster) -> None:
+    """operstate, speed and the RDMA port follow the PF's administrative state."""
+    pf = synced.layout().sys / "class/net/enp4s0f0"
+    ip(synced.netns(), "link", "set", "enp4s0f0", "down")
+    await_true(lambda: (pf / "operstate").read_text() == "down\n")
+    assert not (pf / "speed").exists()
+    await_true(lambda: (pf / "device/infiniband/mlx5_0/ports/1/state").read_text() == "1: DOWN\n")
+    ip(synced.netns(), "link", "set", "enp4s0f0", "up")
+    await_true(lambda: (pf / "operstate").read_text() == "up\n")
+
+
+def test_a_sync_that_starts_late_finds_a_vf_in_its_pod(cluster: Cluster) -> None:
+    """Started again while a VF is away, it shows nothing there, knows the pod's name for it, and gives it back."""
+    pod = cluster.pod()
+    ip(cluster.netns(), "link", "set", "enp4s0f0v0", "netns", pod)
+    ip(pod, "link", "set", "enp4s0f0v0", "name", "net3")
+    sync = Sync(cluster.hosts[0], cluster.layout())
+    try:
+        assert cluster.shown("0000:04:00.2") == []
+        cluster.end(pod)
+
+        def back() -> bool:
+            sync.catch_up()
+            return cluster.shown("0000:04:00.2") == ["net3"]
+
+        await_true(back)
+    finally:
+        sync.close()
+
+
+def test_no_pod_namespace_is_kept_alive(synced: Cluster) -> None:
+    """A namespace with a VF in it ends when its last user does: the watcher has no hold on it."""
+    pod = synced.pod()
+    ip(synced.netns(), "link", "add", "witness", "type", "veth", "peer", "name", "w1", "netns", pod)
+    ip(synced.netns(), "link", "set", "enp4s0f0v2", "netns", pod)
+    await_true(lambda: synced.shown("0000:04:00.4") == [])
+    synced.end(pod)
+    await_true(lambda: "witness" not in ip(synced.netns(), "link", "show"))
