@@ -19,9 +19,9 @@ _DROPPED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
 def create(cluster: Cluster, resource: Resource, namespace: str | None, obj: Object, dry_run: bool) -> Entry:
     """Store a new object and return it; raise 400, 403, 404, 409, 422 as a real server does."""
-    obj = kinds.to_stored(resource, obj)
+    check_kind(resource, obj)
     _check_namespace(cluster, namespace)
-    new = _identified(cluster, resource, namespace, obj)
+    new = _identified(cluster, resource, namespace, kinds.to_stored(resource, obj))
     causes = [*_prepare(cluster, resource, new), *metadata_causes(resource.kind, new["metadata"])]
     name = str(new["metadata"].get("name"))
     if causes:
@@ -47,7 +47,6 @@ def _check_namespace(cluster: Cluster, namespace: str | None) -> None:
 
 
 def _identified(cluster: Cluster, resource: Resource, namespace: str | None, obj: Object) -> Object:
-    check_kind(resource, obj)
     given = metadata_of(obj)
     if given.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -72,7 +71,7 @@ def _identified(cluster: Cluster, resource: Resource, namespace: str | None, obj
 def check_kind(resource: Resource, obj: Object) -> None:
     """Refuse a body of another kind than the path's; without kind it is the path's."""
     kind, version = obj.get("kind", resource.kind), obj.get("apiVersion", resource.api_version)
-    if kind != resource.kind or version != kinds.stored_as(resource).api_version:
+    if kind != resource.kind or version != resource.api_version:
         expected = f"{resource.api_version}, Kind={resource.kind}"
         raise status.bad_request(
             f"the object provided is unrecognized: got {version}, Kind={kind}, expected {expected}"

@@ -48,7 +48,7 @@ def replace(
         rule = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", rule, "metadata.resourceVersion")
         raise status.invalid(resource.group, resource.kind, name, [cause])
-    return _write(cluster, resource, subresource, entry, kinds.to_stored(resource, obj), dry_run), False
+    return _write(cluster, resource, subresource, entry, obj, dry_run), False
 
 
 def patch(
@@ -62,7 +62,7 @@ def patch(
     """PATCH: apply `change` to the object as it is now and return the result."""
     entry = cluster.existing(resource, *key)
     current = kinds.from_stored(resource, entry.decoded())
-    return _write(cluster, resource, subresource, entry, kinds.to_stored(resource, change(current)), dry_run)
+    return _write(cluster, resource, subresource, entry, change(current), dry_run)
 
 
 def patcher(resource: Resource, content_type: str, body: Any) -> Callable[[Object], Object]:
@@ -83,8 +83,9 @@ def _write(
     cluster: Cluster, resource: Resource, subresource: str | None, entry: Entry, given: Object, dry_run: bool
 ) -> Entry:
     old = entry.decoded()
+    check_kind(resource, given)
     _check_identity(resource, entry, given)
-    new = _allowed_part(resource, subresource, old, given)
+    new = _allowed_part(resource, subresource, old, kinds.to_stored(resource, given))
     new["metadata"] = _metadata(old["metadata"], new["metadata"])
     causes = [*metadata_causes(resource.kind, new["metadata"]), *_prepare(resource, subresource, old, new)]
     if causes:
@@ -97,7 +98,6 @@ def _write(
 
 
 def _check_identity(resource: Resource, entry: Entry, given: Object) -> None:
-    check_kind(resource, given)
     metadata = metadata_of(given)
     check_namespace_of(metadata, entry.namespace or None)
     if metadata.get("name", entry.name) != entry.name:
