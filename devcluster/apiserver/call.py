@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from devcluster.apiserver import fields, status
+from devcluster.apiserver import fields, protobuf, status
 from devcluster.apiserver.listing import Query
 from devcluster.apiserver.objects import Object, decode_any
 from devcluster.apiserver.resources import Resource
@@ -74,12 +74,23 @@ class Call:
 
     def given(self) -> Object:
         """Read the body as an object; raise 400 or 415."""
+        if self.content_type == protobuf.MEDIA_TYPE:
+            return self._protobuf()
         if self.content_type not in _JSON:
             raise status.unsupported_media_type(self.content_type, ("application/json",))
         parsed = self.parsed()
         if not isinstance(parsed, dict) or not isinstance(parsed.get("metadata", {}), dict | None):
             raise status.bad_request("the object provided is unrecognized: must be an object with metadata")
         return parsed
+
+    def _protobuf(self) -> Object:
+        try:
+            read = protobuf.decode(self.body)
+        except ValueError as error:
+            raise status.bad_request(f"the object provided is unrecognized: {error}") from error
+        if read is None:
+            raise status.unsupported_media_type(self.content_type, ("application/json",))
+        return read
 
     def options(self) -> Object:
         """Read the body of a DELETE, which may be empty; raise 400."""

@@ -209,9 +209,15 @@ async def test_both_event_apis_watch_the_same_events(api: Any, group: str) -> No
     """An Event posted to either API is seen in both, each in its own fields."""
     about = {"kind": "Pod", "namespace": api.namespace, "name": "p"}
     posted = {
-        **{"metadata": {"name": "e", "namespace": api.namespace}, "regarding": about, "note": "text", "reason": "R"},
-        **{"type": "Normal", "action": "A", "eventTime": "2026-01-01T00:00:00.000000Z"},
-        **{"reportingController": "mooring.dev/scheduler", "reportingInstance": "i"},
+        "metadata": {"name": "e", "namespace": api.namespace},
+        "regarding": about,
+        "note": "text",
+        "reason": "R",
+        "type": "Normal",
+        "action": "A",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "mooring.dev/scheduler",
+        "reportingInstance": "i",
     }
     await api.ok("POST", f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events", posted)
     async with api.watch(f"{group}/namespaces/{api.namespace}/events") as events:

@@ -256,11 +256,12 @@ async def test_bodies_that_are_no_objects_are_bad_requests(api: Any) -> None:
     maps = f"/api/v1/namespaces/{api.namespace}/configmaps"
     async with api.session.post(api.url + maps, data=b"{", headers={"Content-Type": JSON}, ssl=api.tls) as response:
         assert response.status == 400
-    for body in (
+    bodies: list[Any] = [
         [],
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}},
         {"metadata": {"name": "x", "namespace": "elsewhere"}},
-    ):
+    ]
+    for body in bodies:
         assert (await api.call("POST", maps, body))[0] == 400, body
     path, made = await configmap(api)
     renamed = {**made, "metadata": {**made["metadata"], "name": "other"}}
@@ -319,8 +320,10 @@ async def test_a_kind_that_nobody_defined_is_learnt_from_its_first_object(dev: A
 async def test_the_server_survives_whatever_is_posted(devserver: ApiServer, dev: Any) -> None:
     """Bodies of the wrong shape are refused or stored, never answered with an internal error."""
     shapes: list[Any] = [None, 1, "x", [], {}, {"metadata": None}, {"metadata": []}, {"metadata": {"name": 1}}]
-    shapes += [{"metadata": {"name": "a"}, "spec": value} for value in (None, 1, [], {"containers": [1]})]
-    shapes += [{"metadata": {"name": "b", "labels": value}, "spec": {}} for value in (1, [], {"a": 1}, {"a": None})]
+    specs: list[Any] = [None, 1, [], {"containers": [1]}]
+    labels: list[Any] = [1, [], {"a": 1}, {"a": None}]
+    shapes += [{"metadata": {"name": "a"}, "spec": value} for value in specs]
+    shapes += [{"metadata": {"name": "b", "labels": value}, "spec": {}} for value in labels]
     shapes += [{"metadata": {"name": "d", "annotations": {"a": 1}}, "target": {"name": 3}}]
     paths = (dev.pods, "/api/v1/nodes", "/api/v1/namespaces", f"{dev.pods}/a/binding", f"{dev.pods}/a/eviction")
     for shape in shapes:
