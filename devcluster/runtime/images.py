@@ -8,6 +8,7 @@ binaries give equal bytes.
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,21 @@ def write_images(path: Path, names: Sequence[str] = (), busybox: Path = DEBIAN_B
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(_tar({name: (content, 0o644) for name, content in files.items()}))
     return path
+
+
+def write_root(folder: Path, busybox: Path = DEBIAN_BUSYBOX) -> Path:
+    """Lay out the images' root file system in ``folder`` and return it, for a runtime without snapshots."""
+    for name in _FOLDERS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for name, text in _ACCOUNTS.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    shutil.copyfile(busybox, folder / "bin/busybox")
+    (folder / "bin/busybox").chmod(0o755)
+    for applet in _applets(busybox):
+        link = folder / "bin" / applet
+        link.unlink(missing_ok=True)
+        link.symlink_to("busybox")
+    return folder
 
 
 def full_name(image: str) -> str:
