@@ -1,0 +1,157 @@
+"""A whole cluster on this machine: the API server, simulated hosts, and Mooring's programs as processes.
+
+Takes a folder and how many hosts; returns, once started, a cluster in which every node is Ready and has published its
+inventory. Every program runs as its own process with the flags that an operator would give it; the simulation replaces
+only the PFs' VF table (`devcluster.hosts.cni`).
+"""
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devcluster.hosts.layout import Layout
+from devcluster.processes import Processes
+from devcluster.runtime.containerd import Containerd, Place
+from devcluster.runtime.images import write_images
+
+RUNTIMES = ("containerd", "small")
+_PYTHON = (sys.executable, "-m")
+_KEEP_ENV = {"PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster below ``root``; ``runtime`` is what runs behind each shim."""
+
+    root: Path
+    nodes: Sequence[str]
+    runtime: str = "containerd"
+    vfs: int = 8
+    processes: Processes = field(init=False)
+    port: int = field(init=False)
+    _containerds: list[Containerd] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.root / "logs")
+        self.port = _free_port()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.root / "kubeconfig"
+
+    def layout(self, node: str) -> Layout:
+        return Layout.at(self.root, node)
+
+    def start(self, tell: Callable[[str], None] = lambda _text: None) -> None:
+        """Start everything; raise StartError with the end of its log for a program that does not come up."""
+        tell("simulated hosts: network namespaces, PFs, VFs, sysfs")
+        self._start_hosts()
+        tell("API server")
+        self._start_api()
+        tell(f"on each host: {self.runtime}, CRI shim, CNI server, advertiser, kubelet stand-in")
+        for node in self.nodes:
+            self._start_runtime(node)
+            self._start_cni(node)
+            self._start_advertiser(node)
+        for node in self.nodes:
+            self._start_shim(node)
+            self._start_kubelet(node)
+        tell("scheduler")
+        self._start_scheduler()
+
+    def stop(self) -> None:
+        """End everything that `start` started, pods first: their interfaces are given back while Mooring still runs."""
+        for daemon in self._containerds:
+            daemon.stop()
+        self.processes.stop()
+
+    def runtime_socket(self, node: str) -> Path:
+        return self.layout(node).containerd / "containerd.sock"
+
+    def _start_hosts(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        named = [word for node in self.nodes for word in ("--node", node)]
+        self._start("hosts", "devcluster.hosts", "up", "--root", str(self.root), "--vfs", str(self.vfs), *named)
+        ready = [self.layout(node).description for node in self.nodes]
+        self.processes.await_ready("hosts", lambda: all(path.exists() for path in ready))
+
+    def _start_api(self) -> None:
+        namespaces = [str(self.layout(node).netns) for node in self.nodes]
+        flags = ("--port", str(self.port), "--kubeconfig", str(self.kubeconfig), "--listen-netns", *namespaces)
+        self._start("apiserver", "devcluster.apiserver", *flags)
+        self.processes.await_ready("apiserver", self.kubeconfig.exists)
+
+    def _start_runtime(self, node: str) -> None:
+        host = self.layout(node)
+        host.containerd.mkdir(parents=True, exist_ok=True)
+        if self.runtime == "containerd":
+            place = Place(host.containerd, host.cni_bin, host.cni_conf, netns=host.netns)
+            daemon = Containerd(place, self._images())
+            self._containerds.append(daemon)
+            daemon.start()
+            return
+        folders = ("--folder", str(host.containerd), "--cni-bin", str(host.cni_bin), "--cni-conf", str(host.cni_conf))
+        self._start_on(
+            node, "runtime", "devcluster.runtime", "--listen", f"unix://{self.runtime_socket(node)}", *folders
+        )
+        self.processes.await_ready(f"{node}-runtime", self.runtime_socket(node).exists)
+
+    def _images(self) -> Path:
+        tarball = self.root / "images.tar"
+        return tarball if tarball.exists() else write_images(tarball)
+
+    def _start_cni(self, node: str) -> None:
+        host = self.layout(node)
+        flags = ("--socket", str(host.run / "cni.sock"), *self._folders(node), "--node-name", node)
+        self._start_on(node, "cni", "devcluster.hosts.cni", "--vf-table", str(host.vftable), "serve", *flags)
+
+    def _start_advertiser(self, node: str) -> None:
+        flags = ("--kubeconfig", str(self.kubeconfig), "--node-name", node, *self._folders(node))
+        self._start_on(node, "advertiser", "advertiser", "serve", *flags, "--getpfs-addr", "127.0.0.1:54005")
+
+    def _start_shim(self, node: str) -> None:
+        host = self.layout(node)
+        sockets = ("--listen", f"unix://{host.run}/cri.sock", "--runtime", f"unix://{self.runtime_socket(node)}")
+        self._start_on(
+            node, "shim", "cri_shim", *sockets, "--node-name", node, "--dev", str(host.dev), *self._folders(node)
+        )
+        self.processes.await_ready(f"{node}-shim", (host.run / "cri.sock").exists)
+
+    def _start_kubelet(self, node: str) -> None:
+        endpoint = f"unix://{self.layout(node).run}/cri.sock"
+        flags = ("--kubeconfig", str(self.kubeconfig), "--node-name", node, "--runtime-endpoint", endpoint)
+        self._start_on(node, "kubelet", "devcluster.kubelet", *flags)
+
+    def _start_scheduler(self) -> None:
+        flags = ("--kubeconfig", str(self.kubeconfig), "--metrics-addr", f"127.0.0.1:{_free_port()}")
+        self._start("scheduler", "scheduler", *flags, "--leader-elect", "false")
+
+    def _folders(self, node: str) -> tuple[str, ...]:
+        host = self.layout(node)
+        return ("--sysfs", str(host.sys), "--state", str(host.state), "--run", str(host.run))
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        self.processes.start(name, [*_PYTHON, module, *arguments], _KEEP_ENV)
+
+    def _start_on(self, node: str, name: str, module: str, *arguments: str) -> None:
+        """Start a node's program inside that host's network namespace."""
+        enter = ("nsenter", f"--net={self.layout(node).netns}")
+        self.processes.start(f"{node}-{name}", [*enter, *_PYTHON, module, *arguments], _KEEP_ENV)
+
+
+def has_containerd() -> bool:
+    """Say whether this machine can run the real runtime."""
+    return all(shutil.which(command) for command in ("containerd", "runc", "ctr"))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

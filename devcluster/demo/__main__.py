@@ -1,0 +1,199 @@
+"""The demonstration: `./run demo`. A cluster on this machine, pods with exact VFs, every promise checked from outside."""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from devcluster.cluster import RUNTIMES, Cluster, has_containerd
+from devcluster.demo import check, hosts, view
+from devcluster.demo.api import PODS, Api, Object, Recorder
+from devcluster.demo.scenario import DemoPod, late_pod, pods
+from devcluster.processes import StartError
+from mooring import names
+
+NODES = ("n1", "n2", "n3")
+_POLL_S = 0.3
+_READY_S = 30.0
+_SETTLE_S = 60.0
+
+
+def main() -> int:
+    """Return 0 only if every promise held."""
+    arguments = _parser().parse_args()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    if os.geteuid() != 0 or shutil.which("nsenter") is None or shutil.which("ip") is None:
+        console.print(
+            "demo: needs root (or a user namespace) and iproute2, util-linux: simulated hosts are network namespaces"
+        )
+        return 1
+    root = Path(tempfile.mkdtemp(prefix="mooring-demo-"))
+    cluster = Cluster(root, NODES, runtime=_runtime(arguments.runtime))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
+    try:
+        cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
+        verdicts = Demo(console, cluster).play(keep=arguments.keep)
+    except (StartError, TimeoutError) as failed:
+        console.print(f"demo: {failed}\nlogs: {root}/logs", markup=False)
+        return 1
+    finally:
+        cluster.stop()
+    return _conclude(console, root, verdicts)
+
+
+def _conclude(console: Console, root: Path, verdicts: Sequence[check.Verdict]) -> int:
+    broken = [verdict for verdict in verdicts if not verdict.held]
+    if broken:
+        console.print(f"{len(broken)} promises were broken; logs: {root}/logs")
+        return 1
+    shutil.rmtree(root, ignore_errors=True)
+    console.print(f"all {len(verdicts)} promises held")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the cluster up until Ctrl-C and print its kubeconfig"
+    )
+    parser.add_argument("--runtime", choices=RUNTIMES, help="container runtime (default: containerd where it can run)")
+    return parser
+
+
+def _runtime(wanted: str | None) -> str:
+    in_user_namespace = Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
+    return wanted or ("containerd" if has_containerd() and not in_user_namespace else "small")
+
+
+class Demo:
+    """The acts of the demonstration, in order; each prints what it shows."""
+
+    def __init__(self, console: Console, cluster: Cluster) -> None:
+        self._console = console
+        self._cluster = cluster
+        self._api = Api(cluster.url)
+        self._recorder = Recorder(self._api)
+        self._pods = pods(list(cluster.nodes))
+
+    def play(self, *, keep: bool) -> list[check.Verdict]:
+        """Return a verdict for each promise, in their order."""
+        self._await_nodes()
+        before = {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
+        self._recorder.start()
+        self._apply(self._pods)
+        self._await_pods(self._pods)
+        undisturbed = self._kill_and_restart()
+        verdicts = [*self._look(), undisturbed]
+        if keep:
+            self._leave_up()
+        verdicts.append(self._delete_all(before))
+        for verdict in sorted(verdicts, key=lambda verdict: verdict.promise):
+            view.print_verdict(self._console, verdict)
+        return verdicts
+
+    def _await_nodes(self) -> None:
+        def published() -> bool:
+            nodes = self._api.items("/api/v1/nodes")
+            ready = [node for node in nodes if names.INVENTORY in node["metadata"].get("annotations", {})]
+            return len(ready) == len(self._cluster.nodes) and not any(node["spec"].get("taints") for node in nodes)
+
+        _await(published, _READY_S, "nodes Ready, each with its inventory")
+        self._console.print(
+            f"[dim]start[/] {len(self._cluster.nodes)} nodes are Ready and have published their inventory"
+        )
+
+    def _apply(self, wanted: Sequence[DemoPod]) -> None:
+        for pod in wanted:
+            self._api.request("POST", PODS, pod.manifest())
+
+    def _await_pods(self, wanted: Sequence[DemoPod]) -> None:
+        with self._live() as live:
+
+            def settled() -> bool:
+                found, events = self._api.pods(), self._latest_events()
+                live.update(view.progress(wanted, found, events), refresh=True)
+                return all(_settled(pod, found[pod.name], events.get(pod.name, "")) for pod in wanted)
+
+            _await(settled, _SETTLE_S, "every pod Running or refused with its reason")
+
+    @contextlib.contextmanager
+    def _live(self) -> Iterator[Live]:
+        with Live(console=self._console, auto_refresh=False, transient=False) as live:
+            yield live
+
+    def _latest_events(self) -> Mapping[str, str]:
+        events = self._api.items("/api/v1/namespaces/default/events")
+        return {event["involvedObject"].get("name", ""): event.get("message", "") for event in events}
+
+    def _kill_and_restart(self) -> check.Verdict:
+        """Kill one program of each kind with SIGKILL, start them again, and let one more pod come."""
+        killed = ("scheduler", "n1-shim", "n2-cni", "n3-advertiser")
+        before = self._api.pods()
+        for name in killed:
+            self._cluster.processes.kill(name)
+        late = late_pod()
+        self._apply([late])
+        for name in killed:
+            self._cluster.processes.restart(name)
+        self._pods.append(late)
+        self._await_pods(self._pods)
+        return check.undisturbed(before, self._api.pods(), killed, late.name)
+
+    def _look(self) -> list[check.Verdict]:
+        found = self._api.pods()
+        given, views = check.look(self._cluster, found)
+        self._console.print(view.given_table(given, views))
+        plain = [pod.name for pod in self._pods if pod.expect == "Running" and not pod.annotations]
+        refused = [pod for pod in self._pods if pod.expect != "Running"]
+        return [
+            check.given_once(given),
+            check.one_write(self._recorder.seen),
+            check.exactly_applied(given, views, self._pods),
+            check.untouched(found, views, plain),
+            check.refused_by_name(self._api, found, refused),
+            check.within_offer(self._api.items("/api/v1/nodes"), given),
+        ]
+
+    def _leave_up(self) -> None:
+        self._console.print(f"the cluster stays up until Ctrl-C: export KUBECONFIG={self._cluster.kubeconfig}")
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+    def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
+        self._api.delete_pods()
+        _await(lambda: not self._api.pods(), _SETTLE_S, "every pod deleted")
+
+        def after() -> dict[str, hosts.HostState]:
+            return {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
+
+        # A pod record outlives its pod by design (the shim removes it after two askings 10 min apart): not compared.
+        with contextlib.suppress(TimeoutError):
+            _await(lambda: check.given_back(before, after()).held, 10.0, "every VF back")
+        return check.given_back(before, after())
+
+
+def _settled(pod: DemoPod, found: Object, event: str) -> bool:
+    if pod.expect == "Running":
+        return check.is_running(found)
+    return pod.says in event
+
+
+def _await(reached: Callable[[], bool], limit_s: float, what: str) -> None:
+    deadline = time.monotonic() + limit_s
+    while not reached():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not reached within {limit_s:.0f} s: {what}")
+        time.sleep(_POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The API as the demo's checker sees it: plain HTTP by the standard library, none of Mooring's own client."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A Kubernetes API server at ``url``, read and written as JSON objects."""
+
+    url: str
+
+    def request(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Object:
+        """Return the answer's body; raise urllib's HTTPError for a refusal."""
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(self.url + path, data=data, method=method)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found: Object = json.load(answer)
+        return found
+
+    def items(self, path: str) -> list[Object]:
+        found: list[Object] = self.request("GET", path)["items"]
+        return found
+
+    def pods(self) -> dict[str, Object]:
+        return {pod["metadata"]["name"]: pod for pod in self.items(PODS)}
+
+    def events_of(self, pod: str) -> list[Object]:
+        events = self.items("/api/v1/namespaces/default/events")
+        return [event for event in events if event["involvedObject"].get("name") == pod]
+
+    def delete_pods(self) -> None:
+        for name in self.pods():
+            try:
+                self.request("DELETE", f"{PODS}/{name}")
+            except urllib.error.HTTPError as refused:
+                if refused.code != 404:
+                    raise
+
+    def watch(self, path: str) -> Iterator[Object]:
+        """Yield watch events until the server ends the stream."""
+        with closing(urllib.request.urlopen(f"{self.url}{path}?watch=true", timeout=600)) as stream:
+            for line in stream:
+                yield json.loads(line)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Every state of every pod that a watcher was shown, in order, kept in a thread of its own."""
+
+    api: Api
+    seen: dict[str, list[Object]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        threading.Thread(target=self._follow, name="recorder", daemon=True).start()
+
+    def _follow(self) -> None:
+        try:
+            for event in self.api.watch("/api/v1/pods"):
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    pod = event["object"]
+                    self.seen.setdefault(pod["metadata"]["uid"], []).append(pod)
+        except (OSError, ValueError):
+            return  # the cluster is going down: what was seen until then is what there is

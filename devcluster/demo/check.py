@@ -1,0 +1,226 @@
+"""Check the promises from outside: the API's objects, the links, the ledger, the devices in the containers.
+
+Each check takes what was read and returns a `Verdict`: the promise, how much was looked at, and every breach by name. A
+check that looked at nothing is a breach itself: it could not have failed.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from devcluster.cluster import Cluster
+from devcluster.demo import hosts
+from devcluster.demo.api import Api, Object
+from devcluster.demo.scenario import DemoPod
+from mooring import names
+
+_COMMON_DEVICES = {"rdma_cm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One promise as found: ``breaches`` is empty where it held."""
+
+    promise: int
+    text: str
+    looked_at: int
+    breaches: tuple[str, ...]
+
+    @property
+    def held(self) -> bool:
+        return self.looked_at > 0 and not self.breaches
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One VF of one running pod, with what its host and its containers say of it."""
+
+    pod: str
+    uid: str
+    node: str
+    entry: Mapping[str, Any]
+    interface: str
+    in_pod: bool
+    rates: tuple[int, int]
+    own: frozenset[str]
+    ledger: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """One container of one running pod: the device nodes it sees, and Mooring's variables in its environment."""
+
+    pod: str
+    name: str
+    devices: frozenset[str]
+    variables: Mapping[str, str]
+
+
+def assignment(pod: Object) -> dict[str, Any] | None:
+    text = pod["metadata"].get("annotations", {}).get(names.ASSIGNMENT)
+    return json.loads(text) if text else None
+
+
+def is_running(pod: Object) -> bool:
+    return bool(pod.get("status", {}).get("phase") == "Running")
+
+
+def look(cluster: Cluster, pods: Mapping[str, Object]) -> tuple[list[Given], list[ContainerView]]:
+    """Read the state of every running pod's VFs and containers."""
+    given, views = [], []
+    for name, pod in pods.items():
+        if not is_running(pod):
+            continue
+        given += _given(cluster, name, pod)
+        runtime = hosts.Runtime(cluster.runtime_socket(pod["spec"]["nodeName"]))
+        for container, identity in runtime.containers(pod["metadata"]["uid"]).items():
+            mooring = {key: value for key, value in runtime.variables(identity).items() if key.startswith("MOORING_")}
+            views.append(ContainerView(name, container, frozenset(runtime.devices(identity)), mooring))
+    return given, views
+
+
+def _given(cluster: Cluster, name: str, pod: Object) -> list[Given]:
+    decided = assignment(pod)
+    if decided is None:
+        return []
+    host = cluster.layout(pod["spec"]["nodeName"])
+    ledger = hosts.ledger(host)
+    found = []
+    for entry in decided["vfs"]:
+        record = ledger.get(entry["pci"], {})
+        interface = record.get("ifname", "")
+        netns = record.get("netns", {}).get("path")
+        found.append(
+            Given(
+                pod=name,
+                uid=pod["metadata"]["uid"],
+                node=pod["spec"]["nodeName"],
+                entry=entry,
+                interface=interface,
+                in_pod=netns is not None and interface in hosts.links(netns),
+                rates=hosts.rates(host, entry["pf"], entry["vf"]),
+                own=frozenset(hosts.own_devices(host, entry["pci"])),
+                ledger=record,
+            )
+        )
+    return found
+
+
+def given_once(given: Sequence[Given]) -> Verdict:
+    times = Counter((vf.node, vf.entry["pci"]) for vf in given)
+    twice = [f"{node} {pci} is in {count} pods" for (node, pci), count in times.items() if count > 1]
+    strangers = [
+        f"{vf.pod}: the ledger of {vf.entry['pci']} names {vf.ledger.get('uid')!r}" for vf in given if _stranger(vf)
+    ]
+    return Verdict(1, "VFs given twice", len(given), (*twice, *strangers))
+
+
+def _stranger(vf: Given) -> bool:
+    return vf.ledger.get("uid") != vf.uid or vf.ledger.get("phase") != "held"
+
+
+def one_write(seen: Mapping[str, Sequence[Object]]) -> Verdict:
+    """Every bound state of a pod of ours carries its assignment, for that pod and node, and it never changes."""
+    breaches, looked_at = [], 0
+    for uid, states in seen.items():
+        ours = [pod for pod in states if _asks(pod) and not pod["metadata"]["name"].startswith("forged")]
+        bound = [pod for pod in ours if pod["spec"].get("nodeName")]
+        looked_at += len(bound)
+        values = {pod["metadata"].get("annotations", {}).get(names.ASSIGNMENT) for pod in bound}
+        if None in values or len(values) > 1:
+            breaches.append(f"pod {uid} was seen bound with the assignments {values}")
+        breaches += [f"pod {uid}: assignment for another" for pod in bound if not _names_itself(pod)]
+        unbound = [pod for pod in ours if not pod["spec"].get("nodeName")]
+        breaches += [f"pod {uid} was seen assigned and not bound" for pod in unbound if assignment(pod)]
+    return Verdict(
+        2, "pods bound without their assignment, or assigned without being bound", looked_at, tuple(breaches)
+    )
+
+
+def _asks(pod: Object) -> bool:
+    annotations = pod["metadata"].get("annotations", {})
+    return names.REQUEST in annotations or names.SEED_REQUEST in annotations
+
+
+def _names_itself(pod: Object) -> bool:
+    decided = assignment(pod) or {}
+    return (decided.get("uid"), decided.get("node")) == (pod["metadata"]["uid"], pod["spec"]["nodeName"])
+
+
+def exactly_applied(given: Sequence[Given], views: Sequence[ContainerView], pods: Sequence[DemoPod]) -> Verdict:
+    """The netdev is in the pod, its rates are the assignment's, each entitled container sees just its own devices."""
+    breaches = [f"{vf.pod}: {vf.interface or vf.entry['pci']} is not in the pod" for vf in given if not vf.in_pod]
+    breaches += [f"{vf.pod}: {vf.interface} has the rates {vf.rates}" for vf in given if vf.rates != _wished(vf)]
+    entitled = {pod.name: pod.only for pod in pods}
+    for view in views:
+        own = {name for vf in given if vf.pod == view.pod for name in vf.own}
+        others = entitled.get(view.pod) not in (None, view.name)
+        wanted = set() if others or not own else own | _COMMON_DEVICES
+        if view.devices != wanted:
+            breaches.append(f"{view.pod}/{view.name} sees {sorted(view.devices)}, its own are {sorted(wanted)}")
+    return Verdict(3, "VFs, rates or devices other than decided", len(given) + len(views), tuple(breaches))
+
+
+def _wished(vf: Given) -> tuple[int, int]:
+    return vf.entry.get("min_tx_rate", 0), vf.entry.get("max_tx_rate", 0)
+
+
+def untouched(pods: Mapping[str, Object], views: Sequence[ContainerView], plain: Sequence[str]) -> Verdict:
+    seen = [view for view in views if view.pod in plain]
+    breaches = [
+        f"{view.pod}: has {sorted(view.devices)} {dict(view.variables)}"
+        for view in seen
+        if view.devices or view.variables
+    ]
+    breaches += [f"{name}: has an assignment" for name in plain if assignment(pods[name])]
+    return Verdict(4, "pods without a request that were touched", len(seen), tuple(breaches))
+
+
+def given_back(before: Mapping[str, hosts.HostState], after: Mapping[str, hosts.HostState]) -> Verdict:
+    breaches = []
+    for node, original in before.items():
+        for name in hosts.HostState.__slots__:
+            was, now = getattr(original, name), getattr(after[node], name)
+            if was != now:
+                breaches.append(f"{node}: {name} was {was!r} and is {now!r}")
+    return Verdict(
+        5, "VFs not back in their original state", sum(len(s.links) for s in before.values()), tuple(breaches)
+    )
+
+
+def refused_by_name(api: Api, pods: Mapping[str, Object], refused: Sequence[DemoPod]) -> Verdict:
+    breaches = []
+    for pod in refused:
+        messages = [event["message"] for event in api.events_of(pod.name)]
+        if is_running(pods[pod.name]):
+            breaches.append(f"{pod.name} runs")
+        if not any(pod.says in message for message in messages):
+            breaches.append(f"{pod.name}: no event says {pod.says!r}: {messages}")
+    return Verdict(6, "bad requests that ran, or were refused without a reason", len(refused), tuple(breaches))
+
+
+def undisturbed(before: Mapping[str, Object], after: Mapping[str, Object], killed: Sequence[str], late: str) -> Verdict:
+    """After programs were killed and restarted: every pod runs as before with the same VFs, and a new one starts."""
+    running = [name for name, pod in before.items() if is_running(pod)]
+    breaches = [f"{name} does not run any more" for name in running if not is_running(after[name])]
+    breaches += [
+        f"{name} has another assignment" for name in running if assignment(before[name]) != assignment(after[name])
+    ]
+    breaches += [] if is_running(after[late]) else [f"{late} does not run"]
+    text = f"pods disturbed by SIGKILL to {', '.join(killed)}"
+    return Verdict(7, text, len(running) + 1, tuple(breaches))
+
+
+def within_offer(nodes: Sequence[Object], given: Sequence[Given]) -> Verdict:
+    offers = {
+        (node["metadata"]["name"], pf["name"]): pf["offer_mbps"]
+        for node in nodes
+        for pf in json.loads(node["metadata"]["annotations"][names.INVENTORY])["pfs"]
+    }
+    reserved: Counter[tuple[str, str]] = Counter()
+    for vf in given:
+        reserved[vf.node, vf.entry["pf"]] += vf.rates[0]
+    breaches = [f"{key}: {reserved[key]} of {offers[key]} Mb/s" for key in reserved if reserved[key] > offers[key]]
+    return Verdict(8, "PFs whose reserved rates exceed what they offer", len(reserved), tuple(breaches))

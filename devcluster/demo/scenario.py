@@ -1,0 +1,114 @@
+"""The demo's pods, as data: what each asks for, and what must become of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring import names
+
+IMAGE = "busybox"
+NO_DEVICES = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPod:
+    """A pod and its expected end: ``Running``, ``Pending`` (the scheduler refuses) or ``Refused`` (its node does).
+
+    ``says`` is a text that the event refusing it must hold; ``only`` names the one container that gets the devices.
+    """
+
+    name: str
+    expect: str
+    about: str
+    annotations: dict[str, str] = field(default_factory=dict)
+    node: str | None = None
+    preset_node: str | None = None
+    containers: tuple[str, ...] = ("main",)
+    only: str | None = None
+    says: str = ""
+
+    def manifest(self) -> dict[str, object]:
+        spec: dict[str, object] = {
+            "schedulerName": names.SCHEDULER_NAME,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [_container(name, limits=self.only == name) for name in self.containers],
+        }
+        if self.node is not None:
+            spec["nodeSelector"] = {"kubernetes.io/hostname": self.node}
+        if self.preset_node is not None:
+            spec["nodeName"] = self.preset_node
+        metadata = {"name": self.name, "namespace": "default", "annotations": self.annotations}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _container(name: str, *, limits: bool) -> dict[str, object]:
+    container: dict[str, object] = {
+        "name": name,
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "3600"],
+        "resources": {"requests": {"cpu": "100m"}},
+    }
+    if limits:
+        container["resources"] = {"requests": {"cpu": "100m"}, "limits": {names.SEED_DEVICES: "1"}}
+    return container
+
+
+def _asks(*interfaces: Mapping[str, object]) -> dict[str, str]:
+    return {names.REQUEST: json.dumps(interfaces)}
+
+
+def _rates(*rates_mbps: int) -> dict[str, str]:
+    return _asks(*({"min_tx_rate": rate} for rate in rates_mbps))
+
+
+def pods(nodes: list[str]) -> list[DemoPod]:
+    """Return the first pods; PFs of 100,000 Mb/s, two on each of three nodes."""
+    seeds = '[{"min_tx_rate": 15000, "max_tx_rate": 20000}, {"min_tx_rate": 5000}, {}]'
+    forged = {
+        "v": 1,
+        "uid": "00000000-0000-0000-0000-000000000000",
+        "node": nodes[0],
+        "vfs": [{"pf": "enp4s0f0", "vf": 0, "pci": "0000:04:00.2", "link": "ethernet", "network": "default"}],
+    }
+    return [
+        DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}),
+        DemoPod(
+            "exact-fit",
+            "Running",
+            "six rates that fill both PFs of a node to the last Mb/s; largest first would fail",
+            _rates(50_000, 40_000, 30_000, 30_000, 25_000, 25_000),
+            node=nodes[2],
+        ),
+        DemoPod("named", "Running", "an interface with a name, on a PF by glob", _asks({"name": "rdma0", "pf": "*f1"})),
+        DemoPod(
+            "sidecar",
+            "Running",
+            "two containers, devices for one",
+            _asks({"min_tx_rate": 10_000, "containers": ["worker"]}),
+            containers=("worker", "logger"),
+            only="worker",
+        ),
+        DemoPod("plain", "Running", "asks for nothing, is left alone"),
+        DemoPod("too-much", "Pending", "no PF has this rate", _rates(120_000), says="0/3 nodes are available"),
+        DemoPod(
+            "misspelt",
+            "Pending",
+            "a field that does not exist",
+            _asks({"min_tx_rat": 5000}),
+            says="[0].min_tx_rat: unknown",
+        ),
+        DemoPod(
+            "forged",
+            "Refused",
+            "an assignment that nobody decided",
+            {**_asks({}), names.ASSIGNMENT: json.dumps(forged)},
+            preset_node=nodes[0],
+            says="uid",
+        ),
+    ]
+
+
+def late_pod() -> DemoPod:
+    """Return the pod that comes after programs were killed and started again."""
+    return DemoPod("late", "Running", "comes after the programs were killed", _rates(20_000))

@@ -1,0 +1,48 @@
+"""What a person sees of the demo: live progress, the table of VFs given, and a line for each promise."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from devcluster.demo.api import Object
+from devcluster.demo.check import ContainerView, Given, Verdict
+from devcluster.demo.scenario import DemoPod
+
+
+def progress(wanted: Sequence[DemoPod], pods: Mapping[str, Object], events: Mapping[str, str]) -> Table:
+    """Return the pods as they are now: phase, node, and the latest event's text of those that do not run."""
+    table = Table(title="pods", title_justify="left", expand=False)
+    for column in ("pod", "asks for", "phase", "node", "latest event"):
+        table.add_column(column, overflow="fold")
+    for pod in wanted:
+        found = pods.get(pod.name)
+        phase = found["status"].get("phase", "") if found else "not created"
+        node = found["spec"].get("nodeName", "") if found else ""
+        colour = {"Running": "green", "Pending": "yellow"}.get(phase, "")
+        says = "" if phase == "Running" else events.get(pod.name, "")
+        table.add_row(pod.name, pod.about, f"[{colour}]{phase}[/]" if colour else phase, node, says[:160])
+    return table
+
+
+def given_table(given: Sequence[Given], views: Sequence[ContainerView]) -> Table:
+    """Return one row for each VF of each running pod."""
+    table = Table(title="VFs in pods", title_justify="left")
+    for column in ("pod", "node", "interface", "PF", "VF", "PCI address", "min/max Mb/s", "devices in its containers"):
+        table.add_column(column, overflow="fold")
+    for vf in given:
+        low, high = vf.rates
+        seen = [
+            f"{view.name}: {', '.join(sorted(view.devices & vf.own)) or '-'}" for view in views if view.pod == vf.pod
+        ]
+        row = (vf.pod, vf.node, vf.interface, vf.entry["pf"], str(vf.entry["vf"]), vf.entry["pci"])
+        table.add_row(*row, f"{low or '-'} / {high or '-'}", "; ".join(seen))
+    return table
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    mark = "[green]held[/]  " if verdict.held else "[red]BROKEN[/]"
+    looked = f"[dim](looked at {verdict.looked_at})[/]"
+    console.print(f"{mark} promise {verdict.promise}: {verdict.text}: {len(verdict.breaches)} {looked}")
+    for breach in verdict.breaches:
+        console.print(f"       {breach}", markup=False, highlight=False)

@@ -1,0 +1,89 @@
+"""Start the programs of a cluster as processes of ours, and end exactly those.
+
+Each program has a name, a command and a log file; it can be killed and started again under its name, which is what a
+person does who wants to see that nothing is lost.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# A program that has not ended by then is killed; containerd takes the longest, about a second.
+END_S = 10.0
+_POLL_S = 0.02
+
+
+class StartError(RuntimeError):
+    """A program that did not come up: its name, its exit status and the end of its log."""
+
+
+@dataclass(slots=True)
+class Processes:
+    """Programs by name, logging to ``<logs>/<name>.log``; end them with `stop`."""
+
+    logs: Path
+    _commands: dict[str, tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=dict)
+    _running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Start a program in a process group of its own."""
+        self._commands[name] = (command, environment or {})
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**_environment(), **(environment or {})},
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """Kill a program with SIGKILL: it gets no chance to tidy up."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def restart(self, name: str) -> None:
+        self.start(name, *self._commands[name])
+
+    def pid(self, name: str) -> int:
+        return self._running[name].pid
+
+    def await_ready(self, name: str, ready: Callable[[], bool], limit_s: float = 20.0) -> None:
+        """Wait until ``ready()``; raise StartError if the program ends or the limit passes first."""
+        deadline = time.monotonic() + limit_s
+        while not ready():
+            status = self._running[name].poll()
+            if status is not None or time.monotonic() > deadline:
+                why = f"not ready within {limit_s:.0f} s" if status is None else f"ended with status {status}"
+                raise StartError(f"{name}: {why}; the end of its log:\n{self._log_end(name)}")
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """End every program, the last started first; those that do not end by SIGTERM are killed."""
+        for name in reversed(list(self._running)):
+            process = self._running.pop(name)
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _log_end(self, name: str) -> str:
+        return "\n".join((self.logs / f"{name}.log").read_text(errors="replace").splitlines()[-12:])
+
+
+def _environment() -> dict[str, str]:
+    """What a program inherits: enough to find commands, nothing that would point it at another cluster."""
+    kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TERM")
+    inherited = os.environ  # noqa: TID251 - the one place where a child's environment is made from ours
+    return {name: inherited[name] for name in kept if name in inherited}
