@@ -16,15 +16,17 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
-import tenacity
 
 from mooring.kube.client import Client
-from mooring.kube.failures import Gone, KubeError, Status, Throttled, Unknown, failure_of
+from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from mooring.kube.failures import Gone, KubeError, Status, Unknown, failure_of
+from mooring.kube.persist import persist
+
+__all__ = ["Changed", "Event", "Identity", "Removed", "Synced", "Unreadable", "decoder", "watch"]
 
 _log = structlog.get_logger()
 
@@ -37,48 +39,6 @@ _WATCH_S = (240, 300)
 _SILENCE_S = 330
 # A stream that ends without a word is opened again after this long, in seconds, times a random factor.
 _PAUSE_S = 0.2
-
-
-class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """Which object this is, in which version; anything missing is empty."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed(Generic[T]):
-    """The object is new or has changed."""
-
-    identity: Identity
-    item: T
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The object is there, but it does not decode; ``why`` names the place."""
-
-    identity: Identity
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The object is gone, or no longer among those selected."""
-
-    identity: Identity
-
-
-@dataclass(frozen=True, slots=True)
-class Synced(Generic[T]):
-    """Everything that is there now."""
-
-    entries: tuple[Changed[T] | Unreadable, ...]
-
-
-Event = Synced[T] | Changed[T] | Removed | Unreadable
 
 
 class _Object(msgspec.Struct):
@@ -161,29 +121,7 @@ async def _follow(client: Client, path: str, selected: dict[str, str], version: 
             await asyncio.sleep(_PAUSE_S * (0.5 + random.random()))
 
 
-def _report(state: tenacity.RetryCallState) -> None:
-    failed = state.outcome.exception() if state.outcome else None
-    _log.warning("API server gives no answer", path=state.args[1], reason=str(failed), attempt=state.attempt_number)
-
-
-_backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    failed = state.outcome.exception() if state.outcome else None
-    return failed.retry_after_s if isinstance(failed, Throttled) else _backoff(state)
-
-
-# Everything but 410 is worth another attempt, a refusal too: permissions and tokens are mended while we run.
-_persist = tenacity.retry(
-    retry=tenacity.retry_if_exception(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone)),
-    wait=_wait,
-    before_sleep=_report,
-    reraise=True,
-)
-
-
-@_persist
+@persist
 async def _list(client: Client, path: str, selected: Mapping[str, str]) -> tuple[list[msgspec.Raw], str]:
     """Return all objects, page by page, and the version to watch from."""
     items: list[msgspec.Raw] = []
@@ -210,7 +148,7 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
         raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
 
 
-@_persist
+@persist
 async def _open(client: Client, path: str, params: Mapping[str, str], stack: AsyncExitStack) -> AsyncIterator[_Line]:
     """Open one stream, which ``stack`` closes, and return its lines."""
     options = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(random.randint(*_WATCH_S))}

@@ -1,0 +1,50 @@
+"""What a watch tells: values, so that the part that decides can take them without knowing how they came."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """Which object this is, in which version; anything missing is empty."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """The object is new or has changed."""
+
+    identity: Identity
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The object is there, but it does not decode; ``why`` names the place."""
+
+    identity: Identity
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The object is gone, or no longer among those selected."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Synced(Generic[T]):
+    """Everything that is there now."""
+
+    entries: tuple[Changed[T] | Unreadable, ...]
+
+
+Event = Synced[T] | Changed[T] | Removed | Unreadable
