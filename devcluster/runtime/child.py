@@ -36,14 +36,16 @@ class Start:
     environment: Mapping[str, str]
     command: Sequence[str]
 
+    @property
+    def variables(self) -> Sequence[str]:
+        return [f"{name}={value}" for name, value in {"PATH": "/bin", **self.environment}.items()]
+
 
 def script(start: Start) -> str:
     """Return the shell script that makes the container's mounts and becomes its process."""
     box = shlex.quote(f"{start.root}/bin/busybox")
     devices = [(f"/dev/{name}", f"/dev/{name}") for name in _ORDINARY_DEVICES] + list(start.devices)
-    variables = {"PATH": "/bin", **start.environment}
-    environment = " ".join(shlex.quote(f"{name}={value}") for name, value in variables.items())
-    last = f"umount -l /run; exec env -i {environment} {shlex.join(start.command)}"
+    last = f"umount -l /run; exec env -i {shlex.join(start.variables)} {shlex.join(start.command)}"
     lines = [
         "set -e",
         f"{box} mount -o bind {shlex.quote(str(start.root))} {shlex.quote(str(start.root))}",
@@ -74,6 +76,7 @@ class Child:
     """A started process; its group has the number of its pid."""
 
     process: asyncio.subprocess.Process
+    variables: Sequence[str]
 
     @property
     def pid(self) -> int:
@@ -96,11 +99,11 @@ class Child:
         await self.process.wait()
 
     async def execute(self, command: Sequence[str], limit_s: float | None) -> tuple[int, bytes, bytes]:
-        """Run a command beside it, in its namespaces; raise TimeoutError after ``limit_s`` seconds."""
+        """Run a command beside it, in its namespaces and with its environment; raise TimeoutError after ``limit_s`` seconds."""
         pipe = asyncio.subprocess.PIPE
-        enter = ("nsenter", f"--target={self.pid}", "--net", "--mount", "/bin/busybox", "env", "-i", "PATH=/bin")
+        enter = ("nsenter", f"--target={self.pid}", "--net", "--mount", "/bin/busybox", "env", "-i")
         beside = await asyncio.create_subprocess_exec(
-            *enter, *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+            *enter, *self.variables, *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
         try:
             stdout, stderr = await asyncio.wait_for(beside.communicate(), limit_s)
@@ -119,7 +122,7 @@ async def launch(start: Start) -> Child:
     with start.log.open("ab") as log:
         process = await _spawn(start, log)
     assert process.stdout is not None, "asked for above"
-    started = Child(process)
+    started = Child(process, start.variables)
     try:
         if await process.stdout.readline() != _READY:
             raise StartError(start.log.read_text(encoding="utf-8", errors="replace")[-500:].strip())

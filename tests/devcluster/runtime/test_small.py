@@ -263,12 +263,12 @@ async def test_a_container_sees_exactly_the_devices_it_was_given(
         command = ("sh", "-c", "echo $PURPOSE > /tmp/purpose; exec sleep 3600")
         container = await _start(stub, sandbox, container_config("main", *command, devices=(node,)), config)
         listing = await _execute(stub, container, "ls", "-l", "/dev/infiniband")
-        wait = "until test -s /tmp/purpose; do sleep 0.02; done; cat /tmp/purpose"
+        wait = "until test -s /tmp/purpose; do sleep 0.02; done; cat /tmp/purpose; echo $PURPOSE"
         purpose = await _execute(stub, container, "sh", "-c", wait)
         status = await stub.ContainerStatus(cri.ContainerStatusRequest(container_id=container, verbose=True))
     assert b"231, 195" in listing.stdout
     assert listing.stdout.split()[-1] == b"uverbs3"
-    assert purpose.stdout == b"test\n"
+    assert purpose.stdout == b"test\ntest\n"
     described = json.loads(status.info["info"])["config"]
     assert described["devices"] == [
         {"container_path": "/dev/infiniband/uverbs3", "host_path": str(node), "permissions": "rw"}
