@@ -72,7 +72,7 @@ def pods(nodes: list[str]) -> list[DemoPod]:
         "vfs": [{"pf": "enp4s0f0", "vf": 0, "pci": "0000:04:00.2", "link": "ethernet", "network": "default"}],
     }
     return [
-        DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}),
+        DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}, only="main"),
         DemoPod(
             "exact-fit",
             "Running",
