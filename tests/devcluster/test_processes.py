@@ -62,7 +62,7 @@ def test_a_program_that_ignores_sigterm_is_killed(
 ) -> None:
     """Stop always ends what was started."""
     monkeypatch.setattr("devcluster.processes.END_S", 0.2)
-    deaf = "import pathlib, signal, sys, time; signal.signal(15, signal.SIG_IGN); pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
+    deaf = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEPER[-1]}"
     processes.start("deaf", [sys.executable, "-c", deaf, str(tmp_path / "ready")])
     processes.await_ready("deaf", (tmp_path / "ready").exists)
     pid = processes.pid("deaf")
