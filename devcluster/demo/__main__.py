@@ -1,4 +1,4 @@
-"""The demonstration, `./run demo`: a cluster on this machine, pods with exact VFs, every promise checked from outside."""
+"""The demonstration, `./run demo`: a cluster on this machine, pods with exact VFs, every promise checked."""
 
 import argparse
 import contextlib

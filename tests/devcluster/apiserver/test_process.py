@@ -48,7 +48,7 @@ async def test_the_kubeconfig_appears_once_the_server_answers(tmp_path: Path) ->
         async with session.get(f"{server}/api/v1/pods?watch=1") as watch:
             process.send_signal(signal.SIGTERM)
             assert await watch.read() == b""
-    assert process.returncode == 0
+        assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
 async def test_a_port_that_is_taken_is_said(devserver: ApiServer) -> None:
