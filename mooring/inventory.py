@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooring import names, pci
-from mooring.errors import AnnotationError
+from mooring.errors import AnnotationError, ContractError
 from mooring.indexes import LAST, Indexes
 from mooring.parsing import Fields, Value, dump, parse
 from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
@@ -138,7 +138,7 @@ def _pf(value: Value) -> Pf:
         numa=document.optional("numa", lambda numa: numa.integer(0, LAST)),
         pcie=document.optional("pcie", _addresses) or (),
         can=document.optional("can", _words) or frozenset(),
-        allow=document.optional("allow", _allow) or Allow(),
+        allow=document.optional("allow", allow) or Allow(),
         out=document.optional("out", _outs) or (),
     )
 
@@ -165,7 +165,7 @@ def indexes(value: Value) -> Indexes:
     try:
         return Indexes.parse(value.string())
     except ValueError as unreadable:
-        if isinstance(unreadable, AnnotationError):
+        if isinstance(unreadable, ContractError):
             raise
         value.fail(str(unreadable))
 
@@ -182,7 +182,8 @@ def _programs(value: Value) -> dict[str, str]:
     return {name: version.string(longest=128) for name, version in value.fields().items()}
 
 
-def _allow(value: Value) -> Allow:
+def allow(value: Value) -> Allow:
+    """Read what pods may ask for."""
     document = value.fields()
     vlan = document.optional("vlan", indexes) or Indexes()
     if vlan.mask.bit_length() - 1 > MAX_VLAN:

@@ -1,0 +1,136 @@
+"""mooring-advertiser: publish what this node offers, or show it."""
+
+import asyncio
+import os
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+from rich.console import Console
+
+from advertiser.changes import Changes
+from advertiser.facts import Claims
+from advertiser.host import VERSIONS, OfferFile, Roots
+from advertiser.offer import OfferError
+from advertiser.once import publish_once
+from advertiser.publish import Publisher
+from advertiser.show import as_json, print_table
+from advertiser.watching import ClusterView, Looker, Watching
+from advertiser.web import serving, split_address
+from mooring import log
+from mooring.config import ConfigError, load, option
+from mooring.files import write_file
+from mooring.kube.access import AccessError, load_access
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError
+
+PROGRAM = "mooring-advertiser"
+COMMANDS = ("serve", "show", "once")
+DEFAULT_OFFER = Path("/etc/mooring/offer.yaml")
+_SHORT = {"-o": "--output"}
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Publish this node's SR-IOV PFs and VFs as an annotation: serve (for ever) or once; show prints them."""
+
+    kubeconfig: str = option("", "kubeconfig file; without one KUBECONFIG, then in-cluster, then ~/.kube/config")
+    node_name: str = option("", "this node's name; an empty one is the host name in lower case")
+    sysfs: Path = option(Path("/sys"), "where sysfs is mounted")
+    state: Path = option(Path("/var/lib/mooring"), "folder of the ledger, which says what pods hold")
+    run: Path = option(Path("/run/mooring"), "folder of what lasts until the next boot")
+    getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
+    offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
+    resync: float = option(30.0, "seconds without an event after which the host is looked at all the same")
+    output: str = option("table", "form of show: table or json; -o for short")
+
+    @property
+    def node(self) -> str:
+        return self.node_name or platform.node().lower()
+
+    def looker(self) -> Looker:
+        """Open what a look at the host needs; raise OfferError or OSError if the offer cannot be used."""
+        offer = OfferFile(self.offer, required=self.offer != DEFAULT_OFFER)
+        return Looker(Roots(self.sysfs, self.state, self.run), offer, self.node)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    arguments = [_SHORT.get(argument, argument) for argument in (sys.argv[1:] if argv is None else argv)]
+    try:
+        command, config = load(Config, PROGRAM, arguments, os.environ, COMMANDS)
+        _check(config)
+    except ConfigError as wrong:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return 2
+    log.set_up(PROGRAM)
+    try:
+        if command == "show":
+            _show(config)
+        else:
+            asyncio.run(_once(config) if command == "once" else _serve(config))
+    except (AccessError, KubeError, OfferError, OSError) as failed:
+        _log.error("advertiser ends", node=config.node, reason=str(failed))
+        return 1
+    return 0
+
+
+def _check(config: Config) -> None:
+    if config.output not in ("table", "json"):
+        raise ConfigError(f"flag --output of {PROGRAM}: {config.output!r} is neither table nor json")
+    if config.resync <= 0:
+        raise ConfigError(f"flag --resync of {PROGRAM}: {config.resync!r} is not above 0")
+    try:
+        split_address(config.getpfs_addr or ":0")
+    except ValueError as wrong:
+        raise ConfigError(f"flag --getpfs-addr of {PROGRAM}: {wrong}") from None
+
+
+def _show(config: Config) -> None:
+    found = config.looker().look(Claims()).survey
+    if config.output == "json":
+        print(as_json(found, config.node))
+    else:
+        print_table(found, config.node, Console())
+
+
+async def _once(config: Config) -> None:
+    looker = config.looker()
+    async with Client(load_access(config.kubeconfig or None)) as client:
+        await publish_once(client, looker)
+
+
+async def _serve(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    looker = config.looker()
+    write_file(config.run / VERSIONS / PROGRAM, version("mooring"))
+    access = await asyncio.to_thread(load_access, config.kubeconfig or None)
+    async with Client(access) as client:
+        with Changes((*looker.roots.folders, config.offer.parent)) as changes:
+            await _work(config, looker, client, changes, stop)
+
+
+async def _work(config: Config, looker: Looker, client: Client, changes: Changes, stop: asyncio.Event) -> None:
+    publisher = Publisher(client, config.node, lambda: watching.metrics.patched())
+    view = ClusterView(client, config.node, publisher, changes.ring)
+    watching = Watching(looker, view, publisher)
+    async with serving(config.getpfs_addr, watching, publisher, config.resync), asyncio.TaskGroup() as group:
+        work = (view.follow_pods(), view.follow_node(), publisher.run(), watching.run(changes, config.resync))
+        tasks = [group.create_task(each) for each in work]
+        _log.info("advertiser serves", node=config.node)
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

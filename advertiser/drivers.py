@@ -1,0 +1,34 @@
+"""Which settings of a VF each PF driver takes through rtnetlink, by the name of the setting.
+
+Read from the ``ndo_set_vf_*`` functions of each driver in Linux 6.12; a driver that is not listed takes none, so a
+request for one is refused before placement rather than on the node. On InfiniBand the netdev is IPoIB's, which has no
+more than a GUID and a link state to set, whichever driver lies below.
+"""
+
+from mooring.names import LinkType
+
+_ETHERNET = frozenset({"mac", "vlan", "qos", "trust", "spoofchk", "link_state"})
+_BOTH_RATES = frozenset({"min_tx_rate", "max_tx_rate"})
+_MAX_RATE = frozenset({"max_tx_rate"})
+_INFINIBAND = frozenset({"guid", "link_state"})
+
+_BY_DRIVER = {
+    "mlx5_core": _ETHERNET | _BOTH_RATES,
+    "mlx4_core": _ETHERNET - {"trust"} | _BOTH_RATES,
+    "ice": _ETHERNET | _BOTH_RATES,
+    # i40e_ndo_set_vf_bw and ixgbe_ndo_set_vf_bw refuse any min_tx_rate.
+    "i40e": _ETHERNET | _MAX_RATE,
+    "ixgbe": _ETHERNET | _MAX_RATE,
+    # igb_ndo_set_vf_bw works on the 82576 alone.
+    "igb": _ETHERNET - {"link_state"},
+    # bnxt_set_vf_vlan refuses a priority.
+    "bnxt_en": _ETHERNET - {"qos"} | _BOTH_RATES,
+    # The software NIC on which Mooring is tested with the kernel's own SR-IOV core.
+    "simvf": _ETHERNET | _BOTH_RATES,
+}
+
+
+def settings_of(driver: str | None, link: LinkType) -> frozenset[str]:
+    """Return the names of the settings that a PF with this driver takes."""
+    taken = _BY_DRIVER.get(driver or "", frozenset())
+    return _INFINIBAND if taken and link == "infiniband" else taken

@@ -1,0 +1,123 @@
+"""Read a whole host at one moment: sysfs, the ledger, altnames, versions, and the operator's offer.
+
+A VF moves while we read, and neither order of reading is right: with the ledger first a VF just taken has no netdev and
+no holder, with sysfs first one is at home and held. So the ledger is read before and after, and what differs is
+marked unsettled; the next look, rung for by that very change, sees it at rest.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import yaml
+
+from advertiser.facts import Host
+from advertiser.netlink import altnames
+from advertiser.offer import EVERYTHING, Offer, OfferError, read_offer
+from advertiser.port import main_netdev
+from advertiser.sysfs import read_functions
+from mooring import ledger
+from mooring.errors import RecordError
+from mooring.files import read_file, record_paths
+from mooring.ledger import LedgerEntry, read_ledger_entry
+from mooring.pci import is_address
+
+VERSIONS = "version"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LONGEST_VERSION = 128
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where a host's things are."""
+
+    sysfs: Path
+    state: Path
+    run: Path
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders in which a changed file changes the inventory."""
+        return (self.state, self.state / ledger.FOLDER, self.run / VERSIONS)
+
+
+def read_boot_id() -> str:
+    """Return the kernel's id of this boot, which the kubelet reports as ``status.nodeInfo.bootID`` too."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def read_host(roots: Roots) -> Host:
+    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read at all."""
+    before = _read_ledger(roots.state)
+    functions = read_functions(roots.sysfs)
+    after = _read_ledger(roots.state)
+    netdevs = (main_netdev(function.netdevs) for function in functions)
+    return Host(
+        boot=read_boot_id(),
+        functions=functions,
+        ledger=after,
+        unsettled=frozenset(address for address in before.keys() | after if before.get(address) != after.get(address)),
+        altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
+        programs=_programs(roots.run / VERSIONS),
+    )
+
+
+def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:
+    paths = [path for path in record_paths(state / ledger.FOLDER) if is_address(path.stem)]
+    texts = {path.stem: read_file(path) for path in paths}
+    return {address: _entry(address, text) for address, text in texts.items() if text is not None}
+
+
+def _entry(address: str, text: str) -> LedgerEntry | None:
+    try:
+        return read_ledger_entry(text, ledger.ledger_name(address))
+    except RecordError as broken:
+        _log.error("ledger entry cannot be read", pci=address, reason=str(broken))
+        return None
+
+
+def _programs(folder: Path) -> dict[str, str]:
+    """Return the versions that the programs here have written down, by program."""
+    if not folder.is_dir():
+        return {}
+    versions = {path.name: read_file(path) or "" for path in sorted(folder.iterdir()) if path.name[0] != "."}
+    return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items()}
+
+
+class OfferFile:
+    """The operator's offer, read again whenever asked for; a file that breaks leaves the last good one standing."""
+
+    def __init__(self, path: Path, *, required: bool) -> None:
+        """Read the file; raise OfferError or OSError if it cannot be used, FileNotFoundError only if required."""
+        self._path = path
+        self._required = required
+        self._text: str | None = None
+        self._offer = self._read()
+
+    def offer(self) -> Offer:
+        """Return the present offer."""
+        try:
+            self._offer = self._read()
+        except (OfferError, OSError) as broken:
+            _log.error("offer cannot be read, the last good one stands", path=str(self._path), reason=str(broken))
+        return self._offer
+
+    def _read(self) -> Offer:
+        text = read_file(self._path)
+        if text is None:
+            if self._required:
+                raise FileNotFoundError(f"offer {str(self._path)!r} does not exist")
+            return EVERYTHING
+        return _parse_offer(text, str(self._path))
+
+
+def _parse_offer(text: str, name: str) -> Offer:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as broken:
+        raise OfferError(name, "", f"not valid YAML: {broken}") from broken
+    # YAML has dates and keys of any type: what JSON has no word for becomes text, which the rules then refuse.
+    return read_offer(json.dumps(document, default=str, skipkeys=True), name)

@@ -1,0 +1,36 @@
+"""Publish once: ask the cluster, look at the host, write if the two differ."""
+
+import asyncio
+
+import msgspec
+
+from advertiser.claims import Node, Pod, PodClaims, read_drain
+from advertiser.facts import Claims
+from advertiser.publish import node_path, patch_inventory
+from advertiser.watching import Looker
+from mooring import names
+from mooring.inventory import dump_inventory
+from mooring.kube.client import Client
+from mooring.kube.persist import until_definite
+from mooring.kube.watch import decoder, watch
+
+
+async def publish_once(client: Client, looker: Looker) -> None:
+    """Publish what the host offers now; raise KubeError, NotFound where there is no such node."""
+    get, patch = until_definite(client.request), until_definite(patch_inventory)
+    node = msgspec.json.decode(await get("GET", node_path(looker.node)), type=Node)
+    annotations = node.metadata.annotations or {}
+    claims = Claims(await _explained(client, looker.node), read_drain(annotations.get(names.DRAIN)))
+    look = await asyncio.to_thread(looker.look, claims)
+    text = dump_inventory(look.survey.inventory)
+    if annotations.get(names.INVENTORY) != text:
+        await patch(client, looker.node, text)
+
+
+async def _explained(client: Client, node: str) -> frozenset[tuple[str, str]] | None:
+    pods = PodClaims(node)
+    async for event in watch(client, "/api/v1/pods", decoder(Pod), {"fieldSelector": f"spec.nodeName={node}"}):
+        # The first is the whole list.
+        pods.take(event)
+        break
+    return pods.explained

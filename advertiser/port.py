@@ -1,0 +1,77 @@
+"""Judge a PF's port: which of its netdevs it is, what kind of link, how fast, up or not, and what rules it out."""
+
+import re
+from collections.abc import Sequence
+
+from advertiser.facts import Netdev, PciFunction, RdmaPort, Text
+from mooring.names import LinkType
+from mooring.settings import MAX_RATE_MBPS
+
+# ARPHRD_ETHER and ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h.
+_LINK_BY_TYPE: dict[str, LinkType] = {"1": "ethernet", "32": "infiniband"}
+_LINK_BY_LAYER: dict[str, LinkType] = {"Ethernet": "ethernet", "InfiniBand": "infiniband"}
+# An unknown speed is -1, on old kernels 4294967295.
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+# rate_show in drivers/infiniband/core/sysfs.c: "2.5 Gb/sec (1X SDR)".
+_RATE = re.compile(r"([0-9]{1,6})(?:\.([0-9]))? Gb/sec", re.ASCII)
+# devlink_port_phys_port_name in net/devlink/port.c: the port of a VF or a subfunction, seen from the switch.
+_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+[vs]f[0-9]+", re.ASCII)
+
+
+def number(text: Text, most: int) -> int | None:
+    """Read a decimal number from 0 to ``most``; None for anything else."""
+    if text is None or _NUMBER.fullmatch(text) is None or int(text) > most:
+        return None
+    return int(text)
+
+
+def main_netdev(netdevs: Sequence[Netdev]) -> Netdev | None:
+    """Return the netdev that stands for the PF among those below its PCI function, if there is any.
+
+    Not a representor of switchdev mode, not an IPoIB child; of two ports on one function, the first.
+    """
+    own = [netdev for netdev in netdevs if not (netdev.child or is_representor(netdev))]
+    return min(own, key=lambda netdev: (number(netdev.dev_port, 255) or 0, netdev.name), default=None)
+
+
+def is_representor(netdev: Netdev) -> bool:
+    return netdev.phys_port_name is not None and _REPRESENTOR.fullmatch(netdev.phys_port_name) is not None
+
+
+def link_of(netdev: Netdev, ports: Sequence[RdmaPort]) -> LinkType | None:
+    """Return the kind of link: by the netdev, else by the RDMA device's port."""
+    layer = ports[0].link_layer if ports else None
+    return _LINK_BY_TYPE.get(netdev.type or "") or _LINK_BY_LAYER.get(layer or "")
+
+
+def is_up(netdev: Netdev, link: LinkType, ports: Sequence[RdmaPort]) -> bool:
+    """Say whether traffic can pass: on InfiniBand RDMA works with the IPoIB netdev closed, so the port decides."""
+    if link == "infiniband" and ports and ports[0].state is not None:
+        return ports[0].state.startswith("4:")
+    # Drivers that keep no operstate leave it at "unknown" (RFC 2863 in Documentation/networking/operstates.rst).
+    return netdev.operstate == "up" or (netdev.operstate in (None, "unknown") and netdev.carrier == "1")
+
+
+def rate_mbps(netdev: Netdev, link: LinkType, ports: Sequence[RdmaPort], *, up: bool) -> int:
+    """Return the line rate in Mb/s, 0 where unknown; what an RDMA port shows while it is down means nothing."""
+    by_netdev = number(netdev.speed, MAX_RATE_MBPS) or 0
+    by_port = _text_rate_mbps(ports[0].rate) if ports and up else 0
+    return by_port or by_netdev if link == "infiniband" else by_netdev or by_port
+
+
+def obstacle(function: PciFunction, netdev: Netdev) -> str | None:
+    """Say why none of a PF's VFs can be given away, if that is so."""
+    own = [other for other in function.netdevs if not (other.child or is_representor(other))]
+    # bnxt_en has a switch id in either mode, mlx5 in switchdev mode only; representors may be in another namespace.
+    switched = function.driver == "mlx5_core" and bool(netdev.phys_switch_id)
+    if switched or any(is_representor(other) for other in function.netdevs):
+        return "the PF is in switchdev mode"
+    # An IPoIB PF has one netdev a port, mlx4 too; dev_port tells the ports of one function apart.
+    if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
+        return "two ports on one PCI function"
+    return "the PF is in a bond" if netdev.bonded else None
+
+
+def _text_rate_mbps(rate: Text) -> int:
+    match = _RATE.match(rate or "")
+    return int(match[1]) * 1000 + int(match[2] or 0) * 100 if match else 0

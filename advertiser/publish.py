@@ -1,0 +1,87 @@
+"""Keep the node's annotation equal to what the host offers: written when it differs, and never else.
+
+Takes the text wanted and what the node says now; patches our one key whenever the two differ: at the start, after a
+change, and when somebody edited or removed it. At most one patch a second; a patch that fails is repeated, with the
+text that is wanted by then; nothing is written at rest, and nothing before both are known.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import structlog
+
+from mooring import names
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.persist import persist
+
+_log = structlog.get_logger()
+# A link that flaps costs its node one write a second at the most.
+BETWEEN_PATCHES_S = 1.0
+
+
+def node_path(node: str) -> str:
+    return f"/api/v1/nodes/{node}"
+
+
+async def patch_inventory(client: Client, node: str, text: str) -> None:
+    """Write the annotation and nothing else of the node; raise KubeError."""
+    patch = json.dumps({"metadata": {"annotations": {names.INVENTORY: text}}}).encode()
+    await client.request("PATCH", node_path(node), patch, content_type=MERGE_PATCH)
+
+
+class Publisher:
+    """The writer of one node's inventory; ``patched`` is called after each patch, for the metrics."""
+
+    def __init__(self, client: Client, node: str, patched: Callable[[], None] = lambda: None) -> None:
+        self._client = client
+        self._node = node
+        self._patched = patched
+        self._wanted: str | None = None
+        self._there: str | None = None
+        self._exists = False
+        self._changed = asyncio.Event()
+
+    def want(self, text: str) -> None:
+        """Take the text that the node should carry from now on."""
+        self._wanted = text
+        self._changed.set()
+
+    def found(self, text: str | None) -> None:
+        """Take what the node carries now, None where it carries nothing."""
+        self._there, self._exists = text, True
+        self._changed.set()
+
+    def lost(self) -> None:
+        """Take that there is no such node."""
+        self._exists = False
+
+    @property
+    def published(self) -> bool:
+        """Say whether the node carries what it should."""
+        return self._exists and self._wanted is not None and self._wanted == self._there
+
+    async def run(self) -> None:
+        """Write whenever it is due; return never."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._due():
+                await self._write(node_path(self._node))
+                await asyncio.sleep(BETWEEN_PATCHES_S)
+
+    def _due(self) -> bool:
+        return self._exists and self._wanted is not None and self._wanted != self._there
+
+    @persist
+    async def _write(self, _path: str) -> None:
+        """Make one attempt with the text that is wanted by now; the path is there for the log of repetitions."""
+        text = self._wanted
+        if text is None or not self._due():
+            return
+        await patch_inventory(self._client, self._node, text)
+        self._there = text
+        # What came while the answer was under way is compared anew.
+        self._changed.set()
+        self._patched()
+        _log.info("inventory published", node=self._node, bytes=len(text.encode()))

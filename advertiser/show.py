@@ -1,0 +1,76 @@
+"""Show what a host offers: as a table for a person, as JSON for a program."""
+
+import json
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from advertiser.inventory import LeftOut, Survey
+from mooring.inventory import Pf, dump_inventory
+
+_COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")
+# A PCI address is not broken over two lines: people paste it.
+_WIDTH = {"PCI": len("0000:00:00.0")}
+_SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
+
+
+def as_json(survey: Survey, node: str) -> str:
+    """Return the inventory as it is published, and beside it what is left out and why."""
+    document = {
+        "node": node,
+        "inventory": json.loads(dump_inventory(survey.inventory)),
+        "left_out": [{"pci": left.pci, "name": left.name, "why": left.why} for left in survey.left_out],
+    }
+    return json.dumps(document, indent=2, sort_keys=True)
+
+
+def print_table(survey: Survey, node: str, console: Console) -> None:
+    """Print the PFs, then those that are left out."""
+    console.print(_pfs(survey, node) if survey.inventory.pfs else Text(f"{node} offers no PF"))
+    if survey.left_out:
+        console.print(_left_out(survey.left_out))
+
+
+def _pfs(survey: Survey, node: str) -> RenderableType:
+    inventory = survey.inventory
+    size = len(dump_inventory(inventory).encode())
+    table = Table(title=f"{node}: {len(inventory.pfs)} PFs on offer in {size} bytes of annotation")
+    for column in _COLUMNS:
+        right = column in ("Mb/s", "NUMA", "usable")
+        table.add_column(column, justify="right" if right else "left", min_width=_WIDTH.get(column), overflow="fold")
+    for pf in inventory.pfs:
+        table.add_row(*_row(pf))
+    return Group(table, *(Text(note) for pf in inventory.pfs for note in _notes(pf)))
+
+
+def _row(pf: Pf) -> tuple[str | Text, ...]:
+    rate = str(pf.mbps) if pf.mbps == pf.offer_mbps else f"{pf.offer_mbps} of {pf.mbps}"
+    return (
+        Text(pf.name),
+        pf.pci,
+        Text(pf.rdma or "-"),
+        (rate if pf.mbps else "unknown") + _SHORT_LINKS[pf.link],
+        Text("yes", style="green") if pf.up else Text("no", style="red"),
+        "-" if pf.numa is None else str(pf.numa),
+        pf.network,
+        str(pf.vfs),
+        str(len(pf.usable)),
+    )
+
+
+def _notes(pf: Pf) -> Iterator[str]:
+    yield f"{pf.name} takes {', '.join(sorted(pf.can)) or 'no settings'}"
+    for entry in pf.out:
+        held = f" ({entry.min_tx_rate} Mb/s each)" if entry.min_tx_rate else ""
+        yield f"{pf.name} VF {entry.vfs} out: {entry.why}{held}"
+
+
+def _left_out(devices: tuple[LeftOut, ...]) -> Table:
+    table = Table(title="left out")
+    for column in ("PCI", "name", "why"):
+        table.add_column(column, overflow="fold")
+    for device in devices:
+        table.add_row(device.pci, Text(device.name or "-"), Text(device.why))
+    return table

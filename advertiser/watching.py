@@ -1,0 +1,141 @@
+"""Look at the host whenever something may have changed, and hand on what it offers."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from advertiser.changes import Changes
+from advertiser.claims import Node, Pod, PodClaims, read_drain
+from advertiser.facts import Claims, Host
+from advertiser.host import OfferFile, Roots, read_host
+from advertiser.inventory import LeftOut, Survey, survey
+from advertiser.metrics import Metrics
+from advertiser.publish import Publisher
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.inventory import dump_inventory
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Event, Synced, Unreadable
+from mooring.kube.watch import decoder, watch
+
+_log = structlog.get_logger()
+_decode_pod, _decode_node = decoder(Pod), decoder(Node)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the host: what it said and what that means."""
+
+    host: Host
+    survey: Survey
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Everything that a look needs but the cluster's claims."""
+
+    roots: Roots
+    offer: OfferFile
+    node: str
+
+    def look(self, claims: Claims) -> Look:
+        """Read and judge the host; raise OSError if its PCI bus or ledger cannot be read."""
+        host = read_host(self.roots)
+        return Look(host, survey(host, self.offer.offer(), claims, self.node))
+
+
+class ClusterView:
+    """What the cluster says about the node, followed for as long as the program runs."""
+
+    def __init__(self, client: Client, node: str, publisher: Publisher, ring: Callable[[], None]) -> None:
+        self._client = client
+        self._node = node
+        self._publisher = publisher
+        self._ring = ring
+        self._pods = PodClaims(node)
+        self._drained: frozenset[str] | None = None
+
+    @property
+    def claims(self) -> Claims | None:
+        """Return what is known, None before the pods and the node were both listed."""
+        explained, drained = self._pods.explained, self._drained
+        return None if explained is None or drained is None else Claims(explained, drained)
+
+    async def follow_pods(self) -> None:
+        selected = {"fieldSelector": f"spec.nodeName={self._node}"}
+        async for event in watch(self._client, "/api/v1/pods", _decode_pod, selected):
+            if self._pods.take(event):
+                self._ring()
+
+    async def follow_node(self) -> None:
+        selected = {"fieldSelector": f"metadata.name={self._node}"}
+        async for event in watch(self._client, "/api/v1/nodes", _decode_node, selected):
+            self._take_node(event)
+
+    def _take_node(self, event: Event[Node]) -> None:
+        last = event.entries[0] if isinstance(event, Synced) and event.entries else event
+        if isinstance(last, Changed):
+            annotations = last.item.metadata.annotations or {}
+            self._publisher.found(annotations.get(names.INVENTORY))
+            self._drain(annotations.get(names.DRAIN))
+        elif isinstance(last, Unreadable):
+            _log.error("node cannot be read", node=self._node, reason=last.why)
+        else:
+            _log.warning("there is no such node yet", node=self._node)
+            self._publisher.lost()
+
+    def _drain(self, text: str | None) -> None:
+        before = self._drained
+        try:
+            self._drained = read_drain(text)
+        except AnnotationError as broken:
+            _log.error("drain annotation cannot be read and changes nothing", node=self._node, reason=str(broken))
+            self._drained = before or frozenset()
+        if self._drained != before:
+            self._ring()
+
+
+class Watching:
+    """The loop that looks; ``last`` is the last look that gave an inventory."""
+
+    def __init__(self, looker: Looker, view: ClusterView, publisher: Publisher) -> None:
+        self._looker = looker
+        self._view = view
+        self._publisher = publisher
+        self._left_out: tuple[LeftOut, ...] = ()
+        self._looked_s = float("-inf")
+        self.metrics = Metrics(self.age_s)
+        self.last: Look | None = None
+
+    def age_s(self) -> float:
+        """Return how long ago the last good look was, in seconds of the event loop's clock."""
+        return asyncio.get_running_loop().time() - self._looked_s
+
+    async def look(self) -> Look:
+        """Look once, now; raise OSError if the host cannot be read."""
+        return await asyncio.to_thread(self._looker.look, self._view.claims or Claims())
+
+    async def run(self, changes: Changes, resync_s: float) -> None:
+        """Look after every change and at least every ``resync_s`` seconds; return never."""
+        while True:
+            try:
+                # Before both lists are there an inventory would be partial.
+                if self._view.claims is not None:
+                    self._take(await self.look())
+            except Exception:  # noqa: BLE001 - the one of this program
+                # Whatever is wrong with this host now, what was published stands and the next look may mend it.
+                _log.exception("host cannot be read, the last inventory stands")
+                self.metrics.failed()
+            await changes.wait(resync_s)
+
+    def _take(self, look: Look) -> None:
+        self.last = look
+        self._looked_s = asyncio.get_running_loop().time()
+        self.metrics.looked(look.survey)
+        self._publisher.want(dump_inventory(look.survey.inventory))
+        if look.survey.left_out != self._left_out:
+            self._left_out = look.survey.left_out
+            for device in self._left_out:
+                _log.warning("device is left out", pci=device.pci, name=device.name, reason=device.why)

@@ -1,0 +1,77 @@
+"""The advertiser on the lab kernel: real SR-IOV PFs and VFs, real RDMA devices, the program unmodified."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+SHOW = f"{sys.executable} -m advertiser show --output json"
+PREPARE = """
+set -e
+for pf in 0 1; do
+  ip link set eth$pf up; ip link set wire$pf up
+  echo 4 >/sys/bus/pci/devices/0000:3b:00.$pf/sriov_numvfs
+done
+for vf in /sys/bus/pci/devices/0000:3b:00.*/virtfn*; do
+  netdev=$(ls $vf/net); ip link set $netdev up; rdma link add rdma_$netdev type rxe netdev $netdev
+done
+"""
+
+
+def run(lab: Lab, script: str) -> list[Any]:
+    """Return the JSON documents that a script printed, one a line of `jq -c`."""
+    done = lab(PREPARE + script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("{", "["))]
+
+
+def test_what_is_published_is_what_the_kernel_says(lab: Lab) -> None:
+    """PFs, rates, VF counts and every VF's address agree with ip and with the kernel's own virtfn links."""
+    found, links, *addresses = run(
+        lab,
+        f"""
+        {SHOW} | jq -c .
+        ip -d -j link show | jq -c .
+        for pf in 0 1; do
+          for vf in 0 1 2 3; do
+            basename $(readlink /sys/bus/pci/devices/0000:3b:00.$pf/virtfn$vf)
+          done | jq -R . | jq -sc .
+        done
+        """,
+    )
+    pfs = found["inventory"]["pfs"]
+    by_address = {link["parentdev"]: link for link in links if "parentdev" in link}
+    assert [pf["pci"] for pf in pfs] == ["0000:3b:00.0", "0000:3b:00.1"]
+    assert [pf["name"] for pf in pfs] == [by_address[pf["pci"]]["ifname"] for pf in pfs]
+    assert [(pf["vfs"], pf["mbps"], pf["up"]) for pf in pfs] == [("0-3", 25_000, True)] * 2
+    assert all("out" not in pf for pf in pfs)
+    assert [len(by_address[pf["pci"]]["vfinfo_list"]) for pf in pfs] == [4, 4]
+    for pf, linked in zip(pfs, addresses, strict=True):
+        domain, bus, last = pf["vf0"].split(":")
+        first = int(last[:2], 16) * 8 + int(last[3:])
+        assert linked == [f"{domain}:{bus}:{first + vf >> 3:02x}.{first + vf & 7}" for vf in range(4)]
+
+
+def test_trouble_on_the_host_shows_by_its_name(lab: Lab) -> None:
+    """A PF that is down, a VF without a driver, one moved away behind our back: each is seen as what it is."""
+    (found,) = run(
+        lab,
+        f"""
+        ip link set eth1 down
+        vf0=$(basename $(readlink /sys/bus/pci/devices/0000:3b:00.0/virtfn0))
+        echo $vf0 >/sys/bus/pci/devices/$vf0/driver/unbind
+        ip netns add other
+        ip link set $(ls /sys/bus/pci/devices/0000:3b:00.0/virtfn1/net) netns other
+        {SHOW} | jq -c .
+        """,
+    )
+    first, second = found["inventory"]["pfs"]
+    assert (first["up"], second["up"]) == (True, False)
+    reasons = {entry["vfs"]: entry["why"] for entry in first["out"]}
+    assert reasons == {"0": "no driver", "1": "no netdev in the host's network namespace"}
