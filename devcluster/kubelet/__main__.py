@@ -1,0 +1,88 @@
+"""``python -m devcluster.kubelet``: a kubelet stand-in for one node, until SIGTERM. Its pods outlive it."""
+
+import asyncio
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster.kubelet.agent import Agent
+from devcluster.kubelet.api import Api
+from devcluster.kubelet.node import Machine
+from devcluster.kubelet.runtime import Runtime
+from devcluster.kubelet.steps import Edge
+from mooring import config, log
+from mooring.config import option
+from mooring.kube.access import AccessError, load_access
+from mooring.kube.client import Client
+
+PROGRAM = "kubelet"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Play the kubelet of one node."""
+
+    kubeconfig: str = option("", "kubeconfig file; the default order of kubectl where empty")
+    node_name: str = option(platform.node().lower(), "name of the node; the host name as kubelets use it")
+    runtime_endpoint: str = option("unix:///run/mooring/cri.sock", "CRI socket; the shim's, which is to be tried here")
+    address: str = option("127.0.0.1", "the node's address, shown in its status")
+    pods: int = option(110, "how many pods the node takes; the real kubelet's default")
+    max_parallel: int = option(64, "how many sandboxes and containers may start at a time; enough for a burst")
+    request_timeout: float = option(120.0, "deadline of a CRI call in seconds, twice that to make a sandbox")
+
+
+async def run(options: Options) -> None:
+    """Work until SIGTERM or SIGINT."""
+    access = await asyncio.to_thread(load_access, options.kubeconfig or None)
+    runtime = Runtime(options.runtime_endpoint, options.request_timeout)
+    async with Client(access) as client, runtime:
+        edge = Edge(
+            Api(client, options.node_name), runtime, time.time, options.address, asyncio.Semaphore(options.max_parallel)
+        )
+        work = asyncio.create_task(Agent(machine(options), edge).run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
+
+
+def machine(options: Options) -> Machine:
+    """Describe this machine as the node's."""
+    memory = Path("/proc/meminfo").read_text(encoding="ascii").split(maxsplit=2)[1]
+    return Machine(
+        name=options.node_name,
+        address=options.address,
+        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+        cpus=os.cpu_count() or 1,
+        memory_kib=int(memory),
+        storage_kib=shutil.disk_usage("/").total // 1024,
+        pods=options.pods,
+        kernel=platform.release(),
+        runtime="containerd://devcluster",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        _, options = config.load(Options, PROGRAM, sys.argv[1:] if arguments is None else arguments, os.environ)
+    except config.ConfigError as wrong:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return 2
+    log.set_up(PROGRAM)
+    try:
+        asyncio.run(run(options))
+    except AccessError as unusable:
+        print(f"{PROGRAM}: {unusable}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

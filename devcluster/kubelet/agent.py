@@ -1,0 +1,120 @@
+"""One node's kubelet: follow its pods and its runtime, with a worker for each pod; keep the node's lease."""
+
+import asyncio
+
+import grpc
+import structlog
+
+from devcluster.kubelet.node import Machine
+from devcluster.kubelet.patience import patient
+from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.steps import Edge
+from devcluster.kubelet.worker import Worker
+from mooring.kube.failures import KubeError
+from mooring.kube.watch import Changed, Event, Removed, Synced, Unreadable, decoder, watch
+
+_log = structlog.get_logger()
+# How often the runtime is asked what changed, as by the real kubelet, and how often the lease is renewed, in seconds.
+_RELIST_S = 1.0
+_RENEW_S = 10.0
+
+
+class Agent:
+    """A node's workers, by pod uid."""
+
+    def __init__(self, machine: Machine, edge: Edge) -> None:
+        self._machine = machine
+        self._edge = edge
+        self._workers: dict[str, Worker] = {}
+        # What the API server has; None is a pod that cannot be read: it is there, and left as it is.
+        self._pods: dict[str, Pod | None] = {}
+        self._seen: dict[str, frozenset[tuple[str, int]]] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._knows_all_pods = False
+
+    async def run(self) -> None:
+        """Register the node, then work until cancelled; the pods stay when the kubelet ends."""
+        await patient()(self._edge.api.register, self._machine, self._edge.clock())
+        _log.info("node registered", node=self._machine.name)
+        async with self._tasks:
+            self._tasks.create_task(self._follow_pods())
+            self._tasks.create_task(self._follow_runtime())
+            self._tasks.create_task(self._keep_lease())
+
+    async def _follow_pods(self) -> None:
+        selected = {"fieldSelector": f"spec.nodeName={self._machine.name}"}
+        async for event in watch(self._edge.api.client, "/api/v1/pods", decoder(Pod), selected):
+            self._take(event)
+
+    def _take(self, event: Event[Pod]) -> None:
+        match event:
+            case Synced(entries):
+                there = {entry.identity.uid for entry in entries}
+                for uid in (self._workers.keys() | self._pods.keys()) - there:
+                    self._forget(uid)
+                for entry in entries:
+                    self._take(entry)
+                self._knows_all_pods = True
+            case Changed(identity, pod):
+                self._pods[identity.uid] = pod
+                self._tend(identity.uid, f"{identity.namespace}/{identity.name}")
+            case Removed(identity):
+                self._forget(identity.uid)
+            case Unreadable(identity, why):
+                self._pods.setdefault(identity.uid, None)
+                _log.warning("pod cannot be read", pod=f"{identity.namespace}/{identity.name}", reason=why)
+
+    def _forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        if uid in self._workers:
+            self._workers[uid].update(None)
+
+    async def _follow_runtime(self) -> None:
+        """Wake the workers of pods that changed in the runtime; sandboxes that no pod owns get a worker to end them."""
+        answers = True
+        while True:
+            try:
+                self._compare(await self._edge.runtime.pods())
+                answers = True
+            except grpc.RpcError as refused:
+                if answers:
+                    _log.warning("runtime gives no answer", node=self._machine.name, reason=str(refused.details()))
+                answers = False
+            await asyncio.sleep(_RELIST_S)
+
+    def _compare(self, listed: dict[str, tuple[str, frozenset[tuple[str, int]]]]) -> None:
+        for uid, (name, parts) in listed.items():
+            unreadable = uid in self._pods and self._pods[uid] is None
+            if uid not in self._workers and self._knows_all_pods and not unreadable:
+                self._tend(uid, name)
+            elif uid in self._workers and self._seen.get(uid) != parts:
+                self._workers[uid].wake()
+        for uid in self._seen.keys() - listed.keys():
+            if uid in self._workers:
+                self._workers[uid].wake()
+        self._seen = {uid: parts for uid, (_, parts) in listed.items()}
+
+    async def _keep_lease(self) -> None:
+        while True:
+            try:
+                await self._edge.api.renew(self._machine, self._edge.clock())
+            except KubeError as lost:
+                _log.warning("lease not renewed", node=self._machine.name, reason=str(lost))
+            await asyncio.sleep(_RENEW_S)
+
+    def _tend(self, uid: str, name: str) -> None:
+        """Tell a pod's worker what the API server has of it; give it one where there is none."""
+        if uid not in self._workers:
+            self._workers[uid] = Worker(uid, name, self._edge)
+            self._tasks.create_task(self._work(uid, name, self._workers[uid]))
+        self._workers[uid].update(self._pods.get(uid))
+
+    async def _work(self, uid: str, name: str, worker: Worker) -> None:
+        """Run a worker; one that breaks is dropped, and the pod's next change or listing gives it a new one."""
+        try:
+            await worker.run()
+        except Exception:  # noqa: BLE001 - the program's one broad except: a pod that breaks its worker must not stop the others
+            _log.exception("worker broke", pod=name, uid=uid, node=self._machine.name)
+        finally:
+            if self._workers.get(uid) is worker:
+                del self._workers[uid]

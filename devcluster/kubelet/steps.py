@@ -1,0 +1,123 @@
+"""Take one step of a plan: the calls to the runtime and the API server, and how a failure of theirs is told."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+import grpc
+
+from devcluster.kubelet import requests
+from devcluster.kubelet.api import Api, Event
+from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, RemoveSandbox, Step, StopContainer, StopSandbox
+from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.runtime import Runtime
+from devcluster.kubelet.status import Failure
+from devcluster.kubelet.view import View
+
+Tell = Callable[[Event], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Everything outside: API server, runtime, clock (seconds since the epoch), and how many may start at a time."""
+
+    api: Api
+    runtime: Runtime
+    clock: Callable[[], float]
+    host_ip: str
+    slots: asyncio.Semaphore
+
+
+class StepFailed(Exception):  # noqa: N818 - says what became of the step
+    """A step that the runtime refused: the event to tell, and why a container waits where it is about one."""
+
+    def __init__(self, event: Event, container: str = "", failure: Failure | None = None) -> None:
+        super().__init__(event.message)
+        self.event = event
+        self.container = container
+        self.failure = failure
+
+
+async def start(step: MakeSandbox | Launch, pod: Pod, view: View, edge: Edge, tell: Tell) -> None:
+    """Make a sandbox or launch a container, when it is this pod's turn; raise StepFailed."""
+    async with edge.slots:
+        if isinstance(step, MakeSandbox):
+            await _make_sandbox(step, pod, edge)
+        else:
+            await _launch(step, pod, view, edge, tell)
+
+
+async def end(step: Step, pod: Pod | None, edge: Edge, tell: Tell) -> None:
+    """Stop or remove a part of the pod, or the pod itself; raise StepFailed, or KubeError for the last."""
+    with _told_as_failed_kill():
+        match step:
+            case StopContainer():
+                await tell(Event("Normal", "Killing", f"Stopping container {step.name}"))
+                await edge.runtime.stop_container(step.container_id, step.grace_s)
+            case StopSandbox():
+                await edge.runtime.stop_sandbox(step.sandbox_id)
+            case RemoveSandbox():
+                await edge.runtime.stop_sandbox(step.sandbox_id)
+                await edge.runtime.remove_sandbox(step.sandbox_id)
+            case DeletePod() if pod is not None:
+                await edge.api.delete(pod)
+
+
+async def _make_sandbox(step: MakeSandbox, pod: Pod, edge: Edge) -> None:
+    with _told_as_failed_kill():
+        for old in step.replaces:
+            await edge.runtime.stop_sandbox(old)
+    try:
+        await edge.runtime.run_sandbox(requests.sandbox_config(pod, step.attempt))
+    except grpc.RpcError as refused:
+        message = f"Failed to create pod sandbox: {in_full(refused)}"
+        raise StepFailed(Event("Warning", "FailedCreatePodSandBox", message)) from refused
+
+
+async def _launch(step: Launch, pod: Pod, view: View, edge: Edge, tell: Tell) -> None:
+    spec, runtime = pod.container(step.container), edge.runtime
+    sandbox = next(sandbox for sandbox in view.sandboxes if sandbox.id == step.sandbox_id)
+    ip = sandbox.ips[0] if sandbox.ips else edge.host_ip
+    known = {"status.podIP": ip, "status.hostIP": edge.host_ip, "spec.nodeName": edge.api.node}
+    config = requests.container_config(pod, spec, step.attempt, known)
+    with _told_as_failed(spec.name, "CreateContainerError"):
+        if not await runtime.has_image(spec.image):
+            message = f"Container image {spec.image!r} is not present and nothing is pulled here"
+            failure = Failure("ErrImageNeverPull", message)
+            raise StepFailed(Event("Warning", "ErrImageNeverPull", message), spec.name, failure)
+        container = await runtime.create_container(sandbox.id, config, requests.sandbox_config(pod, sandbox.attempt))
+    await tell(Event("Normal", "Created", f"Created container: {spec.name}"))
+    with _told_as_failed(spec.name, "RunContainerError"):
+        try:
+            await runtime.start_container(container)
+        except grpc.RpcError:
+            with contextlib.suppress(grpc.RpcError):
+                await runtime.remove_container(container)
+            raise
+    await tell(Event("Normal", "Started", f"Started container {spec.name}"))
+
+
+@contextlib.contextmanager
+def _told_as_failed(container: str, reason: str) -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as refused:
+        message = str(refused.details())
+        raise StepFailed(
+            Event("Warning", "Failed", f"Error: {message}"), container, Failure(reason, message)
+        ) from refused
+
+
+@contextlib.contextmanager
+def _told_as_failed_kill() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as refused:
+        raise StepFailed(Event("Warning", "FailedKillPod", f"error killing pod: {in_full(refused)}")) from refused
+
+
+def in_full(refused: grpc.RpcError) -> str:
+    """Return a gRPC error as Go's clients print it, which is how the real kubelet's events read."""
+    code = "".join(word.capitalize() for word in refused.code().name.split("_"))
+    return f"rpc error: code = {code} desc = {refused.details()}"
