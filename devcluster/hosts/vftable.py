@@ -74,7 +74,9 @@ class VfTable:
                     if wanted:
                         now = _apply(found, now, wanted)
             finally:
-                found["set"][str(vf)] = _differences(now, found["link"])
+                found["set"].pop(str(vf), None)
+                if changed := _differences(now, found["link"]):
+                    found["set"][str(vf)] = changed
                 write_file(self._path, dump(document))
 
     def reset(self, host: Host) -> None:

@@ -1,5 +1,6 @@
 """Simulated hosts' links on the machine's own kernel: they carry traffic, and sysfs follows them."""
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -12,7 +13,15 @@ import pytest
 
 from devcluster.hosts import sysfs
 from devcluster.hosts.layout import Layout
-from devcluster.hosts.links import LinkError, fabric_path, make_fabric, make_links, remove_netns
+from devcluster.hosts.links import (
+    LinkError,
+    fabric_path,
+    make_fabric,
+    make_links,
+    make_netns,
+    remove_links,
+    remove_netns,
+)
 from devcluster.hosts.nic import Host, describe_host
 from devcluster.hosts.sync import Sync
 
@@ -57,6 +66,10 @@ class Cluster:
         subprocess.run(["ip", "netns", "del", pod], check=True)
         self.pods.remove(pod)
 
+    def end_all(self) -> None:
+        for pod in list(self.pods):
+            self.end(pod)
+
     def shown(self, pci: str) -> list[str]:
         """The netdevs that the first host's sysfs shows below a PCI function, each in class/net too."""
         sys = self.layout().sys
@@ -68,18 +81,15 @@ class Cluster:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path, tuple(describe_host(f"test-{os.getpid()}-{n}", n, vfs=3) for n in (1, 2)))
     fabric = fabric_path(tmp_path, made.hosts)
-    try:
-        make_fabric(fabric, made.hosts)
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(make_fabric(fabric, made.hosts))
+        undo.callback(remove_netns, fabric)
         for index, host in enumerate(made.hosts):
-            make_links(host, made.layout(index), fabric)
+            undo.enter_context(make_links(host, made.layout(index), fabric))
+            undo.callback(remove_links, host, made.layout(index))
             sysfs.build(made.layout(index).sys, host)
+        undo.callback(made.end_all)
         yield made
-    finally:
-        for pod in list(made.pods):
-            made.end(pod)
-        for index in range(len(made.hosts)):
-            remove_netns(made.layout(index).netns)
-        remove_netns(fabric)
 
 
 @pytest.fixture
@@ -138,9 +148,22 @@ def test_a_pf_is_up_and_a_vf_is_closed(cluster: Cluster) -> None:
 
 
 def test_a_second_cluster_with_the_same_node_is_refused(cluster: Cluster) -> None:
-    """A namespace that exists is somebody's: it is never taken over."""
-    with pytest.raises(LinkError, match="exists already"):
+    """A namespace that somebody holds is never taken over, and the refusal leaves it whole."""
+    with pytest.raises(LinkError, match="another cluster's"):
         make_links(cluster.hosts[0], cluster.layout(), fabric_path(cluster.root, cluster.hosts))
+    assert "enp4s0f1v2" in ip(cluster.netns(), "link", "show")
+
+
+def test_a_namespace_that_a_killed_cluster_left_is_replaced(tmp_path: Path) -> None:
+    """Nobody holds it, so it is nobody's: what lay in it is gone."""
+    path = Layout.at(tmp_path, f"test-{os.getpid()}-stale").netns
+    try:
+        make_netns(path).close()
+        ip(path.name, "link", "add", "old", "type", "bridge")
+        make_netns(path).close()
+        assert "old" not in ip(path.name, "link", "show")
+    finally:
+        remove_netns(path)
 
 
 def test_sysfs_follows_a_rename(synced: Cluster) -> None:

@@ -122,6 +122,16 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     assert [settings[vf].max_tx_rate for vf in range(5)] == [20, 20, 20, 20, 0]
 
 
+def test_a_vf_given_back_leaves_no_trace(tmp_path: Path) -> None:
+    """With its first settings written again the file is what it was: files can be compared."""
+    table = _table(tmp_path)
+    before = (tmp_path / "vftable.json").read_text()
+    table.write(PF, 2, VfSettings(min_tx_rate=10, max_tx_rate=20, trust=True))
+    assert (tmp_path / "vftable.json").read_text() != before
+    table.write(PF, 2, ETHERNET)
+    assert (tmp_path / "vftable.json").read_text() == before
+
+
 def test_a_boot_forgets_every_setting(tmp_path: Path) -> None:
     """What the PF was told is gone after a reboot."""
     table = _table(tmp_path)

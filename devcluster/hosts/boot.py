@@ -1,0 +1,99 @@
+"""Bring simulated hosts up, down, and through a reboot.
+
+A reboot leaves what a disk keeps (state, the CNI chain, host-local's data) and loses the rest: namespaces and links,
+what the PFs were told, /run. The boot id stays this machine's.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from devcluster.hosts import sysfs
+from devcluster.hosts.chain import install_chain
+from devcluster.hosts.devices import make_nodes
+from devcluster.hosts.layout import Layout
+from devcluster.hosts.links import fabric_path, make_fabric, make_links, remove_links, remove_netns
+from devcluster.hosts.nic import Host, dump_host
+from devcluster.hosts.sync import Sync
+from devcluster.hosts.vftable import VfTable
+
+
+@dataclass(slots=True)
+class Rack:
+    """Simulated hosts below ``root`` that meet on their networks; ``syncs`` are those of the hosts that are up."""
+
+    root: Path
+    hosts: Sequence[Host]
+    syncs: dict[str, Sync] = field(default_factory=dict)
+    _held: dict[Path, IO[bytes]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Bring every host up; raise LinkError, leaving nothing behind."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._take_fabric_away)
+            self._held[self._fabric] = make_fabric(self._fabric, self.hosts)
+            for host in self.hosts:
+                install(host, self.layout(host))
+                undo.callback(self._halt, host)
+                self._boot(host)
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """Take every host's links away; what lies on its disk stays."""
+        for host in self.hosts:
+            self._halt(host)
+        self._take_fabric_away()
+
+    def reboot(self, name: str) -> None:
+        """Put one host through a reboot; raise KeyError for a name that is none's."""
+        host = {host.name: host for host in self.hosts}[name]
+        self._halt(host)
+        self._boot(host)
+
+    def layout(self, host: Host) -> Layout:
+        return Layout.at(self.root, host.name)
+
+    @property
+    def _fabric(self) -> Path:
+        return fabric_path(self.root, self.hosts)
+
+    def _boot(self, host: Host) -> None:
+        layout = self.layout(host)
+        self._held[layout.netns] = make_links(host, layout, self._fabric)
+        start_fresh(host, layout)
+        self.syncs[host.name] = Sync(host, layout)
+        layout.description.write_text(dump_host(host))
+
+    def _halt(self, host: Host) -> None:
+        layout = self.layout(host)
+        if (sync := self.syncs.pop(host.name, None)) is not None:
+            sync.close()
+        # What another cluster holds under this name is not ours to take away.
+        if (held := self._held.pop(layout.netns, None)) is not None:
+            layout.description.unlink(missing_ok=True)
+            remove_links(host, layout)
+            held.close()
+
+    def _take_fabric_away(self) -> None:
+        if (held := self._held.pop(self._fabric, None)) is not None:
+            remove_netns(self._fabric)
+            held.close()
+
+
+def install(host: Host, layout: Layout) -> None:
+    """Write what lies on the host's disk."""
+    layout.make()
+    install_chain(layout, host)
+
+
+def start_fresh(host: Host, layout: Layout) -> None:
+    """Do what a boot does beside the links: /sys, /dev, an empty /run, PFs that were told nothing."""
+    for folder in (layout.sys, layout.run):
+        shutil.rmtree(folder, ignore_errors=True)
+    layout.make()
+    sysfs.build(layout.sys, host)
+    make_nodes(layout.dev, host)
+    VfTable(layout.vftable).reset(host)
