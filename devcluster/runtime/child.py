@@ -99,7 +99,7 @@ class Child:
         await self.process.wait()
 
     async def execute(self, command: Sequence[str], limit_s: float | None) -> tuple[int, bytes, bytes]:
-        """Run a command beside it, in its namespaces and with its environment; raise TimeoutError after ``limit_s`` seconds."""
+        """Run a command in its namespaces, with its environment; raise TimeoutError after ``limit_s`` seconds."""
         pipe = asyncio.subprocess.PIPE
         enter = ("nsenter", f"--target={self.pid}", "--net", "--mount", "/bin/busybox", "env", "-i")
         beside = await asyncio.create_subprocess_exec(
