@@ -19,6 +19,7 @@ from devcluster.hosts.links import fabric_path, make_fabric, make_links, remove_
 from devcluster.hosts.nic import Host, dump_host
 from devcluster.hosts.sync import Sync
 from devcluster.hosts.vftable import VfTable
+from mooring.files import write_file
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class Rack:
         self._held[layout.netns] = make_links(host, layout, self._fabric)
         start_fresh(host, layout)
         self.syncs[host.name] = Sync(host, layout)
-        layout.description.write_text(dump_host(host))
+        write_file(layout.description, dump_host(host))
 
     def _halt(self, host: Host) -> None:
         layout = self.layout(host)
