@@ -1,0 +1,137 @@
+"""Give a pod exact VFs of one node: check what its PFs can and may, place, and pick the VFs.
+
+Reasons are texts to be counted over nodes; they name no node. A rate of 0 is no wish: nothing to reserve, no cap.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mooring.assignment import AssignedVf
+from mooring.inventory import Pf
+from mooring.request import PodRequest, VfRequest
+from mooring.settings import VfSettings
+from scheduler.place import NoFit, OutOfBudget, Placed, Want, eligible_pfs, place
+from scheduler.supply import Supply
+
+# Since when each VF has been free, by PF name and VF index; a VF that is not there has been free for ever.
+FreeSince = Mapping[tuple[str, int], float]
+NOT_ENOUGH = {
+    "selectors": "no PF of the requested network, name, link type or rate",
+    "vfs": "not enough free RDMA VFs",
+    "rate": "not enough free RDMA bandwidth",
+    "distinct": "not enough PFs with free VFs for one each",
+    "combination": "free RDMA VFs and bandwidth do not fit the interfaces together",
+}
+OUT_OF_BUDGET = "search for a VF placement ran out of steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A placement on one node: for each interface the index of its PF."""
+
+    pfs: tuple[int, ...]
+
+
+def choose_pfs(request: PodRequest, supply: Supply) -> Chosen | str:
+    """Return where the interfaces fit on this node, or the reason why they do not."""
+    wants = []
+    for interface in request.interfaces:
+        fitting = eligible_pfs(interface, supply.pfs)
+        able, reason = _able(interface, supply.pfs, fitting)
+        if reason:
+            return reason
+        wants.append(Want(interface.min_tx_rate, able))
+    outcome = place(wants, supply.rooms, request.pfs)
+    if isinstance(outcome, Placed):
+        return Chosen(outcome.pfs)
+    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else _no_fit(outcome)
+
+
+def pick_vfs(request: PodRequest, supply: Supply, chosen: Chosen, since: FreeSince) -> tuple[AssignedVf, ...]:
+    """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
+    queues = {index: _by_age(supply, index, since) for index in set(chosen.pfs)}
+    picked = []
+    for interface, index in zip(request.interfaces, chosen.pfs, strict=True):
+        pf, vf = supply.pfs[index], queues[index].pop()
+        picked.append(
+            AssignedVf(
+                pf=pf.name,
+                vf=vf,
+                pci=pf.vf_pci(vf),
+                link=pf.link,
+                network=pf.network,
+                settings=interface.settings,
+                name=interface.name,
+                containers=interface.containers,
+            )
+        )
+    return tuple(picked)
+
+
+def _no_fit(outcome: NoFit) -> str:
+    return NOT_ENOUGH[outcome.why]
+
+
+def _by_age(supply: Supply, index: int, since: FreeSince) -> list[int]:
+    """Return a PF's free VFs, the one to take first at the end."""
+    name, mask = supply.pfs[index].name, supply.free[index]
+    free = [vf for vf in range(mask.bit_length()) if mask >> vf & 1]
+    return sorted(free, key=lambda vf: (since.get((name, vf), 0.0), vf), reverse=True)
+
+
+def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, str]:
+    """Return which of the fitting PFs can and may give the settings wished for; a reason if none of them."""
+    able, reasons = 0, []
+    for index, pf in enumerate(pfs):
+        if fitting >> index & 1:
+            reason = refused_settings(interface.settings, pf)
+            able |= 0 if reason else 1 << index
+            reasons.append(reason)
+    return able, "" if able or not reasons else min(reasons)
+
+
+def refused_settings(settings: VfSettings, pf: Pf) -> str:
+    """Say which setting this PF's link, driver or operator refuses, with the reason; empty if none."""
+    wishes = _wishes(settings)
+    for what, refused in (
+        (f"cannot be set on {pf.link} links", lambda wish: wish in _NEVER_ON[pf.link]),
+        ("cannot be set by the PF's driver", lambda wish: wish not in pf.can),
+    ):
+        if found := _first(wishes, refused):
+            return f"{found} {what}"
+    beyond = next(iter(_beyond(settings, pf)), "")
+    return f"{beyond} is not allowed on the network" if beyond else ""
+
+
+_ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
+# What an InfiniBand VF has no notion of, and an Ethernet one. Source: mlx5's eswitch; rates, VLAN tags and MACs are
+# Ethernet's there, GUIDs are InfiniBand's.
+_NEVER_ON: Mapping[str, frozenset[str]] = {
+    "infiniband": frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "spoofchk"}),
+    "ethernet": frozenset({"guid"}),
+}
+
+
+def _wishes(settings: VfSettings) -> list[str]:
+    """Return the settings wished for; a rate or a priority of 0 is what a VF has anyway."""
+    present = settings.to_fields()
+    return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]
+
+
+def _first(wishes: Iterable[str], refused: Callable[[str], bool]) -> str:
+    return next((wish for wish in wishes if refused(wish)), "")
+
+
+def _beyond(settings: VfSettings, pf: Pf) -> Iterable[str]:
+    """Yield the wishes that reach beyond the pod and that the operator does not allow on this PF."""
+    allow = pf.allow
+    if settings.vlan and settings.vlan not in allow.vlan:
+        yield f"vlan {settings.vlan}"
+    if settings.mac is not None and not allow.mac:
+        yield "mac"
+    if settings.guid is not None and not allow.guid:
+        yield "guid"
+    if settings.trust and not allow.trust:
+        yield "trust"
+    if settings.spoofchk is False and not allow.spoofchk:
+        yield "spoofchk off"

@@ -1,0 +1,60 @@
+"""Write a decision: one POST of a Binding, repeated until the API server has said what became of it.
+
+The same bytes are sent every time, and the uid stands in them as a precondition, so a repetition can do no harm: after
+a write whose answer was lost it finds the pod already assigned, and the pod is read back.
+"""
+
+import msgspec
+
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown
+from mooring.kube.persist import until_definite
+from scheduler.cycle import Bind
+from scheduler.objects import Pod
+from scheduler.outcomes import BOUND, LookAgain, Outcome, classify, compare
+
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+def binding(decision: Bind) -> bytes:
+    """Return the body of the Binding."""
+    pod = decision.task.pod.metadata
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": decision.annotations}
+    target = {"apiVersion": "v1", "kind": "Node", "name": decision.seat.node}
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
+
+
+async def bind(client: Client, decision: Bind) -> Outcome:
+    """Bind a pod and return what became of it, however long the API server takes to say."""
+    pod = decision.task.pod.metadata
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    try:
+        await _post(client, f"{path}/binding", binding(decision))
+    except (Unknown, Throttled):
+        raise
+    except KubeError as failed:
+        found = classify(failed)
+        return await _look(client, path, decision) if isinstance(found, LookAgain) else found
+    return BOUND
+
+
+@until_definite
+async def _post(client: Client, path: str, body: bytes) -> None:
+    await client.request("POST", path, body)
+
+
+async def _look(client: Client, path: str, decision: Bind) -> Outcome:
+    try:
+        pod = await _get(client, path)
+    except NotFound as gone:
+        return Outcome("gone", gone.status.message)
+    return compare(pod, decision.task.uid, decision.seat.node, decision.annotations)
+
+
+@until_definite
+async def _get(client: Client, path: str) -> Pod:
+    body = await client.request("GET", path)
+    try:
+        return _decode_pod(body)
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable

@@ -1,0 +1,44 @@
+"""Serve /metrics, /healthz, /livez and /readyz."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+Why = Callable[[], str]
+
+
+@asynccontextmanager
+async def serve(address: str, not_ready: Why) -> AsyncIterator[None]:
+    """Listen on ``address`` (``host:port``, empty for nowhere); ``not_ready`` says why not, empty when ready."""
+    if not address:
+        yield
+        return
+    host, _, port = address.rpartition(":")
+    runner = web.AppRunner(_application(not_ready), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _application(not_ready: Why) -> web.Application:
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def alive(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def ready(_: web.Request) -> web.Response:
+        why = not_ready()
+        return web.Response(text=why or "ok", status=503 if why else 200)
+
+    application = web.Application()
+    application.router.add_get("/metrics", metrics)
+    application.router.add_get("/healthz", alive)
+    application.router.add_get("/livez", alive)
+    application.router.add_get("/readyz", ready)
+    return application

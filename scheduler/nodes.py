@@ -1,0 +1,81 @@
+"""A node as the rules see it: parsed once when it changes, compared to tell a change from a heartbeat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.inventory import Inventory, read_inventory
+from scheduler.objects import Node, Taint
+from scheduler.quantity import parse_resources
+
+# How long, in seconds, a node may be not Ready before its VFs are no longer given out.
+NOT_READY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node offers. ``fault`` says why its inventory cannot be used, empty where it can."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    allocatable: Mapping[str, int]
+    inventory: Inventory | None
+    fault: str
+    # The annotation as it was read: an unchanged text is not read again.
+    text: str | None
+    # UNIX time since which the node is seen not Ready; None while it is.
+    unready_since: float | None
+
+    def inventory_fault(self, now: float) -> str:
+        """Say why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""
+        if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
+            return f"node(s) were not Ready for over {NOT_READY_S:.0f} s"
+        return self.fault
+
+
+NO_INVENTORY = "node(s) had no RDMA inventory"
+UNREADABLE_INVENTORY = "node(s) had an unreadable RDMA inventory"
+STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
+
+
+def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFacts, str]:
+    """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for bad quantities."""
+    text = (node.metadata.annotations or {}).get(names.INVENTORY)
+    inventory, fault, error = _inventory(text, known)
+    boot = node.status.node_info.boot_id if node.status.node_info else ""
+    if inventory is not None and inventory.boot != boot:
+        fault = STALE_INVENTORY
+    facts = NodeFacts(
+        name=node.metadata.name,
+        labels=node.metadata.labels or {},
+        taints=tuple(node.spec.taints or ()),
+        unschedulable=bool(node.spec.unschedulable),
+        allocatable=parse_resources(node.status.allocatable),
+        inventory=inventory,
+        fault=fault,
+        text=text,
+        unready_since=_unready_since(node, known, now),
+    )
+    return facts, error
+
+
+def _inventory(text: str | None, known: NodeFacts | None) -> tuple[Inventory | None, str, str]:
+    if text is None:
+        return None, NO_INVENTORY, ""
+    if known is not None and known.text == text:
+        return known.inventory, known.fault if known.inventory is None else "", ""
+    try:
+        return read_inventory(text), "", ""
+    except AnnotationError as unreadable:
+        return None, UNREADABLE_INVENTORY, str(unreadable)
+
+
+def _unready_since(node: Node, known: NodeFacts | None, now: float) -> float | None:
+    if any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions or ()):
+        return None
+    if known is not None and known.unready_since is not None:
+        return known.unready_since
+    return now

@@ -1,0 +1,182 @@
+"""The fields of pods and nodes that the scheduler uses, as the API server writes them; all others are passed over.
+
+Everything but the name may be missing or null: what an API server leaves out is the default here.
+"""
+
+from typing import Any
+
+import msgspec
+
+Quantity = str | int | float
+Quantities = dict[str, Quantity]
+
+
+class Struct(msgspec.Struct, rename="camel", gc=False):
+    """The manner of all types here."""
+
+
+class Metadata(Struct):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Resources(Struct):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class Port(Struct):
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(name="hostIP", default="")
+
+
+class Container(Struct):
+    name: str
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    ports: list[Port] | None = None
+
+
+class Requirement(Struct):
+    """One expression of a node selector."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Struct):
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(Struct):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(Struct):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class PodAffinity(Struct):
+    required: list[msgspec.Raw] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Struct):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Struct):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpreadConstraint(Struct):
+    when_unsatisfiable: str = ""
+
+
+class Volume(Struct):
+    """A volume; only the sources that bind a pod to a place are named."""
+
+    name: str = ""
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+
+
+class Named(Struct):
+    name: str = ""
+
+
+class PodSpec(Struct):
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    scheduler_name: str = ""
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    priority: int | None = None
+    host_network: bool | None = None
+    overhead: Quantities | None = None
+    resources: Resources | None = None
+    scheduling_gates: list[Named] | None = None
+    resource_claims: list[Named] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
+
+
+class Condition(Struct):
+    type: str
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class PodStatus(Struct):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(Struct):
+    metadata: Metadata
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether its containers have ended for good: it uses nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class Taint(Struct):
+    key: str
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(Struct):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeInfo(Struct):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class NodeStatus(Struct):
+    allocatable: Quantities | None = None
+    capacity: Quantities | None = None
+    conditions: list[Condition] | None = None
+    node_info: NodeInfo | None = None
+
+
+class Node(Struct):
+    metadata: Metadata
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)

@@ -1,0 +1,53 @@
+"""What a pod's containers need together: requests, init containers, sidecars, overhead, pod-level resources.
+
+Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), k8s.io/component-helpers/resource PodRequests.
+"""
+
+from collections.abc import Mapping
+
+from scheduler.objects import Container, PodSpec, Resources
+from scheduler.quantity import parse_resources
+
+Amounts = Mapping[str, int]
+# Pod-level resources speak for these only; extended resources stay with the containers.
+_POD_LEVEL = ("cpu", "memory", "hugepages-")
+
+
+def requests_of(resources: Resources | None) -> dict[str, int]:
+    """Return the requests; a limit without a request is one, as the API server's defaulting has it."""
+    if resources is None:
+        return {}
+    return parse_resources({**(resources.limits or {}), **(resources.requests or {})})
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    """Return what the pod needs at its worst moment; raise ValueError for an unreadable quantity."""
+    running: dict[str, int] = {}
+    for container in spec.containers or ():
+        running = add(running, requests_of(container.resources))
+    sidecars, starting = _init_requests(spec.init_containers or ())
+    total = largest(add(running, sidecars), starting)
+    pod_level = {name: value for name, value in requests_of(spec.resources).items() if name.startswith(_POD_LEVEL)}
+    return add(total | pod_level, parse_resources(spec.overhead))
+
+
+def _init_requests(containers: list[Container] | tuple[()]) -> tuple[Amounts, Amounts]:
+    """Return what the sidecars need together, and the most that is needed while the pod is starting."""
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in containers:
+        requests = requests_of(container.resources)
+        if container.restart_policy == "Always":
+            sidecars = add(sidecars, requests)
+            starting = largest(starting, sidecars)
+        else:
+            starting = largest(starting, add(sidecars, requests))
+    return sidecars, starting
+
+
+def add(left: Amounts, right: Amounts) -> dict[str, int]:
+    return {**left, **{name: left.get(name, 0) + amount for name, amount in right.items()}}
+
+
+def largest(left: Amounts, right: Amounts) -> dict[str, int]:
+    return {**left, **{name: max(left.get(name, 0), amount) for name, amount in right.items()}}

@@ -1,0 +1,80 @@
+"""What a node's PFs have left: the inventory minus every claim of a live or assumed pod.
+
+A claim is believed only if its VF exists in the inventory. Two pods may claim one VF (a race that somebody else won, a
+forged annotation): both claims stand, so the VF is free only when both are gone. An inventory's ``out`` entry keeps
+its VFs and the min rate that they still hold; a VF that is both out and claimed counts once.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mooring.assignment import AssignedVf, Assignment
+from mooring.inventory import Inventory, Pf
+from scheduler.place import Room
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A pod's VFs, and whose they are."""
+
+    uid: str
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted."""
+
+    pfs: tuple[Pf, ...] = ()
+    free: tuple[int, ...] = ()
+    rooms: tuple[Room, ...] = ()
+
+    @property
+    def free_vfs(self) -> int:
+        return sum(room.vfs for room in self.rooms)
+
+
+EMPTY = Supply()
+
+
+def supply(inventory: Inventory | None, claims: Iterable[Claim]) -> Supply:
+    """Derive what is left from scratch."""
+    if inventory is None:
+        return EMPTY
+    held: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
+    for claim in claims:
+        for vf in existing(inventory, claim.assignment):
+            rates = held[vf.pf]
+            rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
+    left = [_left(pf, held[pf.name]) for pf in inventory.pfs]
+    return Supply(inventory.pfs, tuple(mask for mask, _ in left), tuple(room for _, room in left))
+
+
+def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
+    """Return the VFs of an assignment that the inventory knows under the same PF, index and address."""
+    pfs = {pf.name: pf for pf in inventory.pfs}
+    return [
+        vf
+        for vf in assignment.vfs
+        if (pf := pfs.get(vf.pf)) is not None and vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci
+    ]
+
+
+def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
+    rates = dict(held)
+    for entry in pf.out:
+        for index in entry.vfs if entry.min_tx_rate else ():
+            rates[index] = max(rates.get(index, 0), entry.min_tx_rate)
+    free = pf.usable.mask
+    for index in held:
+        free &= ~(1 << index)
+    return free, Room(free.bit_count(), pf.offer_mbps - sum(rates.values()))
+
+
+def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[str, ...]]:
+    """Return the PCI addresses that more than one pod claims, with the pods' uids."""
+    claimants: dict[str, list[str]] = {}
+    for claim in claims:
+        for vf in existing(inventory, claim.assignment):
+            claimants.setdefault(vf.pci, []).append(claim.uid)
+    return {pci: tuple(sorted(uids)) for pci, uids in claimants.items() if len(uids) > 1}

@@ -1,0 +1,114 @@
+"""A pod that waits for a node, with everything about it that a rule reads, checked once.
+
+`read_task` gives a `Task`, or a `Refusal` in words: what is malformed, or what the pod uses that is not honoured yet.
+A refused pod waits for its own change, nothing else can help it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.request import PodRequest, VfRequest, read_request
+from scheduler.objects import Affinity, Pod, PodSpec, Port
+from scheduler.resources import pod_requests
+
+Blame = Literal["malformed", "unsupported"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A pod to place. ``resources`` by name (cpu in thousandths), ``vfs`` with their containers resolved."""
+
+    pod: Pod
+    resources: Mapping[str, int]
+    ports: tuple[Port, ...] = ()
+    request: PodRequest | None = None
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def interfaces(self) -> tuple[VfRequest, ...]:
+        return self.request.interfaces if self.request else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pod is not even looked at, in words for its owner."""
+
+    blame: Blame
+    reason: str
+
+
+def read_task(pod: Pod) -> Task | Refusal:
+    """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
+    try:
+        task = Task(pod, pod_requests(pod.spec), tuple(host_ports(pod.spec)), _request(pod))
+    except AnnotationError as unreadable:
+        return Refusal("malformed", str(unreadable))
+    except ValueError as unreadable:
+        return Refusal("malformed", f"container resources cannot be read: {unreadable}")
+    unsupported = next(_unsupported(task), None)
+    return task if unsupported is None else Refusal("unsupported", unsupported)
+
+
+def host_ports(spec: PodSpec) -> Iterator[Port]:
+    """Yield the ports that a pod takes on its host."""
+    for container in spec.containers or ():
+        yield from (port for port in container.ports or () if port.host_port > 0)
+
+
+def _request(pod: Pod) -> PodRequest | None:
+    request = read_request(pod.annotations)
+    if request is None:
+        return None
+    key = names.REQUEST if names.REQUEST in pod.annotations else names.SEED_REQUEST
+    known = {container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))}
+    limiting = _limiting(pod.spec)
+    resolved = []
+    for index, interface in enumerate(request.interfaces):
+        if strange := sorted(set(interface.containers or ()) - known):
+            raise AnnotationError(key, f"[{index}].containers", f"{strange[0]!r} is not a container of this pod")
+        resolved.append(replace(interface, containers=interface.containers or limiting))
+    return replace(request, interfaces=tuple(resolved))
+
+
+def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
+    """Return the containers that limit the seeds' device resource; None (all of them) where none does."""
+    every = (*(spec.init_containers or ()), *(spec.containers or ()))
+    found = [one.name for one in every if one.resources and names.SEED_DEVICES in (one.resources.limits or {})]
+    return tuple(found) or None
+
+
+def _unsupported(task: Task) -> Iterator[str]:
+    spec = task.pod.spec
+    if task.interfaces and spec.host_network:
+        yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"
+    if not task.interfaces and names.ASSIGNMENT in task.pod.annotations:
+        yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod asks for no VF"
+    yield from _volumes(spec)
+    if spec.resource_claims:
+        yield "resource claims (dynamic resource allocation) are not supported yet"
+    yield from _affinities(spec.affinity)
+    if any(constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints or ()):
+        yield "topology spread constraints with DoNotSchedule are not supported yet"
+
+
+def _volumes(spec: PodSpec) -> Iterator[str]:
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+            yield f"volume {volume.name!r}: persistent volume claims are not supported yet"
+        if volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd:
+            yield f"volume {volume.name!r}: disks that only one node may use are not supported yet"
+
+
+def _affinities(affinity: Affinity | None) -> Iterator[str]:
+    if affinity is None:
+        return
+    if affinity.pod_affinity and affinity.pod_affinity.required:
+        yield "required pod affinity is not supported yet"
+    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
+        yield "required pod anti-affinity is not supported yet"
