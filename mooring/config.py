@@ -1,8 +1,8 @@
 """Read a program's configuration: flags, then ``MOORING_*`` in the environment, then /etc/mooring/config.yaml.
 
 A program describes its configuration as one frozen dataclass whose fields are made by `option`; the default's type
-is the option's type. The field ``node_name`` is the flag ``--node-name``, the variable ``MOORING_NODE_NAME`` and, in the
-file, ``node_name`` at the top or in the section named like the program, which wins.
+is the option's type. The field ``node_name`` is the flag ``--node-name``, the variable ``MOORING_NODE_NAME`` and, in
+the file, ``node_name`` at the top or in the section named like the program, which wins.
 """
 
 import argparse
@@ -65,7 +65,9 @@ def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argpar
         default = "none" if shown in (None, "") else shown
         meaning = field.metadata["meaning"].replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
-        parser.add_argument(flag, metavar=flag[2].upper(), help=f"{meaning} (default {default})")
+        # A bare --check is --check true.
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(field.default, bool) else {}
+        parser.add_argument(flag, metavar=flag[2].upper(), help=f"{meaning} (default {default})", **bare)
     return parser
 
 

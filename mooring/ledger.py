@@ -26,7 +26,7 @@ Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
 _KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma"))
-_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac"))
+_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up"))
 _MOST = 64
 
 
@@ -40,21 +40,23 @@ class Netns:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A VF before it was touched: its netdev's name, altnames, MTU and own MAC, and the PF's settings for it."""
+    """A VF before it was touched: its netdev's name, altnames, MTU, own MAC and whether up, and its settings."""
 
     name: str | None = None
     altnames: tuple[str, ...] = ()
     mtu: int | None = None
     netdev_mac: str | None = None
+    up: bool = False
     settings: VfSettings = field(default_factory=VfSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class Ipam:
-    """What gave the addresses, kept so that they can be given back: CNI_IFNAME of that call and its configuration."""
+    """What gave the addresses, kept to give them back: CNI_IFNAME of that call, its conf, the plugins' folders."""
 
     ifname: str
     conf: Mapping[str, object] = field(hash=False)
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,11 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
     if entry.addresses:
         document["addresses"] = list(entry.addresses)
     if entry.ipam is not None:
-        document["ipam"] = {"ifname": entry.ipam.ifname, "conf": dict(entry.ipam.conf)}
+        document["ipam"] = {
+            "ifname": entry.ipam.ifname,
+            "conf": dict(entry.ipam.conf),
+            "path": list(entry.ipam.path),
+        }
     if entry.rdma is not None:
         document["rdma"] = entry.rdma
     return dump(document)
@@ -144,13 +150,18 @@ def _original(value: Value) -> Original:
         altnames=document.optional("altnames", _strings) or (),
         mtu=document.optional("mtu", lambda mtu: mtu.integer(0, 2**31 - 1)),
         netdev_mac=document.optional("netdev_mac", lambda mac: mac.string(longest=64)),
+        up=document.optional("up", Value.boolean) or False,
         settings=read_found_settings(document),
     )
 
 
 def _ipam(value: Value) -> Ipam:
-    document = value.fields({"ifname", "conf"})
-    return Ipam(ifname=names.interface(document.required("ifname")), conf=dict(document.required("conf").fields().raw))
+    document = value.fields({"ifname", "conf", "path"})
+    return Ipam(
+        ifname=names.interface(document.required("ifname")),
+        conf=dict(document.required("conf").fields().raw),
+        path=document.optional("path", _strings) or (),
+    )
 
 
 def _strings(value: Value) -> tuple[str, ...]:
@@ -163,5 +174,6 @@ def _dump_original(original: Original) -> dict[str, object]:
         "altnames": list(original.altnames) or None,
         "mtu": original.mtu,
         "netdev_mac": original.netdev_mac,
+        "up": True if original.up else None,
     }
     return original.settings.to_fields() | {name: value for name, value in own.items() if value is not None}

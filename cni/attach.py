@@ -1,0 +1,155 @@
+"""Bring the VFs of one ADD into the pod: all of them, or none.
+
+Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → name → addresses → up → held. Whatever
+fails, every VF that was entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD
+does the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from cni import ipam, netlink, netns, plan
+from cni.conf import Conf
+from cni.giveback import Node, give_back, temporary_name
+from cni.result import Attached
+from cni.skel import IO_FAILURE, NIC_REFUSED, VF_MISSING, Call, CniError
+from mooring.assignment import AssignedVf
+from mooring.ledger import Ipam, LedgerEntry, Netns, Original
+from mooring.locks import hold_all
+from mooring.podrecord import PodRecord
+from mooring.settings import VfSettings
+
+_log = structlog.get_logger()
+_LOCK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """One VF on its way: what was assigned, the PF's PCI address, its entry as last written, and what to set."""
+
+    vf: AssignedVf
+    pf_pci: str
+    entry: LedgerEntry
+    settings: VfSettings
+
+
+def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[Attached]:
+    """Attach VFs whose locks the caller holds; raise CniError with everything as it was before."""
+    names = plan.interface_names(vfs, call.ifname, chained=conf.previous is not None)
+    space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
+    entered: list[Taking] = []
+    try:
+        for vf, name in zip(vfs, names, strict=True):
+            entered.append(_enter(node, call, record, vf, name, space))
+        _set(node, entered)
+        return [_bring_in(node, call, conf, taking, first=taking is entered[0]) for taking in entered]
+    except BaseException:
+        _give_all_back(node, vfs)
+        raise
+
+
+def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
+    """Undo in reverse; one that resists keeps its entry, for DEL, and does not keep the others."""
+    for vf in reversed(vfs):
+        entry = node.ledger.read(vf.pci)
+        try:
+            if entry is not None:
+                give_back(node, entry)
+        except CniError as stuck:
+            _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
+
+
+def _enter(node: Node, call: Call, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
+    """Enter a VF in the ledger as it was found, then take it down under a name that is nobody's."""
+    pf_pci = node.sysfs.pf_pci(vf)
+    netdev = node.sysfs.await_netdev(vf.pci)
+    link = netlink.find(netdev) if netdev is not None else None
+    if link is None:
+        raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
+    found = node.port.read(vf.pf, vf.vf)
+    settings = plan.effective(vf.settings, found)
+    entry = LedgerEntry(
+        pci=vf.pci,
+        pf=vf.pf,
+        vf=vf.vf,
+        phase="taking",
+        boot=node.boot,
+        uid=record.assignment.uid,
+        pod=record.pod,
+        container=call.container,
+        ifname=name,
+        netns=space,
+        original=Original(link.name, link.altnames, link.mtu, link.mac, link.up, found),
+        set=settings,
+    )
+    node.ledger.write(entry)
+    netlink.set_up(link.name, up=False)
+    netlink.rename(link.name, temporary_name(vf.pci))
+    return Taking(vf, pf_pci, entry, settings)
+
+
+def _set(node: Node, entered: Sequence[Taking]) -> None:
+    """Set every VF, with all their PFs locked, and read back what the NICs made of it."""
+    with hold_all(node.run, [taking.pf_pci for taking in entered], _LOCK_S):
+        for pf in sorted({taking.vf.pf for taking in entered}):
+            of_pf = [taking for taking in entered if taking.vf.pf == pf]
+            wanted = {taking.vf.vf: taking.settings for taking in of_pf}
+            rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
+            plan.check_rates(pf, rate, node.port.read_all(pf), wanted)
+            for taking in of_pf:
+                _set_one(node, taking)
+
+
+def _set_one(node: Node, taking: Taking) -> None:
+    vf, settings = taking.vf, taking.settings
+    if settings == VfSettings():
+        return
+    try:
+        node.port.write(vf.pf, vf.vf, settings)
+        wrong = plan.differences(settings, node.port.read(vf.pf, vf.vf))
+        if settings.mac is not None:
+            netlink.set_mac(temporary_name(vf.pci), settings.mac)
+    except OSError as refused:
+        wished = ", ".join(f"{name}={value}" for name, value in settings.to_fields().items())
+        raise CniError(NIC_REFUSED, f"pf {vf.pf!r} refuses {wished} for vf {vf.vf}: {refused.strerror}") from refused
+    if wrong:
+        raise CniError(NIC_REFUSED, f"pf {vf.pf!r}, vf {vf.vf}: {'; '.join(wrong)}")
+
+
+def _bring_in(node: Node, call: Call, conf: Conf, taking: Taking, *, first: bool) -> Attached:
+    """Move a VF into the pod, name it, give it its addresses and bring it up; its entry is `held` after that."""
+    entry, path = taking.entry, taking.entry.netns.path
+    asked = conf.ipam_of(taking.vf.network)
+    given = ipam.Given()
+    if asked is not None:
+        delegated = {"cniVersion": min(conf.version, "1.0.0"), "name": conf.name, "ipam": dict(asked)}
+        entry = replace(entry, ipam=Ipam(entry.ifname, delegated, call.path))
+        node.ledger.write(entry)
+        args = ";".join(f"{name}={value}" for name, value in call.args.items())
+        main = first and conf.previous is None
+        given = ipam.add(entry.ipam, call.container, path, args, default_route=main) if entry.ipam else given
+        entry = replace(entry, addresses=tuple(address.address for address in given.addresses))
+        node.ledger.write(entry)
+    temporary = temporary_name(entry.pci)
+    try:
+        netlink.move(temporary, path)
+        link = netns.run_in(path, lambda: _configure(temporary, entry.ifname, given))
+    except OSError as failed:
+        what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"
+        raise CniError(IO_FAILURE, what, str(failed)) from failed
+    node.ledger.write(replace(entry, phase="held"))
+    return Attached(entry.ifname, link.mac, link.mtu, given.addresses, given.routes)
+
+
+def _configure(temporary: str, name: str, given: ipam.Given) -> netlink.Link:
+    netlink.rename(temporary, name)
+    for address in given.addresses:
+        netlink.add_address(name, address.address)
+    netlink.set_up(name, up=True)
+    for route in given.routes:
+        netlink.add_route(name, route.dst, route.gateway)
+    link = netlink.find(name)
+    assert link is not None, f"{name} was renamed a moment ago"
+    return link

@@ -1,0 +1,63 @@
+"""The executable that the runtime starts: as little Python as possible, which hands the call to the warm server.
+
+A kubelet starts many pods at once, and importing what a call needs costs more than the call. The text that `render`
+returns imports builtin modules only. Where no server answers it executes the fallback, which does the same work in a
+process of its own; where a server went away with the call, it says "try again".
+"""
+
+import sys
+from collections.abc import Sequence
+
+_TEXT = """\
+#!{python} -ISE
+# Hands a CNI call to the warm server of mooring-cni; written at installation, with the paths of this node.
+import posix
+import sys
+
+import _socket
+
+SOCKET = {socket!r}
+FALLBACK = {fallback!r}
+AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni\\'s server went away with the call"}}'
+
+
+def read(source):
+    parts = []
+    while part := source(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def main():
+    server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        server.connect(SOCKET)
+    except OSError:
+        posix.execv(FALLBACK[0], FALLBACK)
+    call = [key + b"=" + value for key, value in posix.environ.items() if key.startswith(b"CNI_")]
+    call = b"\\0".join(call) + b"\\0\\0" + read(lambda size: posix.read(0, size))
+    try:
+        server.sendall(call)
+        server.shutdown(_socket.SHUT_WR)
+        answer = read(server.recv)
+    except OSError:
+        answer = b""
+    answer = answer or b"1" + AGAIN.encode()
+    posix.write(1, answer[1:])
+    return answer[0] - 48
+
+
+sys.exit(main())
+"""
+
+
+def render(socket: str, fallback: Sequence[str]) -> str:
+    """Return the executable's text for a server at ``socket`` and a command that does the work without one."""
+    return _TEXT.format(python=sys.executable, socket=socket, fallback=list(fallback))
+
+
+def parse_request(request: bytes) -> tuple[dict[str, str], bytes]:
+    """Split what the forwarder sends into the CNI_* environment and standard input."""
+    head, _, stdin = request.partition(b"\0\0")
+    pairs = (pair.partition(b"=") for pair in head.split(b"\0"))
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}, stdin

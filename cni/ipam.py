@@ -1,0 +1,93 @@
+"""Ask an IPAM plugin for addresses and give them back, by the CNI's own way: a program, its environment, its stdin.
+
+Each VF is a call of its own with its own CNI_IFNAME: host-local keys addresses by container and interface and refuses a
+second one. Source: CNI specification 1.1.0, section 4 (delegation).
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cni.result import DEFAULT_ROUTES, Address, Route
+from cni.skel import BAD_CONFIG, IO_FAILURE, CniError
+from mooring.ledger import Ipam
+
+# The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin that anybody delegates to.
+_ANSWER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an IPAM plugin gave: addresses and the routes beyond the default ones."""
+
+    addresses: tuple[Address, ...] = ()
+    routes: tuple[Route, ...] = ()
+
+
+def add(ipam: Ipam, container: str, netns: str, args: str, *, default_route: bool) -> Given:
+    """Ask for addresses; raise CniError with the plugin's own code and text."""
+    answer = _run("ADD", ipam, container, netns, args)
+    routes = answer.get("routes") or ()
+    return Given(
+        addresses=tuple(Address(ip["address"], ip.get("gateway")) for ip in answer.get("ips") or ()),
+        routes=tuple(
+            Route(route["dst"], route.get("gw"))
+            for route in routes
+            if default_route or route["dst"] not in DEFAULT_ROUTES
+        ),
+    )
+
+
+def remove(ipam: Ipam, container: str, netns: str) -> None:
+    """Give the addresses of one interface back; nothing to do for a plugin that knows of none."""
+    _run("DEL", ipam, container, netns, "")
+
+
+def _run(command: str, ipam: Ipam, container: str, netns: str, args: str) -> Mapping[str, Any]:
+    kind = str(dict(ipam.conf.get("ipam", {})).get("type", ""))  # type: ignore[call-overload]
+    environment = {
+        "CNI_COMMAND": command,
+        "CNI_CONTAINERID": container,
+        "CNI_NETNS": netns,
+        "CNI_IFNAME": ipam.ifname,
+        "CNI_ARGS": args,
+        "CNI_PATH": ":".join(ipam.path),
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    try:
+        done = subprocess.run(
+            [_find(kind, ipam.path)],
+            input=json.dumps(ipam.conf).encode(),
+            env=environment,
+            capture_output=True,
+            timeout=_ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise CniError(IO_FAILURE, f"ipam plugin {kind!r} cannot be run", str(failed)) from failed
+    return _answer(kind, command, done)
+
+
+def _find(kind: str, path: tuple[str, ...]) -> str:
+    for folder in path:
+        if (candidate := Path(folder) / kind).is_file():
+            return str(candidate)
+    raise CniError(BAD_CONFIG, f"ipam plugin {kind!r} is in none of {', '.join(path) or 'no folders'}")
+
+
+def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]") -> Mapping[str, Any]:
+    try:
+        answer = json.loads(done.stdout) if done.stdout.strip() else {}
+    except ValueError:
+        answer = {}
+    if done.returncode != 0 or not isinstance(answer, dict):
+        said = answer.get("msg") if isinstance(answer, dict) else None
+        text = str(said or done.stderr.decode(errors="replace")[-500:] or f"status {done.returncode}")
+        code = answer.get("code") if isinstance(answer, dict) else None
+        raise CniError(
+            code if isinstance(code, int) else IO_FAILURE, f"ipam plugin {kind!r} failed ({command}): {text}"
+        )
+    return answer

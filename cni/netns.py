@@ -1,0 +1,74 @@
+"""Work inside another network namespace, and know it again: one-shot threads, so that nothing keeps it open.
+
+A thread that enters a namespace ends there; descriptors and sockets made for it are closed before it ends. A namespace
+is known by its cookie (SO_NETNS_COOKIE, Linux 5.14), because paths and inode numbers are reused at once.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+_CLONE_NEWNET = 0x40000000
+_SO_NETNS_COOKIE = 71
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetnsGoneError(OSError):
+    """The network namespace that a path named is not there any more."""
+
+
+def run_in(path: str, work: Callable[[], T]) -> T:
+    """Run ``work`` in the namespace at ``path`` and return what it returns; raise NetnsGoneError or what it raises."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            _enter(path)
+            outcome.append(work())
+        except BaseException as failed:  # noqa: BLE001 - carried over to the caller's thread and raised there
+            failure.append(failed)
+
+    thread = threading.Thread(target=enter, name=f"netns {path}")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def cookie_of(path: str) -> int:
+    """Return the cookie of the namespace at ``path``; raise NetnsGoneError."""
+    return run_in(path, _cookie)
+
+
+def is_same(path: str, cookie: int) -> bool:
+    """Say whether the namespace at ``path`` is still the one with that cookie."""
+    try:
+        return cookie_of(path) == cookie
+    except NetnsGoneError:
+        return False
+
+
+def _enter(path: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as gone:
+        raise NetnsGoneError(gone.errno, f"network namespace {path!r}: {gone.strerror}") from gone
+    try:
+        if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise NetnsGoneError(number, f"network namespace {path!r}: {os.strerror(number)}")
+    finally:
+        os.close(descriptor)
+
+
+def _cookie() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        (cookie,) = struct.unpack("=Q", probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8))
+        return int(cookie)

@@ -1,0 +1,88 @@
+"""Decide what an ADD does, without doing it: whose VFs, under which names, with which settings, within which rate."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cni.conf import Conf
+from cni.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
+from mooring import names
+from mooring.assignment import AssignedVf, believe
+from mooring.errors import AnnotationError
+from mooring.podrecord import PodRecord
+from mooring.request import asks_for_vfs
+from mooring.settings import SETTING_NAMES, VfSettings
+
+
+def entitled(call: Call, conf: Conf, record: PodRecord | None) -> PodRecord | None:
+    """Return the record to apply, None for a pod that asks for nothing; raise CniError 100 where they disagree.
+
+    A request or an assignment without a record means that the CRI shim was bypassed: the pod must not start.
+    """
+    asks = asks_for_vfs(conf.annotations) or names.ASSIGNMENT in conf.annotations
+    if record is None and not asks:
+        return None
+    pod = f"{call.args.get('K8S_POD_NAMESPACE', '')}/{call.args.get('K8S_POD_NAME', '')}"
+    if record is None:
+        raise CniError(REFUSED, f"pod {pod!r} asks for VFs, but the CRI shim has recorded none: was it bypassed?")
+    if conf.node is not None and record.assignment.node != conf.node:
+        raise CniError(REFUSED, f"pod {pod!r} has VFs on node {record.assignment.node!r}, this is {conf.node!r}")
+    _agree(conf.annotations, record, pod)
+    return record
+
+
+def _agree(annotations: Mapping[str, str], record: PodRecord, pod: str) -> None:
+    if names.ASSIGNMENT not in annotations:
+        return
+    try:
+        said = believe(annotations, record.assignment.uid, record.assignment.node)
+    except AnnotationError as unreadable:
+        raise CniError(REFUSED, f"pod {pod!r}", str(unreadable)) from unreadable
+    if said != record.assignment:
+        raise CniError(REFUSED, f"pod {pod!r} has another assignment than the one recorded when its sandbox was made")
+
+
+def chosen(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
+    """Return the VFs of this call: all, or those of its network where the configuration names one (Multus)."""
+    vfs = record.assignment.vfs
+    return vfs if conf.network is None else tuple(vf for vf in vfs if vf.network == conf.network)
+
+
+def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, chained: bool) -> tuple[str, ...]:
+    """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin."""
+    if not chained and not names.is_interface(ifname):
+        raise CniError(BAD_CONFIG, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
+    taken = {vf.name for vf in vfs if vf.name is not None}
+    free = (f"net{number}" for number in range(1, 2 * len(vfs) + 2))
+    unused = iter([name for name in ([] if chained else [ifname]) + list(free) if name not in taken])
+    return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
+
+
+def effective(wished: VfSettings, found: VfSettings) -> VfSettings:
+    """Return what to set: the wish, and no rate left over from before where the pod asks for none."""
+    return replace(
+        wished,
+        min_tx_rate=0 if wished.min_tx_rate is None and found.min_tx_rate else wished.min_tx_rate,
+        max_tx_rate=0 if wished.max_tx_rate is None and found.max_tx_rate else wished.max_tx_rate,
+    )
+
+
+def check_rates(pf: str, line_mbps: int, found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings]) -> None:
+    """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s."""
+    if not any(settings.min_tx_rate for settings in wanted.values()):
+        return
+    after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
+    after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
+    total = sum(after.values())
+    if total > line_mbps:
+        raise CniError(
+            NIC_REFUSED, f"pf {pf!r}: min rates of {total} Mb/s would exceed its line rate of {line_mbps} Mb/s"
+        )
+
+
+def differences(wanted: VfSettings, found: VfSettings) -> list[str]:
+    """Name each setting that does not read back as it was set."""
+    return [
+        f"{name} is {getattr(found, name)!r} and not {wish!r}"
+        for name in SETTING_NAMES
+        if (wish := getattr(wanted, name)) is not None and getattr(found, name) != wish
+    ]

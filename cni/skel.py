@@ -1,0 +1,119 @@
+"""What a CNI plugin is called with and what it answers, as values.
+
+Takes the environment and standard input; returns a `Call`, or raises `CniError` with the code and text that the
+specification wants on standard output. Source: CNI specification 1.1.0, sections 2 (execution) and 5 (result types).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
+Command = Literal["ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION"]
+COMMANDS: tuple[Command, ...] = ("ADD", "DEL", "VERSION")
+
+# The specification's own codes, then those of ours that architecture.md lists.
+INCOMPATIBLE_VERSION = 1
+BAD_ENVIRONMENT = 4
+IO_FAILURE = 5
+UNDECODABLE = 6
+BAD_CONFIG = 7
+TRY_AGAIN = 11
+REFUSED = 100
+NIC_REFUSED = 101
+VF_MISSING = 102
+
+_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
+_MOST_BYTES = 16 << 20
+
+
+class CniError(Exception):
+    """A call that failed: the specification's ``code``, ``msg`` and ``details``."""
+
+    def __init__(self, code: int, msg: str, details: str = "") -> None:
+        super().__init__(code, msg, details)
+        self.code = code
+        self.msg = msg
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.msg}: {self.details}" if self.details else self.msg
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: ``netns`` is None where CNI_NETNS is empty, ``conf`` the JSON object from standard input."""
+
+    command: Command
+    container: str
+    netns: str | None
+    ifname: str
+    args: Mapping[str, str]
+    path: tuple[str, ...]
+    conf: Mapping[str, object]
+
+
+def read_call(environment: Mapping[str, str], stdin: bytes) -> Call:
+    """Read and check a call; raise CniError."""
+    command = environment.get("CNI_COMMAND", "")
+    if command not in COMMANDS:
+        raise CniError(BAD_ENVIRONMENT, f"CNI_COMMAND {command!r} is not one of {', '.join(COMMANDS)}")
+    conf = _object(stdin)
+    container = environment.get("CNI_CONTAINERID", "")
+    if command != "VERSION" and _CONTAINER.fullmatch(container) is None:
+        raise CniError(BAD_ENVIRONMENT, f"CNI_CONTAINERID {container[:80]!r} is not a container id")
+    netns = environment.get("CNI_NETNS") or None
+    if command == "ADD" and netns is None:
+        raise CniError(BAD_ENVIRONMENT, "CNI_NETNS is empty: ADD needs the network namespace of the pod")
+    return Call(
+        command=command,
+        container=container,
+        netns=netns,
+        ifname=environment.get("CNI_IFNAME", ""),
+        args=_args(environment.get("CNI_ARGS", "")),
+        path=tuple(folder for folder in environment.get("CNI_PATH", "").split(":") if folder.startswith("/")),
+        conf=conf,
+    )
+
+
+def version_of(conf: Mapping[str, object]) -> str:
+    """Return the version to answer in; an old or missing one counts as the oldest that we speak."""
+    version = conf.get("cniVersion")
+    return version if isinstance(version, str) and version in VERSIONS else VERSIONS[0]
+
+
+def check_version(conf: Mapping[str, object]) -> None:
+    """Refuse a configuration of a version that we do not speak, with the specification's code 1."""
+    version = conf.get("cniVersion")
+    if version not in VERSIONS:
+        raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r} is not one of {', '.join(VERSIONS)}")
+
+
+def version_answer(conf: Mapping[str, object]) -> str:
+    return json.dumps({"cniVersion": version_of(conf), "supportedVersions": list(VERSIONS)})
+
+
+def error_answer(error: CniError, version: str) -> str:
+    """Write the specification's error object."""
+    answer: dict[str, object] = {"cniVersion": version, "code": error.code, "msg": error.msg}
+    return json.dumps(answer | ({"details": error.details} if error.details else {}))
+
+
+def _object(stdin: bytes) -> Mapping[str, object]:
+    try:
+        if len(stdin) > _MOST_BYTES:
+            raise CniError(UNDECODABLE, f"the configuration is longer than {_MOST_BYTES} bytes")
+        conf = json.loads(stdin or b"{}")
+        json.dumps(conf, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as unreadable:
+        raise CniError(UNDECODABLE, "the configuration is not JSON", str(unreadable)[:200]) from None
+    if not isinstance(conf, dict):
+        raise CniError(UNDECODABLE, "the configuration is not a JSON object")
+    return conf
+
+
+def _args(text: str) -> Mapping[str, str]:
+    pairs = (pair.partition("=") for pair in text.split(";"))
+    return {name: value for name, separator, value in pairs if separator}

@@ -1,0 +1,65 @@
+"""Find a VF by its PCI address, and hold the kernel to the assignment: it must be that VF of that PF.
+
+Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) and sysfs-class-net (speed, in Mb/s).
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cni.skel import VF_MISSING, CniError
+from mooring.assignment import AssignedVf
+
+# A netdev shows in sysfs once it has come back, or its driver was bound: within this many seconds.
+APPEARS_S = 2.0
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Sysfs:
+    """The PCI devices below a sysfs root."""
+
+    root: Path
+
+    def exists(self, pci: str) -> bool:
+        return self._device(pci).exists()
+
+    def netdev(self, pci: str) -> str | None:
+        """Return the name of a function's netdev in this network namespace, None while it has none there."""
+        try:
+            return min(
+                (entry.name for entry in (self._device(pci) / "net").iterdir() if entry.name[0] != "."), default=None
+            )
+        except OSError:
+            return None
+
+    def await_netdev(self, pci: str, limit_s: float = APPEARS_S) -> str | None:
+        """Return the netdev's name as soon as it is there, None if it does not come within ``limit_s`` seconds."""
+        deadline = time.monotonic() + limit_s
+        while (name := self.netdev(pci)) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return name
+
+    def pf_pci(self, vf: AssignedVf) -> str:
+        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned."""
+        device = self._device(vf.pci)
+        if not device.exists():
+            raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
+        try:
+            pf_pci = (device / "physfn").readlink().name
+            listed = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
+        except OSError:
+            raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
+        if listed != vf.pci or not (self._device(pf_pci) / "net" / vf.pf).exists():
+            raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
+        return pf_pci
+
+    def line_rate_mbps(self, pf_pci: str, pf: str) -> int:
+        """Return a PF's line rate in Mb/s, 0 where the driver does not know it."""
+        try:
+            return max(int((self._device(pf_pci) / "net" / pf / "speed").read_text()), 0)
+        except (OSError, ValueError):
+            return 0
+
+    def _device(self, pci: str) -> Path:
+        return self.root / "bus" / "pci" / "devices" / pci

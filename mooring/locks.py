@@ -1,0 +1,53 @@
+"""Locks that die with their holder: flock on files that are never removed.
+
+``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. A lock file that were
+unlinked could be held by one program and made anew by another: both would hold "the" lock.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+FOLDER = "locks"
+_POLL_S = 0.01
+
+
+class LockBusyError(TimeoutError):
+    """Somebody else holds the lock longer than we may wait; the text names it."""
+
+
+@contextmanager
+def hold(run: Path, pci: str, limit_s: float) -> Iterator[None]:
+    """Hold the lock of one PCI function; raise LockBusyError after ``limit_s`` seconds of waiting."""
+    folder = run / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder / pci, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _take(descriptor, pci, time.monotonic() + limit_s)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def hold_all(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
+    """Hold the locks of several functions of one kind, taken in the order of their addresses."""
+    with ExitStack() as stack:
+        for pci in sorted(set(pcis)):
+            stack.enter_context(hold(run, pci, limit_s))
+        yield
+
+
+def _take(descriptor: int, pci: str, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LockBusyError(f"the lock of {pci!r} is held by another call") from None
+            time.sleep(_POLL_S)
+        else:
+            return
