@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from devcluster.apiserver.faults import Fault
+
 Manifest = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.root
 _SH = {"name": "main", "image": "busybox"}
@@ -165,9 +167,11 @@ async def test_a_cut_watch_and_a_compacted_history_lose_no_pod(cluster: Any, mak
     """After 410 the kubelet lists anew: what was deleted meanwhile is cleaned up, what is new runs."""
     await cluster.create(make_manifest("old"))
     await cluster.reaches("old", "Running")
+    cluster.server.faults.plan(Fault("GET", "watch=true", "answer", times=1_000_000, code=503))
     cluster.server.cut_watches()
     await cluster.delete("old", gracePeriodSeconds=0)
     await cluster.create(make_manifest("new"))
     cluster.server.compact()
+    cluster.server.faults.planned.clear()
     await cluster.is_gone("old")
     await cluster.reaches("new", "Running")
