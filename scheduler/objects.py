@@ -65,8 +65,12 @@ class NodeAffinity(Struct):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
+class PodAffinityTerm(Struct):
+    topology_key: str = ""
+
+
 class PodAffinity(Struct):
-    required: list[msgspec.Raw] | None = msgspec.field(
+    required: list[PodAffinityTerm] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
 

@@ -1,0 +1,99 @@
+"""Pods, nodes and inventories to schedule with, and a machine whose invariants are checked when a test ends."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Pf, dump_inventory
+from scheduler.machine import Machine
+from scheduler.objects import Node, Pod
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+BOOT = "boot-1"
+# What a pod or a node is given beside the defaults.
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def make_pf() -> MakePf:
+    """Make a PF: by default Ethernet, 100 Gb/s, four VFs, all settings possible, none allowed."""
+
+    def make(index: int = 0, vfs: int = 4, **fields: Any) -> Pf:
+        can = {"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "trust", "spoofchk", "link_state"}
+        values: Json = {
+            "name": f"pf{index}",
+            "pci": f"0000:{index + 4:02x}:00.0",
+            "link": "ethernet",
+            "network": "rail0",
+            "mbps": 100_000,
+            "offer_mbps": 90_000,
+            "up": True,
+            "vfs": Indexes.of(range(vfs)),
+            "vf0": f"0000:{index + 4:02x}:00.2",
+            "can": frozenset(can),
+        }
+        return Pf(**(values | fields))
+
+    return make
+
+
+@pytest.fixture
+def make_node() -> MakeNode:
+    """Make a Ready node with 8 cpus, 16 GiB and room for 110 pods."""
+
+    def make(name: str = "n1", pfs: tuple[Pf, ...] = (), *, ready: bool = True, **fields: Any) -> Node:
+        annotations = {"mooring.dev/inventory": dump_inventory(Inventory(BOOT, pfs))} if pfs else {}
+        document: Json = {
+            "metadata": {"name": name, "annotations": annotations | fields.get("annotations", {})},
+            "spec": fields.get("spec", {}),
+            "status": {
+                "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"} | fields.get("allocatable", {}),
+                "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+                "nodeInfo": {"bootID": fields.get("boot", BOOT)},
+            },
+        }
+        document["metadata"]["labels"] = fields.get("labels", {})
+        return msgspec.convert(document, Node)
+
+    return make
+
+
+@pytest.fixture
+def make_pod() -> MakePod:
+    """Make a pod of ours, each younger than the one before; ``request`` is its mooring.dev/interfaces."""
+    serial = itertools.count()
+
+    def make(name: str = "", request: object = None, node: str | None = None, **fields: Any) -> Pod:
+        number = next(serial)
+        annotations = {} if request is None else {"mooring.dev/interfaces": msgspec.json.encode(request).decode()}
+        metadata: Json = {
+            "name": name or f"p{number}",
+            "namespace": "default",
+            "uid": f"uid-{number}",
+            "creationTimestamp": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z",
+            "annotations": annotations,
+        }
+        spec: Json = {"schedulerName": "mooring", "nodeName": node, "containers": [{"name": "c"}]}
+        document = {
+            "metadata": metadata | fields.get("metadata", {}),
+            "spec": spec | fields.get("spec", {}),
+            "status": fields.get("status", {}),
+        }
+        document["metadata"]["annotations"] = annotations | fields.get("annotations", {})
+        return msgspec.convert(document, Pod)
+
+    return make
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """Give a machine; when the test ends, what it keeps is proved against what it is derived from."""
+    machine = Machine("mooring")
+    yield machine
+    machine.check()

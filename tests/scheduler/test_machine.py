@@ -1,0 +1,424 @@
+"""A pod's life through the machine: events in, instructions out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import Out, Pf
+from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
+from scheduler.cycle import Bind
+from scheduler.machine import Instruction, Machine, Notice, Report
+from scheduler.objects import Node, Pod
+from scheduler.outcomes import BOUND, Outcome
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+
+
+def _changed_pod(pod: Pod) -> Changed[Pod]:
+    return Changed(Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid), pod)
+
+
+def _changed_node(node: Node) -> Changed[Node]:
+    return Changed(Identity(node.metadata.name), node)
+
+
+def _see(machine: Machine, *things: Pod | Node, now: float = 0.0) -> list[Instruction]:
+    found: list[Instruction] = []
+    for thing in things:
+        if isinstance(thing, Pod):
+            found += machine.pods(_changed_pod(thing), now)
+        else:
+            found += machine.nodes(_changed_node(thing), now)
+    return found
+
+
+def _remove(machine: Machine, pod: Pod, now: float = 0.0) -> None:
+    machine.pods(Removed(Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)), now)
+
+
+def _steps(machine: Machine, now: float = 0.0) -> list[Instruction]:
+    """Decide about everything that is ready; return all instructions."""
+    found: list[Instruction] = []
+    while (instructions := machine.step(now)) is not None:
+        found += instructions
+    return found
+
+
+def _binds(instructions: list[Instruction]) -> list[Bind]:
+    return [one for one in instructions if isinstance(one, Bind)]
+
+
+def _reports(instructions: list[Instruction]) -> list[str]:
+    return [one.message for one in instructions if isinstance(one, Report)]
+
+
+def _notices(instructions: list[Instruction]) -> list[Notice]:
+    return [one for one in instructions if isinstance(one, Notice)]
+
+
+def _as_bound(decision: Bind) -> Pod:
+    """Return the pod as the API server shows it after the bind."""
+    document = msgspec.to_builtins(decision.task.pod)
+    document["spec"]["nodeName"] = decision.seat.node
+    document["metadata"]["annotations"] = {**decision.task.pod.annotations, **decision.annotations}
+    return msgspec.convert(document, Pod)
+
+
+def _claiming(make_pod: MakePod, vf: int, node: str = "n1", **fields: Any) -> Pod:
+    """Make a bound pod whose assignment claims VF ``vf`` of pf0."""
+    pod = make_pod(node=node, **fields)
+    vfs = (AssignedVf("pf0", vf, f"0000:04:00.{vf + 2}", "ethernet", "rail0"),)
+    annotations = {names.ASSIGNMENT: dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))}
+    document = msgspec.to_builtins(pod)
+    document["metadata"]["annotations"] = annotations
+    return msgspec.convert(document, Pod)
+
+
+def test_a_pod_gets_its_node_and_exact_vfs_in_one_decision(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """The Bind carries the assignment, one entry per interface in order, for this uid and node."""
+    pod = make_pod(request=[{"min_tx_rate": 5000}, {"name": "rdma1"}])
+    _see(machine, make_node(pfs=(make_pf(),)), pod)
+    (decision,) = _binds(_steps(machine))
+    assignment = read_assignment(decision.annotations[names.ASSIGNMENT])
+    assert (assignment.uid, assignment.node) == (pod.metadata.uid, "n1")
+    assert [(vf.vf, vf.pci, vf.min_tx_rate, vf.name) for vf in assignment.vfs] == [
+        (0, "0000:04:00.2", 5000, None),
+        (1, "0000:04:00.3", 0, "rdma1"),
+    ]
+
+
+def test_a_pod_without_interfaces_is_bound_without_an_assignment(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """No request, or an empty one: a node is all that it needs."""
+    _see(machine, make_node(), make_pod(), make_pod(request=[]))
+    assert [decision.annotations for decision in _binds(_steps(machine))] == [{}, {}]
+
+
+def test_many_pods_at_once_on_one_vf_bind_exactly_one(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """The VF is reserved from the decision on, before any answer: all others are told why they wait."""
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), *(make_pod(request=[{}]) for _ in range(20)))
+    instructions = _steps(machine)
+    assert len(_binds(instructions)) == 1
+    assert _reports(instructions) == ["0/1 nodes are available: 1 not enough free RDMA VFs."] * 19
+
+
+def test_reasons_are_counted_over_the_nodes(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """As kube-scheduler does it, sorted by text, with the nodes named in `why`."""
+    nodes = [
+        make_node("n1", pfs=(make_pf(vfs=1),)),
+        make_node("n2", pfs=(make_pf(vfs=1),)),
+        make_node("n3"),
+        make_node("n4", spec={"unschedulable": True}),
+    ]
+    _see(machine, *nodes, make_pod(request=[{}, {}]))
+    (report,) = _steps(machine)
+    assert isinstance(report, Report)
+    assert report.message == (
+        "0/4 nodes are available: 1 node(s) had no RDMA inventory, 1 node(s) were unschedulable, "
+        "2 not enough free RDMA VFs."
+    )
+    assert msgspec.json.decode(report.why)["refused"]["not enough free RDMA VFs"] == ["n1", "n2"]
+
+
+def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Then, and only then, a pod that waits for it is woken."""
+    waiting = make_pod(request=[{}])
+    held = _claiming(make_pod, 0)
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), held, waiting)
+    assert _binds(_steps(machine)) == []
+    _remove(machine, held, now=5.0)
+    (decision,) = _binds(_steps(machine, now=6.0))
+    machine.bound(decision, BOUND, 6.0)
+    second = make_pod(request=[{}])
+    _see(machine, second, now=7.0)
+    assert _binds(_steps(machine, now=7.0)) == []
+    ended = _as_bound(decision)
+    ended.status.phase = "Succeeded"
+    _see(machine, ended, now=8.0)
+    assert [one.task.uid for one in _binds(_steps(machine, now=9.0))] == [second.metadata.uid]
+
+
+def test_an_assumed_pod_never_expires_without_an_answer(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """However late, and whatever unrelated the watch tells meanwhile, its VF is not given again."""
+    first, second = make_pod(request=[{}]), make_pod(request=[{}])
+    node = make_node(pfs=(make_pf(vfs=1),))
+    _see(machine, node, first)
+    assert len(_binds(_steps(machine))) == 1
+    _see(machine, first, second, node, now=100_000.0)
+    assert _binds(_steps(machine, now=100_000.0)) == []
+    identities = [_changed_pod(first), _changed_pod(second)]
+    machine.pods(Synced(tuple(identities)), 200_000.0)
+    assert _binds(_steps(machine, now=200_000.0)) == []
+
+
+@pytest.mark.parametrize("kind", ["taken", "changed", "gated", "deleting", "gone", "refused"])
+def test_a_definite_refusal_gives_the_reservation_back(
+    kind: Any, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Whatever the API server's reason, the next pod gets the VF."""
+    first, second = make_pod(request=[{}]), make_pod(request=[{}])
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), first, second)
+    (decision,) = _binds(_steps(machine))
+    machine.bound(decision, Outcome(kind, "because"), 0.0)
+    _remove(machine, first, now=0.5)
+    assert [one.task.uid for one in _binds(_steps(machine, now=2.0))] == [second.metadata.uid]
+
+
+def test_a_changed_pod_is_decided_about_anew(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """After a conflict the pod comes again with backoff, as it is then."""
+    pod = make_pod(request=[{}])
+    _see(machine, make_node(pfs=(make_pf(),)), pod)
+    (decision,) = _binds(_steps(machine))
+    document = msgspec.to_builtins(pod)
+    document["metadata"]["annotations"] = {names.REQUEST: '[{"vlan":1}]'}
+    _see(machine, msgspec.convert(document, Pod))
+    machine.bound(decision, Outcome("changed"), 0.0)
+    assert _steps(machine, now=0.5) == []
+    (report,) = _reports(_steps(machine, now=1.0))
+    assert "vlan 1 is not allowed" in report
+
+
+def test_a_refused_binding_is_told_and_waits_for_the_pods_change(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Repeating it would change nothing."""
+    _see(machine, make_node(), make_pod())
+    (decision,) = _binds(_steps(machine))
+    assert _reports(machine.bound(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
+        "the API server refuses the binding: etcdserver: too large"
+    ]
+    _see(machine, make_node("n2"), now=50.0)
+    assert _steps(machine, now=100.0) == []
+
+
+def test_a_malformed_request_is_named_and_scheduled_once_fixed(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Its owner is told field and rule; other pods are not held up; the fix is all that it needs."""
+    bad, good = make_pod(request=[{"min_tx_rate": 9, "max_tx_rate": 5}]), make_pod(request=[{}])
+    _see(machine, make_node(pfs=(make_pf(),)), bad, good)
+    instructions = _steps(machine)
+    assert [one.task.uid for one in _binds(instructions)] == [good.metadata.uid]
+    assert _reports(instructions) == ["annotation 'mooring.dev/interfaces'[0].min_tx_rate: 9 exceeds max_tx_rate 5"]
+    document = msgspec.to_builtins(bad)
+    document["metadata"]["annotations"] = {names.REQUEST: "[{}]"}
+    _see(machine, msgspec.convert(document, Pod))
+    assert [one.task.uid for one in _binds(_steps(machine))] == [bad.metadata.uid]
+
+
+def test_our_own_status_writes_wake_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """A pod that only got its condition is not looked at again, and is told a thing once."""
+    pod = make_pod(request=[{}])
+    _see(machine, make_node(), pod)
+    (report,) = _steps(machine)
+    assert isinstance(report, Report)
+    document = msgspec.to_builtins(pod)
+    condition = {"type": "PodScheduled", "status": "False", "message": report.message}
+    document["status"] = {"conditions": [condition]}
+    document["metadata"]["resourceVersion"] = "9"
+    _see(machine, msgspec.convert(document, Pod), now=50.0)
+    assert machine.step(50.0) is None
+    _see(machine, make_node("n2", labels={"new": "label"}), now=60.0)
+    assert _reports(_steps(machine, now=60.0)) == ["0/2 nodes are available: 2 node(s) had no RDMA inventory."]
+    _see(machine, make_node("n2", labels={"newer": "label"}), now=90.0)
+    assert _steps(machine, now=90.0) == []
+
+
+def test_a_heartbeat_of_a_node_wakes_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """A node whose facts are the same is the same node."""
+    _see(machine, make_node(), make_pod(request=[{}]))
+    _steps(machine)
+    _see(machine, make_node(), now=50.0)
+    assert machine.step(50.0) is None
+
+
+def test_a_restart_rebuilds_the_same_use_from_the_api(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """A new machine that lists what the old one bound sees the same VFs free, and repeats no message."""
+    node = make_node(pfs=(make_pf(vfs=4),))
+    pods = [make_pod(request=[{"min_tx_rate": 1000}]) for _ in range(3)]
+    _see(machine, node, *pods)
+    bound = [_as_bound(decision) for decision in _binds(_steps(machine))]
+    waiting = make_pod(request=[{}, {}], status={"conditions": [_condition()]})
+    machine.pods(_changed_pod(waiting), 0.0)
+    fresh = Machine("mooring")
+    fresh.pods(Synced(tuple(_changed_pod(pod) for pod in (*bound, waiting))), 0.0)
+    fresh.nodes(Synced((_changed_node(node),)), 0.0)
+    assert fresh.cluster.view("n1").supply == machine.cluster.view("n1").supply
+    assert _steps(fresh) == []
+    fresh.check()
+
+
+def _condition() -> dict[str, str]:
+    message = "0/1 nodes are available: 1 not enough free RDMA VFs."
+    return {"type": "PodScheduled", "status": "False", "message": message}
+
+
+def test_two_claims_on_one_vf_keep_it_until_both_are_gone(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Neither is trusted to free it; the log and an event name both pods."""
+    one, two = _claiming(make_pod, 0, name="one"), _claiming(make_pod, 0, name="two")
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), one)
+    instructions = _see(machine, two)
+    assert [notice.blame for notice in _notices(instructions)] == ["dispute"]
+    assert _notices(instructions)[0].fields["reason"] == "claimed by default/one, default/two"
+    (message,) = _reports(instructions)
+    assert "default/one, default/two" in message
+    waiting = make_pod(request=[{}])
+    _see(machine, waiting)
+    for now, claimant, expected in ((100.0, one, 0), (200.0, two, 1)):
+        _remove(machine, claimant, now)
+        assert len(_binds(_steps(machine, now))) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "why"),
+    [
+        ('{"v":1,"uid":"other","node":"n1","vfs":[]}', "is not this pod's uid"),
+        ('{"v":1,"uid":"uid-0","node":"n2","vfs":[]}', "is not this pod's node"),
+        ('{"v":1,"uid":"uid-0","node":"n1","vfs":[{"pf":7}]}', "vfs[0]"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_an_assignment_is_believed_for_its_own_pod_and_node_only(
+    annotation: str, why: str, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Any other is nothing but a line in the log."""
+    forged = make_pod(node="n1", annotations={names.ASSIGNMENT: annotation})
+    (notice,) = _notices(_see(machine, make_node(pfs=(make_pf(vfs=1),)), forged))
+    assert notice.blame == "assignment"
+    assert why in notice.fields["reason"]
+    _see(machine, make_pod(request=[{}]))
+    assert len(_binds(_steps(machine))) == 1
+
+
+def test_a_claim_on_a_vf_that_does_not_exist_takes_nothing(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """The inventory says which VFs there are."""
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), _claiming(make_pod, 3), make_pod(request=[{}]))
+    assert len(_binds(_steps(machine))) == 1
+
+
+def test_a_foreign_pod_counts_for_resources(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """Whoever bound it, it uses what it requests."""
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "6"}}}]}
+    _see(machine, make_node(), make_pod(node="n1", spec=spec | {"schedulerName": "other"}), make_pod(spec=spec))
+    assert _reports(_steps(machine)) == ["0/1 nodes are available: 1 Insufficient cpu."]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"spec": {"schedulerName": "other"}},
+        {"spec": {"schedulingGates": [{"name": "wait"}]}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"status": {"phase": "Failed"}},
+    ],
+)
+def test_a_pod_that_is_not_to_be_scheduled_is_left_alone(
+    fields: dict[str, Any], machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Another's, gated, being deleted, or over."""
+    _see(machine, make_node(), make_pod(**fields))
+    assert machine.step(0.0) is None
+
+
+def test_a_pod_bound_by_somebody_else_counts_where_it_is(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """What was assumed for it elsewhere is free at once: our Binding can only be refused now."""
+    pod, waiting = make_pod(request=[{}]), make_pod(request=[{}])
+    _see(machine, make_node("n1", pfs=(make_pf(vfs=1),)), pod, waiting)
+    (decision,) = _binds(_steps(machine))
+    elsewhere = _as_bound(decision)
+    elsewhere.spec.node_name = "n2"
+    _see(machine, elsewhere)
+    assert [one.task.uid for one in _binds(_steps(machine, now=2.0))] == [waiting.metadata.uid]
+    machine.bound(decision, Outcome("taken"), 3.0)
+    assert machine.cluster.seat(pod.metadata.uid) is not None
+
+
+def test_an_unreadable_object_is_left_out_and_said_once(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """A node or pod that does not decode; what a pod is known to hold, it keeps."""
+    held = _claiming(make_pod, 0)
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), held, make_pod(request=[{}]))
+    broken = Unreadable(Identity("p", "default", held.metadata.uid), "Expected `str`")
+    assert [notice.blame for notice in _notices(machine.pods(broken, 0.0))] == ["pod"]
+    assert machine.pods(broken, 0.0) == []
+    assert _binds(_steps(machine)) == []
+    node = Unreadable(Identity("n9"), "Expected `object`")
+    assert [notice.blame for notice in _notices(machine.nodes(node, 0.0))] == ["node"]
+    assert machine.nodes(node, 0.0) == []
+
+
+def test_an_unreadable_inventory_is_said_once_and_the_node_serves_plain_pods(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """One line in the log however often the node's heartbeat comes."""
+    node = make_node(annotations={names.INVENTORY: "{"})
+    (notice,) = _notices(_see(machine, node))
+    assert (notice.blame, notice.fields["node"]) == ("inventory", "n1")
+    assert _see(machine, make_node(annotations={names.INVENTORY: "{"}, labels={"a": "b"})) == []
+    _see(machine, make_pod())
+    assert len(_binds(_steps(machine))) == 1
+
+
+def test_annotations_that_would_poison_the_pod_are_refused_before_the_bind(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """The API server does not check the size in a Binding, and then refuses every later write."""
+    pod = make_pod(request=[{}], annotations={"big": "x" * 262_000})
+    _see(machine, make_node(pfs=(make_pf(),)), pod)
+    (message,) = _reports(_steps(machine))
+    assert message.startswith("annotations would have 262")
+    assert message.endswith("the most is 262144")
+
+
+def test_a_relisted_set_replaces_what_was_known(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Nodes and pods that vanished while the watch was away are gone."""
+    held, waiting = _claiming(make_pod, 0), make_pod(request=[{}])
+    node = make_node(pfs=(make_pf(vfs=1),))
+    _see(machine, node, make_node("n2"), held, waiting)
+    assert _binds(_steps(machine)) == []
+    machine.nodes(Synced((_changed_node(node),)), 1.0)
+    machine.pods(Synced((_changed_pod(waiting),)), 1.0)
+    assert machine.cluster.node_names() == {"n1"}
+    assert len(_binds(_steps(machine, now=2.0))) == 1
+
+
+def test_a_vf_held_out_by_the_node_keeps_its_rate_once(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """A VF that is both out and claimed counts once in Σ min; out alone it counts too."""
+    out = (Out(Indexes.of([0, 1]), "held", min_tx_rate=40_000),)
+    node = make_node(pfs=(make_pf(vfs=4, out=out),))
+    _see(machine, node, _claiming(make_pod, 0))
+    (room,) = machine.cluster.view("n1").supply.rooms
+    assert (room.vfs, room.mbps) == (2, 10_000)

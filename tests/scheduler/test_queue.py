@@ -1,0 +1,134 @@
+"""Which pod is next: priority, age, backoff, and being woken by what can help."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from scheduler.queue import NOTHING, Happening, Queue
+
+
+def _pop_all(queue: Queue, now: float) -> list[str]:
+    popped = []
+    while (uid := queue.pop(now)) is not None:
+        popped.append(uid)
+    return popped
+
+
+def test_pods_go_by_priority_then_age() -> None:
+    """The higher priority first, among equals the older pod."""
+    queue = Queue()
+    for uid, priority, created in (("young", 0, "b"), ("old", 0, "a"), ("urgent", 7, "c"), ("idle", -1, "a")):
+        queue.offer(uid, priority, created, 0.0)
+    assert _pop_all(queue, 0.0) == ["urgent", "old", "young", "idle"]
+
+
+def test_backoff_doubles_from_one_second_to_ten() -> None:
+    """Each try waits longer than the one before, up to ten seconds, from the moment of the try."""
+    queue, now, waits = Queue(), 0.0, []
+    queue.offer("a", 0, "", now)
+    for _ in range(6):
+        assert queue.pop(now) == "a"
+        queue.retry("a")
+        assert queue.pop(now) is None
+        ready = queue.next_ready()
+        assert ready is not None
+        waits.append(ready - now)
+        now = ready
+    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
+    """A pod gone does not help one that waits for a node; nothing but its own change helps a malformed one."""
+    queue = Queue()
+    for uid, waits_for in (("node", Happening.NODE), ("both", Happening.NODE | Happening.POD_GONE), ("never", NOTHING)):
+        queue.offer(uid, 0, "", 0.0)
+        assert queue.pop(0.0) == uid
+        queue.park(uid, waits_for)
+    queue.wake(Happening.POD_GONE)
+    assert _pop_all(queue, 100.0) == ["both"]
+    queue.wake(Happening.NODE)
+    assert _pop_all(queue, 100.0) == ["node"]
+    queue.offer("never", 0, "", 100.0)
+    assert _pop_all(queue, 100.0) == ["never"]
+
+
+def test_a_woken_pod_still_waits_out_its_backoff() -> None:
+    """What happens often cannot make a pod that does not fit eat all the time."""
+    queue = Queue()
+    queue.offer("a", 0, "", 0.0)
+    queue.pop(0.0)
+    queue.park("a", Happening.NODE)
+    queue.wake(Happening.NODE)
+    assert queue.pop(0.9) is None
+    assert queue.pop(1.0) == "a"
+
+
+def test_a_forgotten_pod_never_comes_again() -> None:
+    """From any place, active, backoff or parked."""
+    queue = Queue()
+    for uid in ("active", "backoff", "parked"):
+        queue.offer(uid, 0, uid, 0.0)
+    assert queue.pop(0.0) == "active"
+    queue.retry("active")
+    assert queue.pop(0.0) == "backoff"
+    queue.park("backoff", Happening.NODE)
+    for uid in ("active", "backoff", "parked"):
+        queue.forget(uid)
+    queue.wake(Happening.NODE)
+    assert _pop_all(queue, 100.0) == []
+    assert queue.next_ready() is None
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Any sequence of operations keeps each pod in exactly one place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue()
+        self.now = 0.0
+        self.known: set[str] = set()
+        self.popped: set[str] = set()
+
+    @rule(uid=st.sampled_from("abcde"), priority=st.integers(-1, 1))
+    def offer(self, uid: str, priority: int) -> None:
+        self.queue.offer(uid, priority, "", self.now)
+        self.known.add(uid)
+        self.popped.discard(uid)
+
+    @rule(uid=st.sampled_from("abcde"))
+    def forget(self, uid: str) -> None:
+        self.queue.forget(uid)
+        self.known.discard(uid)
+        self.popped.discard(uid)
+
+    @rule()
+    def pop(self) -> None:
+        uid = self.queue.pop(self.now)
+        if uid is not None:
+            assert uid in self.known - self.popped
+            self.popped.add(uid)
+
+    @precondition(lambda self: self.popped)
+    @rule(data=st.data(), waits_for=st.sampled_from([Happening.NODE, Happening.POD_GONE, NOTHING]))
+    def settle(self, data: st.DataObject, waits_for: Happening) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.popped)))
+        self.popped.discard(uid)
+        if data.draw(st.booleans()):
+            self.queue.park(uid, waits_for)
+        else:
+            self.queue.retry(uid)
+
+    @rule(happening=st.sampled_from([Happening.NODE, Happening.POD_GONE]), seconds=st.floats(0, 20))
+    def wake(self, happening: Happening, seconds: float) -> None:
+        self.now += seconds
+        self.queue.wake(happening)
+
+    @invariant()
+    def each_pod_has_one_place(self) -> None:
+        self.queue.check()
+        assert set(self.queue.uids()) == self.known
+        assert self.queue.depths()["out"] == len(self.popped)
+
+
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueueMachine = QueueMachine.TestCase

@@ -1,0 +1,103 @@
+"""A pod is read once: what it needs, or in words why it cannot be placed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler.objects import Pod
+from scheduler.task import Refusal, Task, read_task
+
+MakePod = Callable[..., Pod]
+
+
+def _container(name: str = "c", cpu: str = "1", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"requests": {"cpu": cpu}}} | fields
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": [_container(cpu="1"), _container("d", "500m")]}, 1500),
+        ({"containers": [_container(cpu="1")], "initContainers": [_container("i", "3")]}, 3000),
+        (
+            {
+                "containers": [_container(cpu="1")],
+                "initContainers": [_container("s", "1", restartPolicy="Always"), _container("i", "3")],
+            },
+            4000,
+        ),
+        (
+            {
+                "containers": [_container(cpu="2")],
+                "initContainers": [_container("i", "3"), _container("s", "2", restartPolicy="Always")],
+            },
+            4000,
+        ),
+        ({"containers": [_container(cpu="1")], "overhead": {"cpu": "250m"}}, 1250),
+        ({"containers": [_container(cpu="1")], "resources": {"requests": {"cpu": "5"}}}, 5000),
+        ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, 2000),
+        ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]}, 1000),
+    ],
+)
+def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected: int, make_pod: MakePod) -> None:
+    """Init containers one after the other, sidecars beside them, overhead on top; pod-level requests speak last."""
+    task = read_task(make_pod(spec=spec))
+    assert isinstance(task, Task)
+    assert task.resources["cpu"] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"request": [{}], "spec": {"hostNetwork": True}}, "hostNetwork"),
+        ({"annotations": {"mooring.dev/interfaces": "{"}}, "annotation 'mooring.dev/interfaces': not valid JSON"),
+        ({"request": [{}], "annotations": {"rdma_interfaces_required": "[]"}}, "only one may be given"),
+        ({"request": [{"containers": ["x"]}]}, "[0].containers: 'x' is not a container of this pod"),
+        ({"spec": {"containers": [_container(cpu="lots")]}}, "'lots' is not a quantity"),
+        ({"annotations": {"mooring.dev/assignment": "{}"}}, "written by the scheduler only"),
+        ({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {}}]}}, "volume 'v': persistent volume claims"),
+        ({"spec": {"volumes": [{"name": "v", "ephemeral": {}}]}}, "volume 'v': persistent volume claims"),
+        ({"spec": {"volumes": [{"name": "v", "iscsi": {"x": 1}}]}}, "volume 'v': disks"),
+        ({"spec": {"resourceClaims": [{"name": "gpu"}]}}, "resource claims"),
+        ({"spec": {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}}, "topology spread"),
+        (
+            {"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
+            "pod affinity",
+        ),
+        (
+            {"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
+            "pod anti-affinity",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
+    """Nothing that a pod asks for is passed over in silence."""
+    refusal = read_task(make_pod(**fields))
+    assert isinstance(refusal, Refusal)
+    assert reason in refusal.reason
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"hostNetwork": True},
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+    ],
+)
+def test_an_ordinary_pod_is_not_refused(spec: dict[str, Any], make_pod: MakePod) -> None:
+    """Pods without interfaces are scheduled like any other."""
+    assert isinstance(read_task(make_pod(spec=spec)), Task)
+
+
+def test_devices_go_to_the_containers_that_limit_the_seeds_resource(make_pod: MakePod) -> None:
+    """A request's own containers win; where nobody names any, all containers get the devices."""
+    limits = {"limits": {"rdma-sriov/dev-infiniband-mount": "1"}}
+    containers = [{"name": "a"}, {"name": "b", "resources": limits}]
+    task = read_task(make_pod(request=[{}, {"containers": ["a"]}], spec={"containers": containers}))
+    assert isinstance(task, Task)
+    assert [interface.containers for interface in task.interfaces] == [("b",), ("a",)]
+    plain = read_task(make_pod(request=[{}]))
+    assert isinstance(plain, Task)
+    assert [interface.containers for interface in plain.interfaces] == [None]
