@@ -55,8 +55,8 @@ def _vf(info: Any) -> tuple[int | None, VfSettings]:
         mac=value("IFLA_VF_MAC", "mac"),
         vlan=value("IFLA_VF_VLAN", "vlan"),
         qos=value("IFLA_VF_VLAN", "qos"),
-        trust=_switch(value("IFLA_VF_TRUST", "setting")),
-        spoofchk=_switch(value("IFLA_VF_SPOOFCHK", "setting")),
+        trust=_switch(value("IFLA_VF_TRUST", "trust")),
+        spoofchk=_switch(value("IFLA_VF_SPOOFCHK", "spoofchk")),
         link_state=_LINK_STATES.get(value("IFLA_VF_LINK_STATE", "link_state")),
     )
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,9 +16,14 @@ from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.names import INVENTORY
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.files import write_file
+from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
+from mooring.settings import VfSettings
 
 NODE = "/api/v1/nodes/n1"
+VF1 = "0000:04:00.3"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -44,6 +51,14 @@ async def until(server: ApiServer, holds: Callable[[dict[str, str]], bool]) -> d
         while not holds((found := await node(server))["metadata"].get("annotations", {})):
             await asyncio.sleep(0.02)
     return found
+
+
+async def stays(server: ApiServer, holds: Callable[[dict[str, Any]], bool], seconds: float) -> None:
+    """Fail if the node stops being as it should be, for as long as this."""
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        assert holds(await node(server))
+        await asyncio.sleep(0.05)
 
 
 def arguments(command: str, folder: Path) -> list[str]:
@@ -87,8 +102,8 @@ async def test_the_inventory_is_published_at_start(
 async def test_nothing_is_written_at_rest(server: ApiServer, advertiser: asyncio.subprocess.Process) -> None:
     """Over many resyncs without a change the node's version stays as it is."""
     first = await until(server, lambda annotations: INVENTORY in annotations)
-    await asyncio.sleep(2)
-    assert (await node(server))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    version = first["metadata"]["resourceVersion"]
+    await stays(server, lambda found: found["metadata"]["resourceVersion"] == version, 2)
 
 
 async def test_a_change_on_the_host_is_published(
@@ -108,9 +123,7 @@ async def test_an_edited_or_removed_annotation_is_put_back(
 ) -> None:
     """Whoever writes our key is overruled."""
     first = await until(server, lambda annotations: INVENTORY in annotations)
-    patch = {"metadata": {"annotations": {INVENTORY: value}}}
-    async with aiohttp.ClientSession(server.url) as session, session.patch(NODE, json=patch, headers=MERGE) as answer:
-        assert answer.status == 200
+    await annotate(server, {INVENTORY: value})
     wanted = first["metadata"]["annotations"][INVENTORY]
     await until(server, lambda annotations: annotations.get(INVENTORY) == wanted)
 
@@ -141,3 +154,130 @@ async def test_show_needs_no_cluster(tmp_path: Path) -> None:
     printed, _ = await process.communicate()
     assert process.returncode == 0
     assert [pf["name"] for pf in json.loads(printed)["inventory"]["pfs"]] == ["enp4s0f0", "enp4s0f1"]
+
+
+async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
+    server: ApiServer, advertiser: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    """The pod lives: on offer. It is deleted by force: held, with its rate. The entry goes: on offer again."""
+    await until(server, lambda annotations: INVENTORY in annotations)
+    uid = await bind_pod(server)
+    hold(tmp_path, uid)
+    await stays(server, lambda found: "out" not in inventory_of(found), 1)
+    async with aiohttp.ClientSession(server.url) as session:
+        params = {"gracePeriodSeconds": "0"}
+        async with session.delete("/api/v1/namespaces/default/pods/train", params=params) as answer:
+            assert answer.status == 200
+    found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
+    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", "min_tx_rate": 5000}]
+    # Given back: the netdev first, the entry last.
+    (tmp_path / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1").mkdir()
+    (tmp_path / "state" / ledger_name(VF1)).unlink()
+    await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
+
+
+async def test_a_drained_vf_is_out_within_a_second(server: ApiServer, advertiser: asyncio.subprocess.Process) -> None:
+    """The operator's annotation on the node, and back."""
+    await until(server, lambda annotations: INVENTORY in annotations)
+    await stays(server, lambda found: "out" not in inventory_of(found), 1)
+    began = asyncio.get_running_loop().time()
+    await annotate(server, {DRAIN: '["enp4s0f0/2"]'})
+    found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
+    assert asyncio.get_running_loop().time() - began < 1
+    assert inventory_of(found)["out"] == [{"vfs": "2", "why": "drained"}]
+    await annotate(server, {DRAIN: None})
+    await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
+
+
+async def test_getpfs_and_readiness_are_served(server: ApiServer, tmp_path: Path) -> None:
+    """Ready when published; the seeds' endpoint answers from live state; an unreadable host is a 500."""
+    port = free_port()
+    command = [*arguments("serve", tmp_path), "--getpfs-addr", f"127.0.0.1:{port}"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command)
+    try:
+        await until(server, lambda annotations: INVENTORY in annotations)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+            async with asyncio.timeout(10):
+                while (await session.get("/readyz")).status != 200:
+                    await asyncio.sleep(0.05)
+            assert [pf["capacity_vfs"] for pf in await (await session.get("/getpfs")).json()] == [4, 4]
+            assert "mooring_inventory_patches_total 1.0" in await (await session.get("/metrics")).text()
+            assert (await session.get("/healthz")).status == 200
+            (tmp_path / "sys/bus/pci/devices").rename(tmp_path / "elsewhere")
+            answer = await session.get("/getpfs")
+            assert answer.status == 500
+            assert (await answer.text()).startswith("ERROR: ")
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
+
+
+async def test_a_host_that_cannot_be_read_takes_nothing_back(
+    server: ApiServer, advertiser: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    """Without a PCI bus the last inventory stands, and the program goes on."""
+    first = await until(server, lambda annotations: INVENTORY in annotations)
+    devices = tmp_path / "sys/bus/pci/devices"
+    devices.rename(tmp_path / "elsewhere")
+    await stays(server, lambda found: inventory_of(found) == inventory_of(first), 1)
+    (tmp_path / "elsewhere").rename(devices)
+    netdev = devices / "0000:04:00.0/net/enp4s0f0"
+    (netdev / "operstate").write_text("down\n")
+    await until(server, lambda annotations: '"up":false' in annotations[INVENTORY])
+
+
+def inventory_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the first PF that a node's annotation names."""
+    pf: dict[str, Any] = json.loads(found["metadata"]["annotations"][INVENTORY])["pfs"][0]
+    return pf
+
+
+async def annotate(server: ApiServer, annotations: dict[str, str | None]) -> None:
+    patch = {"metadata": {"annotations": annotations}}
+    async with aiohttp.ClientSession(server.url) as session, session.patch(NODE, json=patch, headers=MERGE) as answer:
+        assert answer.status == 200
+        found = (await answer.json())["metadata"]["annotations"]
+    assert all(found.get(key) == value for key, value in annotations.items())
+
+
+async def bind_pod(server: ApiServer) -> str:
+    """Create a pod and bind it to n1 with VF 1 of the first PF; return its uid."""
+    pods = "/api/v1/namespaces/default/pods"
+    spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}, "spec": spec}
+    async with aiohttp.ClientSession(server.url) as session:
+        async with session.post(pods, json=pod) as answer:
+            uid: str = (await answer.json())["metadata"]["uid"]
+        vf = AssignedVf(pf="enp4s0f0", vf=1, pci=VF1, link="ethernet", network="default")
+        metadata = {"name": "train", "annotations": {ASSIGNMENT: dump_assignment(Assignment(uid, "n1", (vf,)))}}
+        target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        async with session.post(f"{pods}/train/binding", json=binding) as answer:
+            assert answer.status == 201
+    return uid
+
+
+def hold(folder: Path, uid: str) -> None:
+    """Take VF 1 away as mooring-cni does: the entry, then the netdev."""
+    entry = LedgerEntry(
+        pci=VF1,
+        pf="enp4s0f0",
+        vf=1,
+        phase="held",
+        boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        uid=uid,
+        pod="default/train",
+        container="c",
+        ifname="net1",
+        netns=Netns("/n", 1),
+        original=Original(),
+        set=VfSettings(min_tx_rate=5000),
+    )
+    write_file(folder / "state" / ledger_name(VF1), dump_ledger_entry(entry))
+    shutil.rmtree(folder / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

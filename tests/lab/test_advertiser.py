@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +76,36 @@ def test_trouble_on_the_host_shows_by_its_name(lab: Lab) -> None:
     assert (first["up"], second["up"]) == (True, False)
     reasons = {entry["vfs"]: entry["why"] for entry in first["out"]}
     assert reasons == {"0": "no driver", "1": "no netdev in the host's network namespace"}
+
+
+def test_trouble_is_published_by_the_events_it_causes(lab: Lab) -> None:
+    """Link, VF, driver, drain: each is in the annotation long before the resync of 30 s, and so is its end."""
+    scenario = Path(__file__).with_name("advertiser_scenario.py")
+    (results,) = run(
+        lab, f"cd {scenario.parents[2]} && {sys.executable} {scenario} 2>/tmp/log || {{ cat /tmp/log; exit 1; }}"
+    )
+    getpfs, readyz, status = results.pop("getpfs"), results.pop("readyz"), results.pop("status")
+    assert list(results) == [
+        "start",
+        "link down",
+        "link up",
+        "vf moved away",
+        "vf came back",
+        "driver unbound",
+        "pf drained",
+        "annotation removed",
+    ]
+    assert {name: step["seconds"] for name, step in results.items() if name != "start" and step["seconds"] > 1} == {}
+    first, second = results["pf drained"]["pfs"]
+    assert {entry["vfs"]: entry["why"] for entry in first["out"]} == {"2": "no driver"}
+    assert (first["up"], second["up"]) == (True, True)
+    vf = getpfs[0]["vfs"][3]
+    assert (vf["min_tx_rate"], vf["max_tx_rate"], vf["vlan"], vf["trust"], vf["allocated"]) == (
+        2000,
+        4000,
+        7,
+        "ON",
+        False,
+    )
+    assert (getpfs[0]["used_tx_rate"], getpfs[0]["capacity_tx_rate"]) == (2000, 25_000)
+    assert (readyz, status) == (200, 0)

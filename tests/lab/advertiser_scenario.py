@@ -1,0 +1,108 @@
+"""Run inside the lab: the advertiser as it is deployed, an API server beside it, and trouble on the host.
+
+Prints one JSON object: for each trouble the first PFs' inventory when it was seen, and after how many seconds.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from devcluster.apiserver.serve import ApiServer, Options
+from mooring.names import DRAIN, INVENTORY
+
+NODE = "/api/v1/nodes/lab"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+DEVICES = Path("/sys/bus/pci/devices")
+Pfs = list[dict[str, Any]]
+
+
+def outs(pf: dict[str, Any]) -> dict[str, str]:
+    return {entry["vfs"]: entry["why"] for entry in pf.get("out", [])}
+
+
+def vf(index: int) -> Path:
+    return DEVICES / "0000:3b:00.0" / f"virtfn{index}"
+
+
+def ip(command: str) -> None:
+    subprocess.run(["ip", *command.split()], check=True)
+
+
+async def annotate(session: aiohttp.ClientSession, annotations: dict[str, str | None]) -> None:
+    async with session.patch(NODE, json={"metadata": {"annotations": annotations}}, headers=MERGE) as answer:
+        answer.raise_for_status()
+        found = (await answer.json())["metadata"].get("annotations", {})
+        assert all(found.get(key) == value for key, value in annotations.items())
+
+
+async def pfs(session: aiohttp.ClientSession) -> Pfs:
+    async with session.get(NODE) as answer:
+        text = (await answer.json())["metadata"].get("annotations", {}).get(INVENTORY)
+    found: Pfs = json.loads(text)["pfs"] if text else []
+    return found
+
+
+async def seen(session: aiohttp.ClientSession, holds: Callable[[Pfs], bool]) -> tuple[float, Pfs]:
+    """Wait until the annotation is as it should be; return how long that took, in seconds."""
+    began = asyncio.get_running_loop().time()
+    async with asyncio.timeout(25):
+        while not ((found := await pfs(session)) and holds(found)):
+            await asyncio.sleep(0.02)
+    return asyncio.get_running_loop().time() - began, found
+
+
+async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+
+    async def see(name: str, holds: Callable[[Pfs], bool]) -> None:
+        seconds, found = await seen(session, holds)
+        results[name] = {"seconds": round(seconds, 2), "pfs": found}
+        # Until the second look and the pause between patches are over, so that each trouble is timed by itself.
+        await asyncio.sleep(1.5)
+
+    await see("start", lambda found: len(found) == 2 and not any(outs(pf) for pf in found))
+    ip("link set eth1 down")
+    await see("link down", lambda found: not found[1]["up"])
+    ip("link set eth1 up")
+    await see("link up", lambda found: found[1]["up"])
+    ip("netns add other")
+    ip(f"link set {next((vf(1) / 'net').iterdir()).name} netns other")
+    await see("vf moved away", lambda found: "1" in outs(found[0]))
+    ip("netns del other")
+    await see("vf came back", lambda found: "1" not in outs(found[0]))
+    (vf(2) / "driver" / "unbind").write_text(vf(2).readlink().name)
+    await see("driver unbound", lambda found: outs(found[0]).get("2") == "no driver")
+    await annotate(session, {DRAIN: '["eth1"]'})
+    await see("pf drained", lambda found: outs(found[1]) == {"0-3": "drained"})
+    await annotate(session, {INVENTORY: None})
+    await see("annotation removed", lambda found: outs(found[1]) == {"0-3": "drained"})
+    return results
+
+
+async def main() -> None:
+    flags = ["--kubeconfig", "/tmp/kubeconfig", "--node-name", "lab", "--getpfs-addr", "127.0.0.1:54005"]
+    async with ApiServer(Options()) as server, aiohttp.ClientSession(server.url) as session:
+        Path("/tmp/kubeconfig").write_text(server.kubeconfig_text())
+        async with session.post("/api/v1/nodes", json={"metadata": {"name": "lab"}}) as answer:
+            answer.raise_for_status()
+        advertiser = await asyncio.create_subprocess_exec(sys.executable, "-m", "advertiser", "serve", *flags)
+        try:
+            results = await scenario(session)
+            ip("link set eth0 vf 3 min_tx_rate 2000 max_tx_rate 4000 vlan 7 trust on")
+            async with session.get("http://127.0.0.1:54005/getpfs") as answer:
+                results["getpfs"] = await answer.json()
+            async with session.get("http://127.0.0.1:54005/readyz") as answer:
+                results["readyz"] = answer.status
+        finally:
+            advertiser.terminate()
+            status = await advertiser.wait()
+        print(json.dumps({**results, "status": status}))
+
+
+asyncio.run(main())
