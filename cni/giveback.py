@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from cni import ipam, netlink, netns
 from cni.ledger import Ledger
 from cni.netlink import VfPort
@@ -21,6 +23,7 @@ from mooring.locks import hold
 from mooring.pci import routing_id
 from mooring.settings import SETTING_NAMES, VfSettings
 
+_log = structlog.get_logger()
 # How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
 _RETURNS_S = 3.0
 _LOCK_S = 30.0
@@ -53,9 +56,20 @@ def give_back(node: Node, entry: LedgerEntry) -> None:
         _fetch(entry)
     if node.sysfs.exists(entry.pci):
         _restore(node, entry, same_boot=same_boot)
-    if entry.ipam is not None:
-        ipam.remove(entry.ipam, entry.container, entry.netns.path if same_boot else "")
+    _return_addresses(entry, entry.netns.path if same_boot else "")
     node.ledger.remove(entry.pci)
+
+
+def _return_addresses(entry: LedgerEntry, path: str) -> None:
+    """Call the IPAM plugin's DEL for what it gave; a plugin that gave nothing may fail, as it did on ADD."""
+    if entry.ipam is None:
+        return
+    try:
+        ipam.remove(entry.ipam, entry.container, path)
+    except CniError as failed:
+        if entry.addresses:
+            raise
+        _log.warning("ipam plugin that gave no address fails", pci=entry.pci, reason=str(failed))
 
 
 def _fetch(entry: LedgerEntry) -> None:
