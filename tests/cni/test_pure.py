@@ -1,0 +1,230 @@
+"""What the CNI plugin decides before it touches anything: calls, configuration, names, settings, rates, results."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from cni import plan
+from cni.calls import answer
+from cni.conf import Conf, read_conf
+from cni.giveback import temporary_name
+from cni.result import Address, Attached, Route, add_result
+from cni.skel import REFUSED, VERSIONS, Call, CniError, read_call
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.names import is_interface
+from mooring.podrecord import PodRecord
+from mooring.settings import VfSettings
+
+ENVIRONMENT = {
+    "CNI_COMMAND": "ADD",
+    "CNI_CONTAINERID": "c1",
+    "CNI_NETNS": "/run/netns/pod",
+    "CNI_IFNAME": "eth0",
+    "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
+    "CNI_PATH": "/opt/cni/bin:relative",
+}
+CONF: dict[str, Any] = {"cniVersion": "1.0.0", "name": "net", "type": "mooring-cni"}
+VF = AssignedVf("eth0", 0, "0000:3b:01.0", "ethernet", "default", VfSettings(min_tx_rate=5000))
+RECORD = PodRecord("ns/p", Assignment("u1", "n1", (VF,)))
+
+
+def call(**changes: str) -> Call:
+    return read_call({**ENVIRONMENT, **changes}, json.dumps(CONF).encode())
+
+
+def conf(**fields: Any) -> Conf:
+    return read_conf({**CONF, **fields}, "1.0.0")
+
+
+def refused(**changes: str) -> dict[str, Any]:
+    """Return the error object of a call that must fail before it touches anything."""
+    done = answer({**ENVIRONMENT, **changes}, json.dumps(CONF).encode(), port=lambda: pytest.fail("port was made"))
+    assert done.status == 1
+    error: dict[str, Any] = json.loads(done.text)
+    return error
+
+
+def test_a_call_is_read_as_the_specification_says() -> None:
+    """Arguments by name, absolute plugin folders only, an empty netns is none."""
+    read = call(CNI_NETNS="", CNI_COMMAND="DEL")
+    assert (read.command, read.container, read.netns) == ("DEL", "c1", None)
+    assert (read.args["K8S_POD_UID"], read.path) == ("u1", ("/opt/cni/bin",))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"CNI_COMMAND": "FROB"}, {"CNI_CONTAINERID": ""}, {"CNI_CONTAINERID": "../x"}, {"CNI_NETNS": ""}],
+)
+def test_a_bad_environment_is_code_4(changes: dict[str, str]) -> None:
+    """The specification's code, in its error object."""
+    assert refused(**changes)["code"] == 4
+
+
+def test_version_lists_what_we_speak() -> None:
+    """VERSION needs nothing but its command."""
+    done = answer({"CNI_COMMAND": "VERSION"}, b'{"cniVersion":"1.0.0"}', port=lambda: pytest.fail("port was made"))
+    assert (done.status, json.loads(done.text)["supportedVersions"]) == (0, list(VERSIONS))
+
+
+def test_another_version_is_code_1() -> None:
+    """A configuration of a version that we do not speak is refused, not guessed at."""
+    done = answer(ENVIRONMENT, b'{"cniVersion":"0.2.0"}', port=lambda: pytest.fail("port was made"))
+    assert (done.status, json.loads(done.text)["code"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"minTxRate": 5}, "minTxRate"),
+        ({"state": "relative"}, "state"),
+        ({"state": "/var/../etc"}, "state"),
+        ({"holdTimeoutSeconds": True}, "holdTimeoutSeconds"),
+        ({"ipam": {"type": "../../bin/sh"}}, "ipam.type"),
+        ({"networks": {"rail0": {"ipam": []}}}, "networks.rail0.ipam"),
+        ({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"a": 1}}}, "annotations"),
+    ],
+)
+def test_a_bad_configuration_is_code_7_and_names_the_field(fields: dict[str, Any], says: str) -> None:
+    """Unknown fields and paths that leave their place are refused."""
+    with pytest.raises(CniError, match=says) as error:
+        conf(**fields)
+    assert error.value.code == 7
+
+
+def test_what_the_cni_itself_adds_is_let_through() -> None:
+    """Fields of the specification and of Multus are no errors; annotations may be null."""
+    read = conf(**{"cni.dev/valid-attachments": [], "deviceID": "x", "runtimeConfig": None, "prevResult": None})
+    assert (read.annotations, read.previous) == ({}, None)
+    assert conf(runtimeConfig={"io.kubernetes.cri.pod-annotations": None}).annotations == {}
+
+
+def test_a_network_has_its_own_ipam_or_the_common_one() -> None:
+    """`networks` overrides by network name."""
+    read = conf(ipam={"type": "host-local"}, networks={"rail0": {"ipam": {"type": "static"}}})
+    assert read.ipam_of("rail0") == {"type": "static"}
+    assert read.ipam_of("rail1") == {"type": "host-local"}
+
+
+def annotated(**annotations: str) -> Conf:
+    return conf(runtimeConfig={"io.kubernetes.cri.pod-annotations": annotations})
+
+
+def test_a_pod_that_asks_for_nothing_is_nobodys_business() -> None:
+    """Neither request nor assignment nor record: passed on, an empty request included."""
+    assert plan.entitled(call(), annotated(), None) is None
+    assert plan.entitled(call(), annotated(**{names.REQUEST: "[]"}), None) is None
+
+
+@pytest.mark.parametrize("key", [names.REQUEST, names.SEED_REQUEST, names.ASSIGNMENT])
+def test_a_request_without_a_record_means_the_shim_was_bypassed(key: str) -> None:
+    """The tripwire of promise 3: code 100, and the pod does not start."""
+    with pytest.raises(CniError, match="bypassed") as error:
+        plan.entitled(call(), annotated(**{key: "[{}]"}), None)
+    assert error.value.code == REFUSED
+
+
+def test_the_record_counts_and_must_agree_with_the_annotation() -> None:
+    """An annotation changed since, or one for another pod, is refused; without any (Multus) the record serves."""
+    same = annotated(**{names.ASSIGNMENT: dump_assignment(RECORD.assignment)})
+    assert plan.entitled(call(), same, RECORD) == RECORD
+    assert plan.entitled(call(), conf(), RECORD) == RECORD
+    for other in (Assignment("u1", "n1", ()), Assignment("u2", "n1", (VF,)), Assignment("u1", "n2", (VF,))):
+        with pytest.raises(CniError) as error:
+            plan.entitled(call(), annotated(**{names.ASSIGNMENT: dump_assignment(other)}), RECORD)
+        assert error.value.code == REFUSED
+
+
+def test_a_record_for_another_node_is_refused() -> None:
+    """A state folder copied from elsewhere gives nobody a VF."""
+    with pytest.raises(CniError, match="this is 'n2'"):
+        plan.entitled(call(), conf(node="n2"), RECORD)
+
+
+def vfs(*wished: str | None) -> list[AssignedVf]:
+    return [
+        AssignedVf("eth0", index, f"0000:3b:01.{index}", "ethernet", "default", name=name)
+        for index, name in enumerate(wished)
+    ]
+
+
+def test_interfaces_are_named_by_the_user_or_in_order() -> None:
+    """Chained: net1, net2, …; as the main plugin CNI_IFNAME comes first; a name that the user took is skipped."""
+    assert plan.interface_names(vfs(None, None), "eth0", chained=True) == ("net1", "net2")
+    assert plan.interface_names(vfs(None, None), "eth0", chained=False) == ("eth0", "net1")
+    assert plan.interface_names(vfs("net1", None, "rdma0"), "eth0", chained=True) == ("net1", "net2", "rdma0")
+
+
+def test_a_rate_left_over_from_before_is_cleared() -> None:
+    """A pod without a rate does not inherit one; what a NIC does not report is left alone."""
+    assert plan.effective(VfSettings(), VfSettings(min_tx_rate=5, max_tx_rate=9)) == VfSettings(0, 0)
+    assert plan.effective(VfSettings(), VfSettings()) == VfSettings()
+    assert plan.effective(VfSettings(vlan=5), VfSettings(0, 0)) == VfSettings(vlan=5)
+
+
+def test_min_rates_within_the_line_rate_pass_and_one_more_does_not() -> None:
+    """Promise 8 at ADD: the VF's own earlier rate does not count twice."""
+    found = {0: VfSettings(min_tx_rate=60), 1: VfSettings(min_tx_rate=30), 2: VfSettings()}
+    plan.check_rates("eth0", 100, found, {2: VfSettings(min_tx_rate=10)})
+    plan.check_rates("eth0", 100, found, {0: VfSettings(min_tx_rate=70)})
+    plan.check_rates("eth0", 0, found, {2: VfSettings()})
+    with pytest.raises(CniError, match="min rates of 101 Mb/s would exceed its line rate of 100 Mb/s"):
+        plan.check_rates("eth0", 100, found, {2: VfSettings(min_tx_rate=11)})
+    with pytest.raises(CniError):
+        plan.check_rates("eth0", 0, {}, {2: VfSettings(min_tx_rate=1)})
+
+
+def test_what_reads_back_otherwise_is_named() -> None:
+    """Only what was wished for is compared."""
+    found = VfSettings(vlan=6, qos=0, trust=False)
+    assert plan.differences(VfSettings(vlan=5, trust=False), found) == ["vlan is 6 and not 5"]
+
+
+def test_a_temporary_name_is_an_interfaces_name_and_nobody_elses() -> None:
+    """Every address gives another name, wide PCI domains included."""
+    addresses = ["0000:3b:01.0", "0000:3b:01.1", "0000:3c:01.0", "0001:3b:01.0", "10000:ff:1f.7", "ffffffff:ff:1f.7"]
+    made = [temporary_name(address) for address in addresses]
+    assert len(set(made)) == len(addresses)
+    assert all(is_interface(name) for name in made)
+
+
+def test_a_result_keeps_what_was_there_and_counts_on() -> None:
+    """Interfaces and addresses stand behind the previous ones; 1.1.0 has the MTU, 0.4.0 the address family."""
+    previous = {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.0.0.5/24", "interface": 0}], "dns": {}}
+    vf = Attached("net1", "02:00:00:00:00:01", 1500, [Address("10.1.0.2/24", "10.1.0.1")], [Route("10.2.0.0/16")])
+    result = add_result(previous, "1.0.0", "/run/netns/pod", [vf])
+    assert result["interfaces"][0] == {"name": "eth0"}
+    assert result["interfaces"][1] == {"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "/run/netns/pod"}
+    assert result["ips"][1] == {"address": "10.1.0.2/24", "interface": 1, "gateway": "10.1.0.1"}
+    assert (result["routes"], result["dns"], result["cniVersion"]) == ([{"dst": "10.2.0.0/16"}], {}, "1.0.0")
+    assert add_result(previous, "1.1.0", "/x", [vf])["interfaces"][1]["mtu"] == 1500
+    assert add_result(previous, "0.4.0", "/x", [vf])["ips"][1]["version"] == "4"
+
+
+def test_any_bytes_and_any_environment_give_an_error_object() -> None:
+    """10,000 seeded calls, half of them damaged good ones: a good answer, or status 1 and the specification's JSON."""
+    chance = random.Random(7)
+    for _ in range(10_000):
+        environment = {name: garble(value, chance) for name, value in ENVIRONMENT.items() if chance.random() > 0.1}
+        environment["CNI_NETNS"] = "/nonexistent"
+        stdin = garbage(chance) if chance.random() < 0.5 else garble(json.dumps(CONF), chance).encode(errors="replace")
+        done = answer(environment, stdin, port=lambda: None)  # type: ignore[arg-type, return-value]
+        document = json.loads(done.text) if done.text else {}
+        assert done.status == 0 or (done.status == 1 and {"code", "msg", "cniVersion"} <= document.keys())
+
+
+def garbage(chance: random.Random) -> bytes:
+    kind = chance.randrange(4)
+    nested = b"[" * chance.randrange(1, 5000)
+    return [chance.randbytes(chance.randrange(200)), nested, b'{"cniVersion":"1.0.0","state":"\\ud800"}', b"9" * 5000][
+        kind
+    ]
+
+
+def garble(text: str, chance: random.Random) -> str:
+    if chance.random() < 0.5 or not text:
+        return text
+    at = chance.randrange(len(text))
+    return text[:at] + chance.choice(["", "\0", "é", '"', "{", "//", "null", "-1"]) + text[at + 1 :]
