@@ -1,14 +1,77 @@
-"""mooring-cni: a CNI call when CNI_COMMAND is set, else one of the commands ``serve`` and ``show``."""
+"""mooring-cni: one CNI call when the runtime executes it, the warm server, or a look at the ledger."""
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 
+import structlog
+
+from cni.calls import answer
+from cni.ledger import Ledger
 from cni.netlink import RtnetlinkVfPort, VfPort
+from cni.server import AlreadyServedError, serving
+from mooring import log
+from mooring.config import ConfigError, load, option
+from mooring.files import write_file
+
+PROGRAM = "mooring-cni"
+COMMANDS = ("serve", "show")
+_log = structlog.get_logger()
 
 
-def main(argv: Sequence[str] | None = None, port: Callable[[], VfPort] = RtnetlinkVfPort) -> int:
-    """Return the exit status; ``port`` makes the port through which the PFs are told about their VFs."""
-    raise NotImplementedError
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Move recorded VFs into pods and give them back: serve (the warm server), show (the ledger)."""
+
+    socket: Path = option(Path("/run/mooring/cni.sock"), "unix socket of the warm server")
+    state: Path = option(Path("/var/lib/mooring"), "folder of pod records and ledger")
+    run: Path = option(Path("/run/mooring"), "folder of what ends with this boot")
+    sysfs: Path = option(Path("/sys"), "root of sysfs")
+    node_name: str = option("", "name of this node's object; without one the host name in lower case")
+
+
+def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = RtnetlinkVfPort) -> int:
+    """Return the exit status: 0, 1 failure, 2 usage. Without arguments it is one CNI call."""
+    words = sys.argv[1:] if arguments is None else arguments
+    log.set_up(PROGRAM)
+    if not words and "CNI_COMMAND" in os.environ:
+        done = answer(dict(os.environ), sys.stdin.buffer.read(), port)
+        sys.stdout.write(done.text)
+        return done.status
+    try:
+        command, options = load(Options, PROGRAM, words, os.environ, COMMANDS)
+        return _show(options) if command == "show" else _serve(options, port)
+    except (ConfigError, AlreadyServedError, OSError) as failed:
+        _log.error("mooring-cni ends", reason=str(failed))
+        return 2 if isinstance(failed, ConfigError) else 1
+
+
+def _serve(options: Options, port: Callable[[], VfPort]) -> int:
+    """Serve until SIGTERM or SIGINT; calls under way are finished."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    write_file(options.run / "version" / PROGRAM, version("mooring"))
+    with serving(options.socket, port) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
+        thread.start()
+        _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))
+        ended.wait()
+        server.shutdown()
+        thread.join()
+    return 0
+
+
+def _show(options: Options) -> int:
+    for entry in Ledger(options.state).entries():
+        where = f"{entry.pf} vf {entry.vf} ({entry.pci})"
+        print(f"{where}: {entry.phase} by pod {entry.pod} (uid {entry.uid}) as {entry.ifname} in {entry.netns.path}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,65 +1,63 @@
-"""Write the executable that CNI runs: it hands each call to the warm server, or does it itself where none answers.
+"""The executable that the runtime starts: as little Python as possible, which hands the call to the warm server.
 
-A Python start costs more than a CNI call's own work, so the text below imports built-in modules only and is started with
-``-I -S -E`` (no site, no environment). It sends the CNI_* variables and stdin, prints the answer and leaves with its
-status. Without a whole answer it executes the one-shot command with the same stdin and environment: what a server left
-half done is undone there first, so it does not matter how far that one came.
-
-The request on the socket: two lengths in decimal, each ended by a newline, then that many bytes of ``NAME=value`` joined
-by zero bytes, then that many bytes of stdin. The answer: exit status and length, each ended by a newline, then stdout.
+A kubelet starts many pods at once, and importing what a call needs costs more than the call. The text that `render`
+returns imports builtin modules only. Where no server answers it executes the fallback, which does the same work in a
+process of its own; where a server went away with the call, it says "try again".
 """
 
+import sys
 from collections.abc import Sequence
 
-_INTERPRETER = "/usr/bin/python3"
 _TEXT = """\
-#!{interpreter} -ISE
-# Written by mooring-cni at installation. It hands a CNI call to the server at SOCKET, or runs FALLBACK instead.
-import _socket
+#!{python} -ISE
+# Hands a CNI call to the warm server of mooring-cni; written at installation, with the paths of this node.
 import posix
 import sys
 
+import _socket
+
 SOCKET = {socket!r}
 FALLBACK = {fallback!r}
+AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni\\'s server went away with the call"}}'
 
 
-def read(descriptor):
+def read(source):
     parts = []
-    while part := posix.read(descriptor, 1 << 16):
+    while part := source(65536):
         parts.append(part)
     return b"".join(parts)
 
 
-def write(descriptor, data):
-    while data:
-        data = data[posix.write(descriptor, data):]
-
-
-def ask(stdin):
-    variables = b"\\0".join(k + b"=" + v for k, v in posix.environ.items() if k.startswith(b"CNI_"))
+def main():
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    server.connect(SOCKET)
-    server.sendall(b"%d\\n%d\\n" % (len(variables), len(stdin)) + variables + stdin)
-    status, length, stdout = read(server.fileno()).split(b"\\n", 2)
-    if len(stdout) != int(length):
-        raise ValueError("the answer is cut short")
-    return int(status), stdout
+    try:
+        server.connect(SOCKET)
+    except OSError:
+        posix.execv(FALLBACK[0], FALLBACK)
+    call = [key + b"=" + value for key, value in posix.environ.items() if key.startswith(b"CNI_")]
+    call = b"\\0".join(call) + b"\\0\\0" + read(lambda size: posix.read(0, size))
+    try:
+        server.sendall(call)
+        server.shutdown(_socket.SHUT_WR)
+        answer = read(server.recv)
+    except OSError:
+        answer = b""
+    answer = answer or b"1" + AGAIN.encode()
+    posix.write(1, answer[1:])
+    return answer[0] - 48
 
 
-stdin = read(0)
-try:
-    status, stdout = ask(stdin)
-except (OSError, ValueError):
-    again = posix.memfd_create("stdin", 0)
-    write(again, stdin)
-    posix.lseek(again, 0, 0)
-    posix.dup2(again, 0)
-    posix.execve(FALLBACK[0], FALLBACK, posix.environ)
-write(1, stdout)
-posix._exit(status)
+sys.exit(main())
 """
 
 
-def render(socket: str, fallback: Sequence[str], interpreter: str = _INTERPRETER) -> str:
-    """Return the text of the executable; ``fallback`` is an absolute path and its arguments."""
-    return _TEXT.format(interpreter=interpreter, socket=socket, fallback=list(fallback))
+def render(socket: str, fallback: Sequence[str]) -> str:
+    """Return the executable's text for a server at ``socket`` and a command that does the work without one."""
+    return _TEXT.format(python=sys.executable, socket=socket, fallback=list(fallback))
+
+
+def parse_request(request: bytes) -> tuple[dict[str, str], bytes]:
+    """Split what the forwarder sends into the CNI_* environment and standard input."""
+    head, _, stdin = request.partition(b"\0\0")
+    pairs = (pair.partition(b"=") for pair in head.split(b"\0"))
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}, stdin

@@ -1,121 +1,216 @@
-"""What a PF is told about its VFs, through RTNETLINK: the one port that the simulation replaces.
+"""RTNETLINK: links by name in the namespace of the calling thread, and the settings that a PF keeps for its VFs.
 
-One RTM_SETLINK carries all settings of one VF; the kernel applies them one by one (do_setvfinfo in
-net/core/rtnetlink.c) and stops at the first refusal, what came before it being set. Reading asks for the VF list
-without statistics: with them the list's 16-bit attribute overflows near 54 VFs and the kernel cuts it short. What it
-returns is therefore counted against the number of VFs. A value of -1 means that the driver does not know the setting.
+`VfPort` is the one port that a simulation replaces; everything else here is always the kernel's. Every failure is the
+kernel's own, as OSError. Attributes: include/uapi/linux/if_link.h; ndo_set_vf_* are called one by one and stop at the
+first refusal (do_setvfinfo in net/core/rtnetlink.c).
 """
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyroute2 import IPRoute, NetlinkError
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from mooring.settings import LinkState, VfSettings
 
-_FILTER_VF, _SKIP_STATISTICS = 1, 8
-_UNSUPPORTED = 0xFFFF_FFFF
+# RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
+_VF_WITHOUT_STATISTICS = 1 | 8
 _LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
-
-
-@contextmanager
-def rtnetlink() -> Iterator[Any]:
-    """Open RTNETLINK in the calling thread's network namespace; a refusal of the kernel's is an OSError."""
-    try:
-        with IPRoute() as route:
-            yield route
-    except NetlinkError as refusal:
-        raise OSError(refusal.code, os.strerror(refusal.code)) from refusal
+_IFF_UP = 1
+# IFLA_VF_* read as all ones where the driver does not report them.
+_UNSUPPORTED = 0xFFFF_FFFF
 
 
 class VfPort(Protocol):
-    """The settings of VFs as their PF holds them; ``pf`` is its netdev's name, ``vf`` the VF's index."""
+    """The settings of VFs as their PF keeps them; raises OSError with the kernel's errno."""
 
-    def read(self, pf: str, vf: int) -> VfSettings:
-        """Return one VF's settings; raise OSError ENODEV without such a PF, EINVAL without such a VF."""
-        ...
+    def read(self, pf: str, vf: int) -> VfSettings: ...
 
-    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        """Return every VF's settings by index."""
-        ...
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]: ...
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        """Set what is not None in one message; raise OSError with the kernel's errno at the first refusal."""
-        ...
+        """Set what is not None, in one message; what came before a refusal stays set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network interface; ``parent`` is its PCI address where the kernel tells it (Linux 5.14, real devices)."""
+
+    index: int
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    altnames: tuple[str, ...]
+    parent: str | None
 
 
 class RtnetlinkVfPort:
-    """The kernel's own; it speaks of the network namespace of the thread that calls."""
+    """The kernel's own: the PF's driver answers."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
-        found = self.read_all(pf).get(vf)
-        if found is None:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), f"{pf} vf {vf}")
-        return found
-
-    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        with rtnetlink() as route:
-            link = route.link("get", ifname=pf, ext_mask=_FILTER_VF | _SKIP_STATISTICS)[0]
-        listed = link.get_attr("IFLA_VFINFO_LIST")
-        found = dict(_decode(vf) for vf in listed.get_attrs("IFLA_VF_INFO")) if listed is not None else {}
-        if len(found) != (count := link.get_attr("IFLA_NUM_VF") or 0):
-            raise OSError(errno.EMSGSIZE, f"the kernel listed {len(found)} of {count} VFs", pf)
-        return found
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        with rtnetlink() as route:
-            index = route.link("get", ifname=pf)[0]["index"]
-            route.link("set", index=index, vf=_encode(vf, self._completed(pf, vf, settings)))
-
-    def _completed(self, pf: str, vf: int, settings: VfSettings) -> VfSettings:
-        """Fill the other half of a pair that one attribute carries: it stays as it is."""
-        for pair in (("min_tx_rate", "max_tx_rate"), ("vlan", "qos")):
-            missing = [name for name in pair if getattr(settings, name) is None]
-            if len(missing) == 1:
-                settings = replace(settings, **{missing[0]: getattr(self.read(pf, vf), missing[0]) or 0})
+        settings = self.read_all(pf).get(vf)
+        if settings is None:
+            raise OSError(errno.EINVAL, f"pf {pf!r} has no vf {vf}")
         return settings
 
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        with _netlink() as netlink:
+            (message,) = netlink.link("get", index=_index(netlink, pf), ext_mask=_VF_WITHOUT_STATISTICS)
+            listed = message.get_attr("IFLA_VFINFO_LIST")
+        infos = listed.get_attrs("IFLA_VF_INFO") if listed is not None else ()
+        return dict(_read_info(info) for info in infos)
 
-def _encode(vf: int, settings: VfSettings) -> dict[str, Any]:
-    message: dict[str, Any] = {"vf": vf}
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        with _netlink() as netlink:
+            netlink.link("set", index=_index(netlink, pf), vf={"vf": vf, **_vf_attributes(settings)})
+
+
+def links() -> tuple[Link, ...]:
+    """Return every link of this thread's network namespace."""
+    with _netlink() as netlink:
+        return tuple(_link(message) for message in netlink.get_links())
+
+
+def find(name: str) -> Link | None:
+    return next((link for link in links() if link.name == name), None)
+
+
+def set_up(name: str, *, up: bool) -> None:
+    _set(name, state="up" if up else "down")
+
+
+def rename(name: str, to: str) -> None:
+    """Rename a link that is down; an altname of its own that is equal to the new name is removed first."""
+    if name == to:
+        return
+    link = find(name)
+    if link is not None and to in link.altnames:
+        remove_altname(name, to)
+    _set(name, ifname=to)
+
+
+def set_mac(name: str, mac: str) -> None:
+    _set(name, address=mac)
+
+
+def set_mtu(name: str, mtu: int) -> None:
+    _set(name, mtu=mtu)
+
+
+def move(name: str, netns: str) -> None:
+    """Move a link into the network namespace at a path."""
+    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _set(name, net_ns_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def add_altnames(name: str, altnames: Sequence[str]) -> None:
+    for altname in altnames:
+        with _netlink() as netlink:
+            netlink.link("property_add", index=_index(netlink, name), altname=altname)
+
+
+def remove_altname(name: str, altname: str) -> None:
+    with _netlink() as netlink:
+        netlink.link("property_del", index=_index(netlink, name), altname=altname)
+
+
+def add_address(name: str, address: str) -> None:
+    with _netlink() as netlink:
+        host, _, prefix = address.partition("/")
+        netlink.addr("add", index=_index(netlink, name), address=host, prefixlen=int(prefix or 32))
+
+
+def add_route(name: str, dst: str, gateway: str | None) -> None:
+    with _netlink() as netlink:
+        via = {"gateway": gateway} if gateway else {"scope": "link"}
+        netlink.route("add", dst=dst, oif=_index(netlink, name), **via)
+
+
+def _set(name: str, **attributes: Any) -> None:
+    with _netlink() as netlink:
+        netlink.link("set", index=_index(netlink, name), **attributes)
+
+
+@contextmanager
+def _netlink() -> Iterator[Any]:
+    """Open a netlink socket for one exchange; pyroute2's errors become OSErrors here and nowhere else."""
+    try:
+        with IPRoute() as netlink:
+            yield netlink
+    except NetlinkError as refused:
+        raise OSError(refused.code, os.strerror(refused.code)) from refused
+
+
+def _index(netlink: Any, name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        raise OSError(errno.ENODEV, f"no interface {name!r}") from None
+
+
+def _link(message: Any) -> Link:
+    properties = message.get_attr("IFLA_PROP_LIST")
+    altnames = properties.get_attrs("IFLA_ALT_IFNAME") if properties is not None else ()
+    return Link(
+        index=message["index"],
+        name=message.get_attr("IFLA_IFNAME"),
+        mac=message.get_attr("IFLA_ADDRESS") or "",
+        mtu=message.get_attr("IFLA_MTU") or 0,
+        up=bool(message["flags"] & _IFF_UP),
+        altnames=tuple(altnames),
+        parent=message.get_attr("IFLA_PARENT_DEV_NAME"),
+    )
+
+
+def _read_info(info: Any) -> tuple[int, VfSettings]:
+    mac, vlan, rate = (info.get_attr(name) or {} for name in ("IFLA_VF_MAC", "IFLA_VF_VLAN", "IFLA_VF_RATE"))
+    link_state = _value(info, "IFLA_VF_LINK_STATE", "link_state")
+    settings = VfSettings(
+        min_tx_rate=rate.get("min_tx_rate"),
+        max_tx_rate=rate.get("max_tx_rate"),
+        mac=mac["mac"][:17] if "mac" in mac else None,
+        vlan=vlan.get("vlan"),
+        qos=vlan.get("qos"),
+        trust=_flag(_value(info, "IFLA_VF_TRUST", "trust")),
+        spoofchk=_flag(_value(info, "IFLA_VF_SPOOFCHK", "spoofchk")),
+        link_state=_LINK_STATES[link_state] if link_state is not None and link_state < 3 else None,
+    )
+    return int(mac.get("vf", vlan.get("vf", 0))), settings
+
+
+def _value(info: Any, attribute: str, name: str) -> int | None:
+    value = info.get_attr(attribute)
+    return None if value is None or value[name] in (_UNSUPPORTED, -1) else int(value[name])
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _vf_attributes(settings: VfSettings) -> dict[str, object]:
+    """Return the attributes of one message; rates, and VLAN with its priority, travel in pairs."""
+    attributes: dict[str, object] = {}
     if settings.mac is not None:
-        message["mac"] = settings.mac
+        attributes["mac"] = settings.mac
     if settings.vlan is not None:
-        message["vlan"] = {"vlan": settings.vlan, "qos": settings.qos or 0}
-    if settings.min_tx_rate is not None:
-        message["rate"] = {"min_tx_rate": settings.min_tx_rate, "max_tx_rate": settings.max_tx_rate or 0}
+        attributes["vlan"] = {"vlan": settings.vlan, "qos": settings.qos or 0}
+    if settings.min_tx_rate is not None or settings.max_tx_rate is not None:
+        attributes["rate"] = {
+            "min_tx_rate": settings.min_tx_rate or 0,
+            "max_tx_rate": settings.max_tx_rate or 0,
+        }
     for name in ("spoofchk", "trust"):
         if (wish := getattr(settings, name)) is not None:
-            message[name] = int(wish)
+            attributes[name] = int(wish)
     if settings.link_state is not None:
-        message["link_state"] = _LINK_STATES.index(settings.link_state)
-    if settings.guid is not None:
-        message |= {"ib_node_guid": settings.guid, "ib_port_guid": settings.guid}
-    return message
-
-
-def _decode(info: Any) -> tuple[int, VfSettings]:
-    """Read one IFLA_VF_INFO."""
-
-    def value(attribute: str, field: str) -> Any:
-        found = info.get_attr(f"IFLA_VF_{attribute}")
-        return None if found is None or found[field] == _UNSUPPORTED else found[field]
-
-    state = value("LINK_STATE", "link_state")
-    spoofchk, trust = value("SPOOFCHK", "spoofchk"), value("TRUST", "trust")
-    settings = VfSettings(
-        min_tx_rate=value("RATE", "min_tx_rate"),
-        max_tx_rate=value("RATE", "max_tx_rate"),
-        mac=value("MAC", "mac"),
-        vlan=value("VLAN", "vlan"),
-        qos=value("VLAN", "qos"),
-        trust=None if trust is None else bool(trust),
-        spoofchk=None if spoofchk is None else bool(spoofchk),
-        link_state=_LINK_STATES[state] if state is not None and state < len(_LINK_STATES) else None,
-        guid=value("IB_PORT_GUID", "ib_port_guid"),
-    )
-    return info.get_attr("IFLA_VF_MAC")["vf"], settings
+        attributes["link_state"] = _LINK_STATES.index(settings.link_state)
+    return attributes
