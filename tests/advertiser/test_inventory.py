@@ -116,3 +116,24 @@ def test_one_broken_pf_never_hides_the_other(named_layout: Callable[[str], Tree]
     found = judged(sysfs)
     assert published(found) == before[1:]
     assert [left.pci for left in found.left_out] == ["0000:3b:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("a:b", "name: 'a:b' is not an interface name"),
+        ("a-name-of-16-char", "name: "),
+        ("ens1f1np1", "belongs to another"),
+    ],
+)
+def test_a_name_that_no_reader_takes_is_kept_out_of_the_annotation(
+    name: str, complaint: str, named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]
+) -> None:
+    """One bad name in the annotation would hide every PF of the node from the scheduler."""
+    sysfs = tree(named_layout("connectx6dx-inbox-ethernet"))
+    net = sysfs / "bus/pci/devices/0000:3b:00.0/net"
+    (net / "ens1f0np0").rename(net / name)
+    found = judged(sysfs)
+    assert len(found.inventory.pfs) == 1
+    assert read_inventory(dump_inventory(found.inventory)) == found.inventory
+    assert complaint in found.left_out[0].why

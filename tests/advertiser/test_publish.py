@@ -281,3 +281,18 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+async def test_nothing_is_published_before_the_pods_are_known(server: ApiServer, tmp_path: Path) -> None:
+    """Without them a VF that a deleted pod still holds would be offered for a moment."""
+    server.faults.plan(Fault("GET", r"/api/v1/pods", "delay", delay_s=3))
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments("serve", tmp_path))
+    try:
+        async with asyncio.timeout(20):
+            while server.faults.planned:
+                await asyncio.sleep(0.02)
+        await stays(server, lambda found: INVENTORY not in found["metadata"]["annotations"], 2)
+        await until(server, lambda annotations: INVENTORY in annotations)
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
