@@ -228,9 +228,10 @@ class Machine:
         uid, pending = decision.task.uid, self._pending.get(decision.task.uid)
         if pending is None:
             return []
-        if outcome.kind == "changed":
+        if outcome.kind in ("changed", "forbidden"):
             self.queue.retry(uid)
-            return []
+            forbidden = outcome.kind == "forbidden"
+            return self._tell(pending, "Unschedulable", f"binding forbidden: {outcome.reason}") if forbidden else []
         if outcome.kind == "refused":
             self.queue.park(uid, NOTHING)
             return self._tell(pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}")

@@ -12,7 +12,7 @@ from mooring import names
 from mooring.kube.failures import Conflict, KubeError, NotFound, Status
 from scheduler.objects import Pod
 
-Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refused"]
+Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refused", "forbidden"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Outcome:
 
     bound: node and annotations are written. taken: somebody else bound the pod. changed: it is not the pod that was
     decided about, or another version of it. gated, deleting, gone: it must not, or cannot, be bound. refused: the API
-    server does not take this Binding, now or ever. ``reason`` is the API server's text.
+    server does not take this Binding, now or ever. forbidden: not from us, until somebody mends our permissions.
+    ``reason`` is the API server's text.
     """
 
     kind: Kind
@@ -45,7 +46,7 @@ def classify(failed: KubeError) -> Outcome | LookAgain:
         return Outcome("gone", status.message)
     if isinstance(failed, Conflict):
         return _conflict(status)
-    return Outcome("refused", status.message)
+    return Outcome("forbidden" if status.code in (401, 403) else "refused", status.message)
 
 
 def _conflict(status: Status) -> Outcome | LookAgain:

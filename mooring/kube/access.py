@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 
 class AccessError(Exception):
     """No usable way to an API server: what was tried and why it failed."""
@@ -37,7 +39,7 @@ def load_access(kubeconfig: str | None) -> Access:
     try:
         _load(config, kubeconfig, settings)
         tls = _tls(settings) if settings.host.startswith("https") else None
-    except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as unusable:
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as unusable:
         raise AccessError(f"kubeconfig {kubeconfig or 'by default'!r} cannot be used: {unusable}") from unusable
     return Access(settings.host.rstrip("/"), tls, settings.tls_server_name, lambda: _headers(settings))
 
@@ -66,7 +68,7 @@ def _tls(settings: Any) -> ssl.SSLContext:
 
 def _headers(settings: Any) -> Mapping[str, str]:
     """Return the authorization header; the loader's hook behind the first call refreshes what has expired."""
-    token = settings.get_api_key_with_prefix("authorization")
+    token = settings.get_api_key_with_prefix("BearerToken", alias="authorization")
     if not token and settings.username:
         token = settings.get_basic_auth_token()
     return {"Authorization": token} if token else {}

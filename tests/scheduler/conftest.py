@@ -1,14 +1,17 @@
 """Pods, nodes and inventories to schedule with, and a machine whose invariants are checked when a test ends."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from devcluster.apiserver.serve import ApiServer
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.kube.access import Access
+from mooring.kube.client import Client
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 
@@ -97,3 +100,17 @@ def machine() -> Iterator[Machine]:
     machine = Machine("mooring")
     yield machine
     machine.check()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    """Serve a Kubernetes API on loopback."""
+    async with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: ApiServer) -> AsyncIterator[Client]:
+    """Talk to the server; a request is given up after a second."""
+    async with Client(Access(server.url), timeout_s=1.0) as client:
+        yield client

@@ -1,0 +1,72 @@
+"""Where the API server is: what kubectl's own configuration says."""
+
+import json
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.kube.access import AccessError, load_access
+
+
+def _write(path: Path, cluster: dict[str, Any], user: dict[str, Any]) -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def test_a_plain_http_server_needs_nothing_else(tmp_path: Path) -> None:
+    """As devcluster's, on loopback."""
+    access = load_access(_write(tmp_path / "k", {"server": "http://127.0.0.1:8001/"}, {}))
+    assert (access.server, access.tls, dict(access.headers())) == ("http://127.0.0.1:8001", None, {})
+
+
+def test_a_token_becomes_a_bearer_header(tmp_path: Path) -> None:
+    """Over TLS, verified unless the file says not to."""
+    cluster = {"server": "https://h:6443"}
+    access = load_access(_write(tmp_path / "k", cluster, {"token": "t"}))
+    assert access.headers() == {"Authorization": "Bearer t"}
+    assert access.tls is not None
+    assert access.tls.verify_mode == ssl.CERT_REQUIRED
+    lax = load_access(_write(tmp_path / "k", cluster | {"insecure-skip-tls-verify": True}, {}))
+    assert lax.tls is not None
+    assert lax.tls.verify_mode == ssl.CERT_NONE
+
+
+def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
+    """As cloud providers' plugins do; it is run by the loader."""
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "e"}}
+    script = tmp_path / "plugin.py"
+    script.write_text(f"print({json.dumps(json.dumps(credential))})")
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": [str(script)],
+        "interactiveMode": "Never",
+    }
+    access = load_access(_write(tmp_path / "k", {"server": "https://h:6443"}, {"exec": plugin}))
+    assert access.headers() == {"Authorization": "Bearer e"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "kind: Config", "\x00"])
+def test_a_file_that_is_no_kubeconfig_is_an_access_error(text: str, tmp_path: Path) -> None:
+    """Named, and nothing else comes out."""
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(AccessError, match="cannot be used"):
+        load_access(str(path))
+
+
+def test_a_missing_file_is_an_access_error(tmp_path: Path) -> None:
+    """It was named, so nothing else is tried."""
+    with pytest.raises(AccessError, match="cannot be used"):
+        load_access(str(tmp_path / "none"))

@@ -1,0 +1,106 @@
+"""Requests: bytes in, bytes out, and failures named by what to do about them."""
+
+from collections.abc import AsyncIterator, Mapping
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from devcluster.apiserver.faults import Fault, FaultKind
+from devcluster.apiserver.serve import ApiServer
+from mooring.kube.access import Access
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import Conflict, Gone, KubeError, NotFound, Refused, Throttled, Unknown, failure
+
+NODES = "/api/v1/nodes"
+
+
+async def test_an_object_is_created_patched_and_read(client: Client) -> None:
+    """The content type says which patch it is."""
+    await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
+    await client.request("PATCH", f"{NODES}/n1", b'{"metadata":{"labels":{"a":"b"}}}', MERGE_PATCH)
+    node = msgspec.json.decode(await client.request("GET", f"{NODES}/n1"))
+    assert node["metadata"]["labels"]["a"] == "b"
+
+
+async def test_an_answer_that_is_an_error_carries_its_status(client: Client) -> None:
+    """Code, reason, message and details.kind."""
+    with pytest.raises(NotFound) as caught:
+        await client.request("GET", f"{NODES}/n1")
+    status = caught.value.status
+    assert (status.code, status.reason, status.kind) == (404, "NotFound", "nodes")
+    assert "n1" in status.message
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (429, Throttled),
+        (400, Refused),
+        (401, Refused),
+        (403, Refused),
+        (413, Refused),
+        (422, Refused),
+        (302, Refused),
+        (500, Unknown),
+        (504, Unknown),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"details":{"kind":null},"message":null}', b"\xff"])
+def test_every_code_has_one_failure_whatever_its_body(code: int, kind: type[KubeError], body: bytes) -> None:
+    """A proxy's page, or nothing, is as good as a Status."""
+    found = failure(code, body)
+    assert type(found) is kind
+    assert found.status.code == code
+
+
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "delay"])
+async def test_no_answer_is_unknown(kind: FaultKind, client: Client, server: ApiServer) -> None:
+    """A broken connection and a timeout alike."""
+    server.faults.plan(Fault("POST", NODES, kind, delay_s=5))
+    with pytest.raises(Unknown):
+        await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
+
+
+async def test_nobody_listening_is_unknown() -> None:
+    """There is no telling it from a server that restarts."""
+    async with Client(Access("http://127.0.0.1:1")) as client:
+        with pytest.raises(Unknown):
+            await client.request("GET", NODES)
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[str]:
+    """Serve 200 to the token `new` and 401 to any other; give the URL."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=200 if request.headers.get("Authorization") == "Bearer new" else 401)
+
+    runner = web.ServerRunner(web.Server(answer))  # type: ignore[arg-type]
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    yield f"http://{host}:{port}"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(("tokens", "good"), [(["new"], True), (["old", "new"], True), (["old", "old"], False)])
+async def test_a_token_that_has_expired_is_renewed_once(tokens: list[str], good: bool, guarded: str) -> None:
+    """A 401 was refused before anything was done, so the request is safe to repeat with a fresh token."""
+    left = list(tokens)
+
+    def headers() -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {left.pop(0)}"}
+
+    async with Client(Access(guarded, headers=headers)) as client:
+        if good:
+            assert await client.request("POST", "/x", b"{}") == b""
+            assert await client.request("POST", "/x", b"{}") == b""
+        else:
+            with pytest.raises(Refused):
+                await client.request("POST", "/x", b"{}")
+    assert left == []

@@ -1,0 +1,142 @@
+"""A collection is followed without a gap, over ends of streams, lost connections and versions too old."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.events import Changed, Event, Removed, Synced, Unreadable
+from mooring.kube.watch import decoder, watch
+
+NODES = "/api/v1/nodes"
+
+
+class Meta(msgspec.Struct):
+    """What these tests read of metadata."""
+
+    name: str
+    labels: dict[str, str] = {}
+
+
+class Node(msgspec.Struct):
+    """What these tests read of a node; ``strict`` is a label that must be a number."""
+
+    metadata: Meta
+
+
+def _decode(raw: msgspec.Raw) -> Node:
+    node = decoder(Node)(raw)
+    if node.metadata.labels.get("bad"):
+        raise msgspec.ValidationError("bad - at `$.metadata.labels`")
+    return node
+
+
+async def _create(client: Client, name: str, **labels: str) -> None:
+    await client.request("POST", NODES, msgspec.json.encode({"metadata": {"name": name, "labels": labels}}))
+
+
+class Listener:
+    """What a watch has told, one event at a time and with a deadline."""
+
+    def __init__(self, events: AsyncIterator[Event[Node]]) -> None:
+        self._events = events
+
+    async def next(self) -> Event[Node]:
+        async with asyncio.timeout(10):
+            return await anext(self._events)
+
+    async def story(self) -> Any:
+        """Return the next event in short."""
+        event = await self.next()
+        match event:
+            case Synced(entries):
+                return ("synced", sorted(entry.identity.name for entry in entries))
+            case Changed(_, item):
+                return ("changed", item.metadata.name)
+            case Removed(identity):
+                return ("removed", identity.name)
+            case Unreadable(identity):
+                return ("unreadable", identity.name)
+
+
+@pytest.fixture
+async def listener(client: Client) -> AsyncIterator[Listener]:
+    """Watch the nodes."""
+    async with aclosing(watch(client, NODES, _decode)) as events:  # type: ignore[type-var]
+        yield Listener(events)
+
+
+async def test_the_set_comes_first_then_every_change(client: Client, listener: Listener) -> None:
+    """Created, patched, deleted."""
+    await _create(client, "a")
+    assert await listener.story() == ("synced", ["a"])
+    await _create(client, "b")
+    await client.request("PATCH", f"{NODES}/a", b'{"metadata":{"labels":{"x":"y"}}}', MERGE_PATCH)
+    await client.request("DELETE", f"{NODES}/a")
+    assert [await listener.story() for _ in range(3)] == [("changed", "b"), ("changed", "a"), ("removed", "a")]
+
+
+async def test_a_long_list_comes_whole(client: Client, listener: Listener) -> None:
+    """In pages below, in one event above."""
+    for number in range(501):
+        await _create(client, f"n{number}")
+    event = await listener.next()
+    assert isinstance(event, Synced)
+    assert len(event.entries) == 501
+
+
+async def test_a_clean_end_is_resumed_without_a_gap(client: Client, server: ApiServer, listener: Listener) -> None:
+    """What happened between two streams comes with the next; nothing is listed again."""
+    assert await listener.story() == ("synced", [])
+    for name in ("a", "b", "c"):
+        server.cut_watches()
+        await _create(client, name)
+        assert await listener.story() == ("changed", name)
+
+
+async def test_a_version_too_old_lists_anew(client: Client, server: ApiServer, listener: Listener) -> None:
+    """The second set lacks what was deleted unseen."""
+    await _create(client, "a")
+    assert await listener.story() == ("synced", ["a"])
+    following = asyncio.create_task(listener.story())
+    server.faults.plan(Fault("GET", "watch=true", "answer", times=1, code=503))
+    await _create(client, "b")
+    assert await following == ("changed", "b")
+    server.cut_watches()
+    await client.request("DELETE", f"{NODES}/a")
+    await _create(client, "c")
+    server.compact()
+    story = await listener.story()
+    while story[0] != "synced":
+        story = await listener.story()
+    assert story == ("synced", ["b", "c"])
+
+
+async def test_an_object_that_does_not_decode_is_passed_on_as_such(client: Client, listener: Listener) -> None:
+    """The others around it come as ever, in the list and in the stream."""
+    await _create(client, "a", bad="1")
+    await _create(client, "b")
+    event = await listener.next()
+    assert isinstance(event, Synced)
+    assert [type(entry) for entry in event.entries] == [Unreadable, Changed]
+    await _create(client, "c", bad="1")
+    await _create(client, "d")
+    assert [await listener.story() for _ in range(2)] == [("unreadable", "c"), ("changed", "d")]
+
+
+async def test_failures_are_repeated_until_the_server_is_well(
+    client: Client, server: ApiServer, listener: Listener
+) -> None:
+    """While listing and while opening the stream; throttling too."""
+    server.faults.plan(Fault("GET", "limit=", "answer", times=1, code=500))
+    server.faults.plan(Fault("GET", "limit=", "drop_before", times=1))
+    server.faults.plan(Fault("GET", "watch=true", "answer", times=1, code=403))
+    assert await listener.story() == ("synced", [])
+    await _create(client, "a")
+    assert await listener.story() == ("changed", "a")

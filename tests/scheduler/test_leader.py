@@ -1,0 +1,84 @@
+"""One leader at a time, by a Lease."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring.kube.client import Client
+from scheduler import leader
+from scheduler.leader import Election, LeadershipLost
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/s"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a lease last a second, to be renewed every tenth."""
+    monkeypatch.setattr(leader, "LEASE_S", 1)
+    monkeypatch.setattr(leader, "RENEW_WITHIN_S", 0.7)
+    monkeypatch.setattr(leader, "RETRY_S", 0.1)
+
+
+async def _spec(client: Client) -> Any:
+    return msgspec.json.decode(await client.request("GET", LEASE))["spec"]
+
+
+async def test_the_first_candidate_leads_and_the_second_waits(client: Client) -> None:
+    """A lease that nobody held is not taken over from anybody."""
+    first, second = Election(client, "a", "s"), Election(client, "b", "s")
+    assert await first.acquire() is False
+    waiting = asyncio.create_task(second.acquire())
+    keeping = asyncio.create_task(first.keep())
+    done, _ = await asyncio.wait({waiting, keeping}, timeout=2)
+    assert done == set()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    async with asyncio.timeout(10):
+        assert await waiting is True
+    spec = await _spec(client)
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 1)
+
+
+async def test_a_released_lease_is_taken_at_once(client: Client) -> None:
+    """And counts as given, not as taken over: there is nothing of the other's to wait out."""
+    first, second = Election(client, "a", "s"), Election(client, "b", "s")
+    await first.acquire()
+    await first.release()
+    async with asyncio.timeout(10):
+        assert await second.acquire() is False
+
+
+async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(client: Client, server: ApiServer) -> None:
+    """It gives up after less time than anybody waits before taking over."""
+    election = Election(client, "a", "s")
+    await election.acquire()
+    server.faults.plan(Fault("GET", "/leases/", "answer", times=1000, code=503))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(LeadershipLost):
+        await election.keep()
+    assert asyncio.get_running_loop().time() - began < 1.0
+
+
+async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
+    """However that came to be."""
+    election = Election(client, "a", "s")
+    await election.acquire()
+    lease = msgspec.json.decode(await client.request("GET", LEASE))
+    lease["spec"]["holderIdentity"] = "thief"
+    await client.request("PUT", LEASE, msgspec.json.encode(lease))
+    with pytest.raises(LeadershipLost, match="another"):
+        await election.keep()
+
+
+async def test_many_candidates_elect_one(client: Client) -> None:
+    """They race for the same creation; the resource version decides."""
+    candidates = [asyncio.create_task(Election(client, f"c{number}", "s").acquire()) for number in range(8)]
+    done, waiting = await asyncio.wait(candidates, timeout=0.6)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert len(done) == 1
