@@ -47,7 +47,7 @@ class Config:
     run: Path = option(Path("/run/mooring"), "folder of what lasts until the next boot")
     getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
     offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
-    resync: float = option(30.0, "seconds without an event after which the host is looked at all the same")
+    resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     output: str = option("table", "form of show: table or json; -o for short")
 
     @property
