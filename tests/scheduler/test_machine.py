@@ -422,3 +422,15 @@ def test_a_vf_held_out_by_the_node_keeps_its_rate_once(
     _see(machine, node, _claiming(make_pod, 0))
     (room,) = machine.cluster.view("n1").supply.rooms
     assert (room.vfs, room.mbps) == (2, 10_000)
+
+
+def test_a_returned_vf_is_the_last_to_be_given_again(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Its node may still be giving it back: those that have been free the longest come first."""
+    held = _claiming(make_pod, 0)
+    _see(machine, make_node(pfs=(make_pf(vfs=3),)), held)
+    _remove(machine, held, now=5.0)
+    _see(machine, *(make_pod(request=[{}]) for _ in range(3)), now=6.0)
+    given = [decision.seat.assignment for decision in _binds(_steps(machine, now=6.0))]
+    assert [assignment.vfs[0].vf for assignment in given if assignment] == [1, 2, 0]
