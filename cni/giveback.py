@@ -28,6 +28,11 @@ _log = structlog.get_logger()
 _RETURNS_S = 3.0
 _LOCK_S = 30.0
 _POLL_S = 0.01
+# What one netlink attribute carries. Spoof check first: with it on, some drivers refuse to change the MAC.
+_ATTRIBUTES = (
+    *(("spoofchk",), ("mac",), ("vlan", "qos"), ("min_tx_rate", "max_tx_rate"), ("trust",), ("link_state",)),
+    ("guid",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +122,15 @@ def _restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> None:
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    changed = [name for name in SETTING_NAMES if getattr(entry.set, name) is not None]
-    # What travels in one attribute is changed together.
-    for pair in (("min_tx_rate", "max_tx_rate"), ("vlan", "qos")):
-        changed += pair if set(pair) & set(changed) else ()
-    values = {name: getattr(wanted, name) for name in set(changed) if getattr(wanted, name) is not None}
-    if not values:
-        return
+    """Set what was changed and is not as wanted, attribute by attribute: one that the NIC refuses was never set."""
+    changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
-        # Spoof check first: with it on, some drivers refuse to change the MAC.
-        if "spoofchk" in values:
-            node.port.write(entry.pf, entry.vf, VfSettings(spoofchk=values.pop("spoofchk")))
-        if values:
-            node.port.write(entry.pf, entry.vf, VfSettings(**values))
+        found = node.port.read(entry.pf, entry.vf)
+        for attribute in _ATTRIBUTES:
+            values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
+            differs = any(getattr(found, name) != value for name, value in values.items())
+            if differs and changed & set(attribute):
+                node.port.write(entry.pf, entry.vf, VfSettings(**values))
 
 
 def _fresh(entry: LedgerEntry) -> VfSettings:

@@ -58,7 +58,12 @@ def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, chained: bool) ->
 
 
 def effective(wished: VfSettings, found: VfSettings) -> VfSettings:
-    """Return what to set: the wish, and no rate left over from before where the pod asks for none."""
+    """Return what to set: the wish, and no rate left over from before where the pod asks for none.
+
+    A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not.
+    """
+    unknown = [name for name in ("min_tx_rate", "max_tx_rate", "vlan", "qos") if getattr(found, name) is None]
+    wished = replace(wished, **{name: None for name in unknown if getattr(wished, name) == 0})
     return replace(
         wished,
         min_tx_rate=0 if wished.min_tx_rate is None and found.min_tx_rate else wished.min_tx_rate,

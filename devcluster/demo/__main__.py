@@ -129,6 +129,7 @@ class Demo:
     def _live(self) -> Iterator[Live]:
         with Live(console=self._console, auto_refresh=False, transient=False) as live:
             yield live
+        self._console.print()
 
     def _latest_events(self) -> Mapping[str, str]:
         events = self._api.items("/api/v1/namespaces/default/events")

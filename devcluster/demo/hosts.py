@@ -64,7 +64,7 @@ def state(host: Layout) -> HostState:
         links=tuple(sorted(vfs, key=lambda link: link.name)),
         vftable=json.dumps(json.loads(host.vftable.read_text()), sort_keys=True),
         ledger=len(ledger(host)),
-        addresses=sum(1 for path in host.ipam.rglob("10.56.*")),
+        addresses=sum(1 for path in host.ipam.rglob("10.56.*") if path.is_file()),
     )
 
 

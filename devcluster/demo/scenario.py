@@ -72,7 +72,6 @@ def pods(nodes: list[str]) -> list[DemoPod]:
         "vfs": [{"pf": "enp4s0f0", "vf": 0, "pci": "0000:04:00.2", "link": "ethernet", "network": "default"}],
     }
     return [
-        DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}, only="main"),
         DemoPod(
             "exact-fit",
             "Running",
@@ -80,6 +79,7 @@ def pods(nodes: list[str]) -> list[DemoPod]:
             _rates(50_000, 40_000, 30_000, 30_000, 25_000, 25_000),
             node=nodes[2],
         ),
+        DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}, only="main"),
         DemoPod("named", "Running", "an interface with a name, on a PF by glob", _asks({"name": "rdma0", "pf": "*f1"})),
         DemoPod(
             "sidecar",

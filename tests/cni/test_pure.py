@@ -162,6 +162,8 @@ def test_a_rate_left_over_from_before_is_cleared() -> None:
     assert plan.effective(VfSettings(), VfSettings(min_tx_rate=5, max_tx_rate=9)) == VfSettings(0, 0)
     assert plan.effective(VfSettings(), VfSettings()) == VfSettings()
     assert plan.effective(VfSettings(vlan=5), VfSettings(0, 0)) == VfSettings(vlan=5)
+    assert plan.effective(VfSettings(min_tx_rate=0, qos=0), VfSettings()) == VfSettings()
+    assert plan.effective(VfSettings(min_tx_rate=5), VfSettings()) == VfSettings(min_tx_rate=5)
 
 
 def test_min_rates_within_the_line_rate_pass_and_one_more_does_not() -> None:

@@ -1,0 +1,139 @@
+"""The CNI plugin on the lab kernel: real VFs, real RTNETLINK settings, the program unmodified."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+VFS: list[dict[str, Any]] = [
+    {
+        "pf": "eth0",
+        "vf": 0,
+        "pci": "0000:3b:01.0",
+        "link": "ethernet",
+        "network": "default",
+        "min_tx_rate": 100,
+        "max_tx_rate": 2000,
+        "vlan": 7,
+        "qos": 3,
+        "trust": True,
+        "spoofchk": True,
+        "mac": "02:00:00:00:00:99",
+        "link_state": "enable",
+    },
+    {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "default", "name": "rdma7"},
+]
+RECORD = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": VFS}}
+CONF = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "type": "mooring-cni",
+    "node": "n1",
+    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
+    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
+}
+ENVIRONMENT = {
+    "CNI_CONTAINERID": "c1",
+    "CNI_NETNS": "/run/netns/pod",
+    "CNI_IFNAME": "eth0",
+    "CNI_PATH": "/usr/lib/cni",
+    "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
+}
+PREPARE = f"""
+set -e
+ip link set eth0 up; ip link set wire0 up
+echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+ip netns add pod
+mkdir -p /var/lib/mooring/pods
+cat >/var/lib/mooring/pods/u1.json <<'END'
+{json.dumps(RECORD)}
+END
+cat >/tmp/conf.json <<'END'
+{json.dumps(CONF)}
+END
+{"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
+state() {{
+  ip -d -j link show | jq -c .
+  ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
+}}
+call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?; }}
+same() {{ state >/tmp/now; cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; cat /tmp/now; }}; }}
+state >/tmp/before
+"""
+
+
+def run(lab: Lab, script: str, *options: str, timeout_s: float = 110) -> list[str]:
+    done = lab(PREPARE + script, *options, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_add_applies_the_assignment_and_del_restores_the_kernels_state(lab: Lab) -> None:
+    """Every setting is on the PF, the netdevs are in the pod; after DEL, and after a second, nothing differs."""
+    lines = run(
+        lab,
+        """
+        call ADD; echo $status; jq -c . /tmp/answer
+        ip -j link show eth0 | jq -c '.[0].vfinfo_list[0]'
+        ip -n pod -j addr | jq -c 'map({ifname, address, flags, addr_info: [.addr_info[].local]})'
+        jq -c .phase /var/lib/mooring/vfs/*.json
+        call DEL; echo $status; same first
+        CNI_NETNS= call DEL; echo $status; same second
+        """,
+    )
+    status, answer, settings, links, *rest = lines
+    assert status == "0"
+    assert [interface["name"] for interface in json.loads(answer)["interfaces"]] == ["net1", "rdma7"]
+    found = json.loads(settings)
+    assert found["address"] == "02:00:00:00:00:99"
+    assert (found["vlan_list"][0]["vlan"], found["vlan_list"][0]["qos"]) == (7, 3)
+    assert (found["rate"]["min_tx"], found["rate"]["max_tx"]) == (100, 2000)
+    assert (found["spoofchk"], found["trust"], found["link_state"]) == (True, True, "enable")
+    in_pod = {link["ifname"]: link for link in json.loads(links)}
+    assert in_pod["net1"]["address"] == "02:00:00:00:00:99"
+    assert "10.9.0.2" in in_pod["net1"]["addr_info"]
+    assert "UP" in in_pod["rdma7"]["flags"]
+    assert rest == ['"held"', '"held"', "0", "same first", "0", "same second"]
+
+
+def test_a_vf_comes_back_when_its_namespace_died_first(lab: Lab) -> None:
+    """The kernel returns the netdev under its pod name; DEL puts name, MAC and settings right."""
+    lines = run(lab, "call ADD; echo $status; ip netns delete pod; CNI_NETNS= call DEL; echo $status; same all")
+    assert lines == ["0", "0", "same all"]
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16, 32, 64])
+def test_a_nic_that_refuses_a_setting_is_named_and_everything_undone(lab: Lab, bits: int) -> None:
+    """Each setting in turn: error 101 with PF, VF and the kernel's reason, and the kernel's state as before."""
+    lines = run(
+        lab, f"echo {bits} >/sys/module/simvf/parameters/refuse; call ADD; echo $status; jq -c . /tmp/answer; same all"
+    )
+    error = json.loads(lines[1])
+    assert (lines[0], error["code"], lines[2]) == ("1", 101, "same all")
+    assert "'eth0' refuses" in error["msg"]
+    assert "vf 0" in error["msg"]
+
+
+@pytest.mark.timeout(300)
+def test_an_add_broken_at_any_call_leaves_nothing_on_real_vfs(lab: Lab) -> None:
+    """Each call that leaves the process fails once and is killed once; links, settings, ledger and addresses stay."""
+    setting = {
+        "environment": ENVIRONMENT,
+        "conf": CONF,
+        "vf_table": None,
+        "ledger": "/var/lib/mooring/vfs",
+        "ipam": "/run/ipam",
+    }
+    program = Path(__file__).parent.parent / "cni" / "fault_loop.py"
+    script = f"cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
+    lines = run(lab, f"{script}{sys.executable} {program} /tmp/setting.json 2>/tmp/log", "-t", "280", timeout_s=290)
+    report = json.loads(lines[-1])
+    assert report["left_behind"] == {}
+    assert min(report["broken_calls"].values()) > 20
