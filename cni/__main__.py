@@ -1,6 +1,7 @@
 """mooring-cni: one CNI call when the runtime executes it, the warm server, or a look at the ledger."""
 
 import os
+import platform
 import signal
 import sys
 import threading
@@ -34,21 +35,32 @@ class Options:
     sysfs: Path = option(Path("/sys"), "root of sysfs")
     node_name: str = option("", "name of this node's object; without one the host name in lower case")
 
+    def defaults(self) -> dict[str, str]:
+        """Return what a network configuration may leave out."""
+        node = self.node_name or platform.node().lower()
+        return {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "node": node}
+
 
 def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = RtnetlinkVfPort) -> int:
     """Return the exit status: 0, 1 failure, 2 usage. Without arguments it is one CNI call."""
     words = sys.argv[1:] if arguments is None else arguments
     log.set_up(PROGRAM)
-    if not words and "CNI_COMMAND" in os.environ:
-        done = answer(dict(os.environ), sys.stdin.buffer.read(), port)
-        sys.stdout.write(done.text)
-        return done.status
     try:
+        if not words and "CNI_COMMAND" in os.environ:
+            return _call(port)
         command, options = load(Options, PROGRAM, words, os.environ, COMMANDS)
         return _show(options) if command == "show" else _serve(options, port)
     except (ConfigError, AlreadyServedError, OSError) as failed:
         _log.error("mooring-cni ends", reason=str(failed))
         return 2 if isinstance(failed, ConfigError) else 1
+
+
+def _call(port: Callable[[], VfPort]) -> int:
+    """Answer the one call that the runtime executes this program for."""
+    _, options = load(Options, PROGRAM, (), os.environ)
+    done = answer(dict(os.environ), sys.stdin.buffer.read(), port, options.defaults())
+    sys.stdout.write(done.text)
+    return done.status
 
 
 def _serve(options: Options, port: Callable[[], VfPort]) -> int:
@@ -57,7 +69,7 @@ def _serve(options: Options, port: Callable[[], VfPort]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
     write_file(options.run / "version" / PROGRAM, version("mooring"))
-    with serving(options.socket, port) as server:
+    with serving(options.socket, port, options.defaults()) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
         thread.start()
         _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))

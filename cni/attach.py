@@ -37,7 +37,7 @@ class Taking:
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[Attached]:
     """Attach VFs whose locks the caller holds; raise CniError with everything as it was before."""
-    names = plan.interface_names(vfs, call.ifname, chained=conf.previous is not None)
+    names = plan.interface_names(vfs, call.ifname, previous=conf.previous)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
     entered: list[Taking] = []
     try:
@@ -57,7 +57,7 @@ def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
         try:
             if entry is not None:
                 give_back(node, entry)
-        except CniError as stuck:
+        except (CniError, OSError) as stuck:
             _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
@@ -108,13 +108,14 @@ def _set_one(node: Node, taking: Taking) -> None:
         return
     try:
         node.port.write(vf.pf, vf.vf, settings)
-        wrong = plan.differences(settings, node.port.read(vf.pf, vf.vf))
         if settings.mac is not None:
             netlink.set_mac(temporary_name(vf.pci), settings.mac)
     except OSError as refused:
-        wished = ", ".join(f"{name}={value}" for name, value in settings.to_fields().items())
-        raise CniError(NIC_REFUSED, f"pf {vf.pf!r} refuses {wished} for vf {vf.vf}: {refused.strerror}") from refused
-    if wrong:
+        # The kernel stops at the first refusal: what is not as wished is that setting, and what came after it.
+        wrong = plan.differences(settings, node.port.read(vf.pf, vf.vf)) or ["its own MAC cannot be set"]
+        what = f"pf {vf.pf!r} refuses a setting of vf {vf.vf} ({refused.strerror}): {'; '.join(wrong)}"
+        raise CniError(NIC_REFUSED, what) from refused
+    if wrong := plan.differences(settings, node.port.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r}, vf {vf.vf}: {'; '.join(wrong)}")
 
 

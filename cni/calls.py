@@ -11,7 +11,7 @@ import structlog
 from cni import netns
 from cni.attach import attach
 from cni.conf import Conf, read_conf
-from cni.giveback import Node, give_back
+from cni.giveback import RETURNS_S, Node, give_back
 from cni.ledger import Ledger
 from cni.netlink import VfPort
 from cni.plan import chosen, entitled
@@ -49,13 +49,18 @@ class Answer:
     status: int
 
 
-def answer(environment: Mapping[str, str], stdin: bytes, port: Callable[[], VfPort]) -> Answer:
-    """Answer a call; whatever goes wrong is an error object of the specification."""
+def answer(
+    environment: Mapping[str, str], stdin: bytes, port: Callable[[], VfPort], defaults: Mapping[str, str] | None = None
+) -> Answer:
+    """Answer a call; whatever goes wrong is an error object of the specification.
+
+    ``defaults`` are the node's own folders and name, for what the network configuration leaves out.
+    """
     version = ""
     try:
         call = read_call(environment, stdin)
         version = version_of(call.conf)
-        return Answer(_dispatch(call, version, port), 0)
+        return Answer(_dispatch(call, version, port, defaults or {}), 0)
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
@@ -71,11 +76,11 @@ def _refusal(error: CniError, version: str) -> Answer:
     return Answer(error_answer(error, version or version_of({})), 1)
 
 
-def _dispatch(call: Call, version: str, port: Callable[[], VfPort]) -> str:
+def _dispatch(call: Call, version: str, port: Callable[[], VfPort], defaults: Mapping[str, str]) -> str:
     if call.command == "VERSION":
         return version_answer(call.conf)
     check_version(call.conf)
-    conf = read_conf(call.conf, version)
+    conf = read_conf({**defaults, **call.conf}, version)
     node = Node(Sysfs(Path(conf.sysfs)), Ledger(Path(conf.state)), Path(conf.run), port(), BOOT_ID.read_text().strip())
     if call.command == "DEL":
         delete(node, call.container)
@@ -118,11 +123,16 @@ def _free_what_can_be_freed(node: Node, call: Call, pcis: Sequence[str]) -> Ledg
         if entry is None:
             continue
         same_boot = entry.boot == node.boot
-        alive = same_boot and netns.is_same(entry.netns.path, entry.netns.cookie)
+        alive = same_boot and (netns.is_same(entry.netns.path, entry.netns.cookie) or not _is_home(node, entry))
         if alive and entry.container != call.container:
             return entry
         give_back(node, entry)
     return None
+
+
+def _is_home(node: Node, entry: LedgerEntry) -> bool:
+    """Say whether a VF whose namespace has no path any more has come back: a process may still keep it there."""
+    return not node.sysfs.exists(entry.pci) or node.sysfs.await_netdev(entry.pci, RETURNS_S) is not None
 
 
 def delete(node: Node, container: str) -> None:
@@ -138,5 +148,7 @@ def delete(node: Node, container: str) -> None:
                 _log.info("vf given back", pod=entry.pod, uid=entry.uid, pci=entry.pci)
             except CniError as stuck:
                 failure = stuck
+            except OSError as stuck:
+                failure = CniError(TRY_AGAIN, f"vf {entry.pci} cannot be given back", str(stuck))
     if failure is not None:
         raise failure

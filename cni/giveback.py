@@ -8,6 +8,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from mooring.settings import SETTING_NAMES, VfSettings
 
 _log = structlog.get_logger()
 # How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
-_RETURNS_S = 3.0
+RETURNS_S = 3.0
 _LOCK_S = 30.0
 _POLL_S = 0.01
 # What one netlink attribute carries. Spoof check first: with it on, some drivers refuse to change the MAC.
@@ -55,11 +56,16 @@ def temporary_name(pci: str) -> str:
 def give_back(node: Node, entry: LedgerEntry) -> None:
     """Restore a VF and close its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now."""
     entry = replace(entry, phase="returning")
-    node.ledger.write(entry)
+    # A full disk must not keep a VF: the entry says who has it either way, and is removed in the end.
+    with suppress(OSError):
+        node.ledger.write(entry)
     same_boot = entry.boot == node.boot
     if same_boot:
         _fetch(entry)
     if node.sysfs.exists(entry.pci):
+        if same_boot and entry.original.name is not None and node.sysfs.await_netdev(entry.pci, RETURNS_S) is None:
+            # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
+            raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
         _restore(node, entry, same_boot=same_boot)
     _return_addresses(entry, entry.netns.path if same_boot else "")
     node.ledger.remove(entry.pci)
@@ -142,7 +148,7 @@ def _fresh(entry: LedgerEntry) -> VfSettings:
 
 def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     original = entry.original
-    name = node.sysfs.await_netdev(entry.pci, _RETURNS_S)
+    name = node.sysfs.await_netdev(entry.pci, RETURNS_S)
     if name is None or original.name is None:
         raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
     link = _settled(name)
@@ -155,12 +161,14 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     _restore_altnames(original.name, original.altnames)
     if original.up:
         netlink.set_up(original.name, up=True)
-    _await(lambda: node.sysfs.netdev(entry.pci) == original.name, _RETURNS_S)
+    _await(lambda: node.sysfs.netdev(entry.pci) == original.name, RETURNS_S)
 
 
 def _restore_altnames(name: str, wanted: tuple[str, ...]) -> None:
     link = netlink.find(name)
     present = set(link.altnames) if link is not None else set()
+    for altname in present - set(wanted):
+        netlink.remove_altname(name, altname)
     netlink.add_altnames(name, [altname for altname in wanted if altname not in present and altname != name])
 
 

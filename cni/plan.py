@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cni.conf import Conf
 from cni.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
@@ -47,12 +48,17 @@ def chosen(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
     return vfs if conf.network is None else tuple(vf for vf in vfs if vf.network == conf.network)
 
 
-def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, chained: bool) -> tuple[str, ...]:
-    """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin."""
+def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin.
+
+    A name that the chain's result so far has is skipped.
+    """
+    chained = previous is not None
     if not chained and not names.is_interface(ifname):
         raise CniError(BAD_CONFIG, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
-    taken = {vf.name for vf in vfs if vf.name is not None}
-    free = (f"net{number}" for number in range(1, 2 * len(vfs) + 2))
+    there = {interface.get("name") for interface in (previous or {}).get("interfaces") or ()}
+    taken = there | {vf.name for vf in vfs if vf.name is not None}
+    free = (f"net{number}" for number in range(1, len(vfs) + len(taken) + 1))
     unused = iter([name for name in ([] if chained else [ifname]) + list(free) if name not in taken])
     return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
 

@@ -33,15 +33,16 @@ class Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self, path: Path, port: Callable[[], VfPort]) -> None:
+    def __init__(self, path: Path, port: Callable[[], VfPort], defaults: Mapping[str, str]) -> None:
         self._port = port
+        self._defaults = defaults
         self._busy: dict[str, threading.Lock] = defaultdict(threading.Lock)
         super().__init__(str(path), _Conversation)
         path.chmod(0o600)
 
     def answer(self, environment: Mapping[str, str], stdin: bytes) -> Answer:
         with self._busy[environment.get("CNI_CONTAINERID", "")]:
-            return answer(environment, stdin, self._port)
+            return answer(environment, stdin, self._port, self._defaults)
 
     def undo(self, environment: Mapping[str, str], stdin: bytes) -> None:
         """Take back an ADD that nobody waited for."""
@@ -63,7 +64,7 @@ class _Conversation(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def serving(path: Path, port: Callable[[], VfPort]) -> Iterator[Server]:
+def serving(path: Path, port: Callable[[], VfPort], defaults: Mapping[str, str]) -> Iterator[Server]:
     """Open the server's socket; raise AlreadyServedError if another server has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,7 +76,7 @@ def serving(path: Path, port: Callable[[], VfPort]) -> Iterator[Server]:
         path.unlink(missing_ok=True)
         previous = os.umask(0o177)
         try:
-            server = Server(path, port)
+            server = Server(path, port, defaults)
         finally:
             os.umask(previous)
         with server:

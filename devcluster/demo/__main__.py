@@ -42,7 +42,7 @@ def main() -> int:
     try:
         cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
         verdicts = Demo(console, cluster).play(keep=arguments.keep)
-    except (StartError, TimeoutError) as failed:
+    except (StartError, OSError) as failed:
         console.print(f"demo: {failed}\nlogs: {root}/logs", markup=False)
         return 1
     finally:

@@ -188,6 +188,30 @@ def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: SimulatedHost) -> None:
     assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
 
 
+def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: SimulatedHost) -> None:
+    """A process keeps the namespace alive: the VF still works there, nobody may have it or change its settings."""
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    before = host.table()
+    keeper = subprocess.Popen(("nsenter", f"--net=/run/netns/{host.pod}", "sleep", "60"))
+    deadline = time.monotonic() + 10
+    ours = Path("/proc/self/ns/net").stat().st_ino
+    while Path(f"/proc/{keeper.pid}/ns/net").stat().st_ino == ours:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    subprocess.run(("ip", "netns", "delete", host.pod), check=True)
+    subprocess.run(("ip", "netns", "add", host.pod), check=True)
+    host.record(FIRST, uid="u2")
+    answer = host.call("ADD", host.conf(holdTimeoutSeconds=0), uid="u2", container="c2")
+    assert (answer["status"], answer["code"], host.table()) == (1, 11, before)
+    assert host.call("DEL", netns="")["code"] == 11
+    assert host.table() == before
+    keeper.kill()
+    keeper.wait()
+    assert host.call("ADD", uid="u2", container="c2")["status"] == 0
+    assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
+
+
 def test_del_after_the_namespace_died_restores_everything(host: SimulatedHost) -> None:
     """The kernel gives the VF back under its pod name; DEL without a netns puts the rest right."""
     before = host.everything()

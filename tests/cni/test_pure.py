@@ -152,9 +152,10 @@ def vfs(*wished: str | None) -> list[AssignedVf]:
 
 def test_interfaces_are_named_by_the_user_or_in_order() -> None:
     """Chained: net1, net2, …; as the main plugin CNI_IFNAME comes first; a name that the user took is skipped."""
-    assert plan.interface_names(vfs(None, None), "eth0", chained=True) == ("net1", "net2")
-    assert plan.interface_names(vfs(None, None), "eth0", chained=False) == ("eth0", "net1")
-    assert plan.interface_names(vfs("net1", None, "rdma0"), "eth0", chained=True) == ("net1", "net2", "rdma0")
+    assert plan.interface_names(vfs(None, None), "eth0", previous={}) == ("net1", "net2")
+    assert plan.interface_names(vfs(None, None), "eth0", previous=None) == ("eth0", "net1")
+    assert plan.interface_names(vfs("net1", None, "rdma0"), "eth0", previous={}) == ("net1", "net2", "rdma0")
+    assert plan.interface_names(vfs(None), "eth0", previous={"interfaces": [{"name": "net1"}]}) == ("net2",)
 
 
 def test_a_rate_left_over_from_before_is_cleared() -> None:

@@ -1,0 +1,37 @@
+"""The demonstration itself, as `./run demo` starts it: every promise held, exit status 0."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = (sys.executable, "-m", "devcluster.demo")
+ROOT = Path(__file__).parents[3]
+
+
+def play(*command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, cwd=ROOT)
+
+
+@pytest.mark.containerd
+def test_every_promise_holds_with_containerd() -> None:
+    """Three hosts, real containerd and runc behind the shim."""
+    done = play(*DEMO, "--runtime", "containerd")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert "all 8 promises held" in done.stdout
+
+
+@pytest.mark.root
+def test_every_promise_holds_with_the_small_runtime() -> None:
+    """The same without containerd."""
+    done = play(*DEMO, "--runtime", "small")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
+@pytest.mark.root
+def test_every_promise_holds_in_a_user_namespace() -> None:
+    """As somebody who is not root runs it, where the kernel allows user namespaces."""
+    inside = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh", *DEMO)
+    done = play("unshare", "--user", "--map-root-user", "--net", "--mount", "--", *inside)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
