@@ -1,0 +1,99 @@
+"""mooring-cri-shim: a transparent proxy between the kubelet and the runtime that gives pods their VFs' devices."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+
+from cri_shim.devices import Roots
+from cri_shim.gate import Gate
+from cri_shim.inject import Rules
+from cri_shim.listen import ListenError
+from cri_shim.metrics import Metrics
+from cri_shim.notify import watchdog_interval_s
+from cri_shim.ready import findings
+from cri_shim.records import Records
+from cri_shim.server import Systemd, serve
+from mooring import log
+from mooring.config import ConfigError, load, option
+from mooring.files import write_file
+
+PROGRAM = "mooring-cri-shim"
+_SYSFS, _DEV = Path("/sys"), Path("/dev")
+_STATE, _RUN = Path("/var/lib/mooring"), Path("/run/mooring")
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Forward every CRI call to the runtime; check, record and equip the pods that have VFs."""
+
+    listen: str = option("unix:///run/mooring/cri.sock", "socket to serve; on CRI-O it ends in run/crio/crio.sock")
+    runtime: str = option("unix:///run/containerd/containerd.sock", "socket of the container runtime")
+    node_name: str = option("", "this node's name; an empty one is the host name in lower case")
+    sysfs: Path = option(_SYSFS, "where sysfs is mounted")
+    dev: Path = option(_DEV, "where the device nodes are; containers get those below infiniband/")
+    state: Path = option(_STATE, "folder of the pod records and the ledger; it survives reboots")
+    run: Path = option(_RUN, "folder of what lasts until the next boot")
+    metrics_addr: str = option("", "host:port to serve Prometheus metrics at; off where empty")
+    runtime_handlers: str = option(
+        "runc,crun,nvidia", "runtime handlers, by commas, that can use a VF's devices; a VM's kernel cannot by itself"
+    )
+    management_devices: bool = option(False, "true gives containers umad and issm too, which can manage the fabric")
+    check: bool = option(False, "true says whether this node is ready, and what is not, instead of serving")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        _, config = load(Config, PROGRAM, arguments, os.environ)
+    except ConfigError as wrong:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return 2
+    if config.check:
+        return _check(config)
+    log.set_up(PROGRAM)
+    try:
+        asyncio.run(_serve(config))
+    except (ListenError, OSError) as reason:
+        _log.error("cannot serve", listen=config.listen, reason=str(reason))
+        return 1
+    return 0
+
+
+async def _serve(config: Config) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    handlers = frozenset(name.strip() for name in config.runtime_handlers.split(",") if name.strip())
+    rules = Rules(config.node_name or socket.gethostname().lower(), handlers)
+    metrics = Metrics()
+    if config.metrics_addr:
+        metrics.serve(config.metrics_addr)
+    write_file(config.run / "version" / PROGRAM, version("mooring"))
+    systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
+    gate = Gate(rules, Records(config.state), _roots(config))
+    await serve(config.listen, config.runtime, gate, metrics.observe, stop, systemd)
+
+
+def _check(config: Config) -> int:
+    found = list(findings(config.listen, config.runtime, config.state, _roots(config)))
+    for finding in found:
+        print(f"{'ok ' if finding.good else 'NOT'}  {finding.subject:8} {finding.found}")
+    return 0 if all(finding.good for finding in found) else 1
+
+
+def _roots(config: Config) -> Roots:
+    return Roots(config.sysfs, config.dev, config.management_devices)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Find the device nodes of a VF, from its PCI address, at this moment: a driver bound anew has other numbers.
+
+``infiniband_verbs/`` below the PCI function is looked at, not ``infiniband/``: in exclusive mode the RDMA device itself
+is in the pod's network namespace and the host's folder is empty. Source: the kernel's uverbs_main.c and user_mad.c in
+drivers/infiniband/core.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from cri_shim.inject import VfDevices
+
+_CONNECTION_MANAGER = "rdma_cm"
+
+
+class DeviceError(LookupError):
+    """A VF whose devices cannot be given to a container: which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where sysfs and the device nodes are, and whether containers get umad and issm as well."""
+
+    sysfs: Path = Path("/sys")
+    dev: Path = Path("/dev")
+    management: bool = False
+
+
+def resolve(pci: str, roots: Roots) -> VfDevices:
+    """Return the devices of the VF at ``pci``; raise DeviceError."""
+    function = roots.sysfs / "bus/pci/devices" / pci
+    try:
+        uverbs = _only(pci, function / "infiniband_verbs")
+        rdma = (uverbs / "ibdev").read_text(encoding="utf-8").strip()
+        sources = [uverbs, *(_management(function) if roots.management else ())]
+        nodes = [_node(source, roots.dev / "infiniband" / source.name) for source in sources]
+    except OSError as unreadable:
+        raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
+    return VfDevices(rdma, uverbs.name, (*nodes, _connection_manager(roots.dev)))
+
+
+def _only(pci: str, folder: Path) -> Path:
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    if len(found) != 1:
+        raise DeviceError(f"VF {pci}: {len(found)} devices in {str(folder)!r} instead of one")
+    return found[0]
+
+
+def _management(function: Path) -> list[Path]:
+    folder = function / "infiniband_mad"
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _node(source: Path, node: Path) -> str:
+    """Return a node's path if its number is the one that sysfs gives; what is no device the runtime refuses itself."""
+    number = (source / "dev").read_text(encoding="utf-8").strip()
+    found = node.stat()
+    if stat.S_ISCHR(found.st_mode):
+        actual = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+        if actual != number:
+            raise DeviceError(f"device node {str(node)!r} is {actual}, but the device {source.name} is {number}")
+    return str(node)
+
+
+def _connection_manager(dev: Path) -> str:
+    node = dev / "infiniband" / _CONNECTION_MANAGER
+    if not node.exists():
+        raise DeviceError(f"device node {str(node)!r} is missing: the kernel module rdma_ucm is not loaded")
+    return str(node)

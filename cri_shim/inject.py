@@ -1,0 +1,240 @@
+"""Decide what becomes of the two CRI requests that concern VFs, and write devices into one of them.
+
+RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
+own VFs, or refuse. A pod that asks for nothing is passed; anything else that is not fully valid is refused, in words
+that a person meets in ``kubectl describe``. Once recorded, an assignment holds: a request edited later changes nothing.
+"""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from cri_shim.pb import cri_pb2 as cri
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, believe
+from mooring.errors import AnnotationError
+from mooring.ledger import LedgerEntry
+from mooring.parsing import dump
+from mooring.podrecord import PodRecord
+from mooring.request import PodRequest, VfRequest, read_request
+
+CONTAINER_FOLDER = "/dev/infiniband"
+PERMISSIONS = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What this node holds requests to: its name, and the runtime handlers whose containers can use a VF's devices."""
+
+    node: str
+    runtime_handlers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Forward the request's bytes as they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Forward the request's bytes as they came, once this record is on disk."""
+
+    record: PodRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Inject:
+    """Forward the request with the devices of ``entitled``, if the ledger agrees about all VFs of ``assignment``."""
+
+    assignment: Assignment
+    entitled: tuple[AssignedVf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer FAILED_PRECONDITION with this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VfDevices:
+    """What one VF is to a container: its RDMA device's name, its uverbs device, and all its host device nodes."""
+
+    rdma: str
+    uverbs: str
+    nodes: tuple[str, ...]
+
+
+def pod_name(config: cri.PodSandboxConfig) -> str:
+    return f"{config.metadata.namespace}/{config.metadata.name}"
+
+
+def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, rules: Rules) -> Pass | Record | Refuse:
+    """Decide about a RunPodSandbox, given the record that exists for the pod's uid."""
+    settled = _settle(request.config, found, rules.node)
+    if isinstance(settled, Refuse):
+        return settled
+    if settled is None:
+        return Pass()
+    if settled.vfs and (reason := _cannot_hold_vfs(request, rules)):
+        return Refuse(reason)
+    return Pass() if found is not None else Record(PodRecord(pod_name(request.config), settled))
+
+
+def decide_container(
+    request: cri.CreateContainerRequest, found: PodRecord | None, rules: Rules
+) -> Pass | Inject | Refuse:
+    """Decide about a CreateContainer, given the record that exists for the pod's uid."""
+    settled = _settle(request.sandbox_config, found, rules.node)
+    if isinstance(settled, Refuse):
+        return settled
+    if settled is None or not settled.vfs:
+        return Pass()
+    if found is None:
+        return Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
+    container = request.config.metadata.name
+    entitled = tuple(vf for vf in settled.vfs if vf.containers is None or container in vf.containers)
+    return Inject(settled, entitled)
+
+
+def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEntry | None]) -> str | None:
+    """Return why the ledger, by PCI address, does not show every VF of a pod held by ``sandbox``; None if it does."""
+    for vf in assignment.vfs:
+        entry = ledger[vf.pci]
+        if entry is None:
+            return f"VF {vf.pci} ({vf.pf} vf {vf.vf}) is not in the ledger: the CNI plugin mooring-cni did not run"
+        if entry.phase != "held":
+            return f"VF {vf.pci} is {entry.phase!r} in the ledger, not held"
+        if entry.container != sandbox:
+            return f"VF {vf.pci} is held by the sandbox {entry.container!r}, not by {sandbox!r}"
+        if entry.uid != assignment.uid:
+            return f"VF {vf.pci} is held by the pod {entry.uid!r}, not by {assignment.uid!r}"
+    return None
+
+
+def devices(given: Sequence[VfDevices]) -> list[cri.Device]:
+    """Return the CRI devices for a container that is given these VFs; what two of them share appears once."""
+    nodes = dict.fromkeys(node for vf in given for node in vf.nodes)
+    return [
+        cri.Device(
+            container_path=f"{CONTAINER_FOLDER}/{posixpath.basename(node)}", host_path=node, permissions=PERMISSIONS
+        )
+        for node in nodes
+    ]
+
+
+def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> dict[str, str]:
+    """Return the variables that tell a container which VFs it has."""
+    described = [
+        {
+            "name": entry.ifname,
+            "pci": vf.pci,
+            "network": vf.network,
+            "rdma": found.rdma,
+            "uverbs": found.uverbs,
+            "ips": list(entry.addresses),
+        }
+        for vf, entry, found in given
+    ]
+    # NCCL takes the names after a leading "=" exactly; without it mlx5_1 would mean mlx5_10 as well.
+    return {"MOORING_DEVICES": dump(described), "NCCL_IB_HCA": "=" + ",".join(found.rdma for _, _, found in given)}
+
+
+def add_to_container(
+    raw: bytes, request: cri.CreateContainerRequest, added: Sequence[cri.Device], variables: Mapping[str, str]
+) -> bytes:
+    """Return the request ``raw``, decoded as ``request``, with devices and with variables that it does not set itself.
+
+    Whoever decodes the result sees the original fields, those unknown here included. Where nothing is replaced the
+    original bytes stay as they are: protobuf merges a message that stands twice, and joins repeated fields.
+    """
+    present = {variable.key for variable in request.config.envs}
+    addition = cri.ContainerConfig(
+        envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in variables.items() if key not in present],
+        devices=added,
+    )
+    kept = [device for device in request.config.devices if not _replaced(device, added)]
+    if len(kept) == len(request.config.devices):
+        return raw + cri.CreateContainerRequest(config=addition).SerializeToString()
+    changed = cri.CreateContainerRequest()
+    changed.CopyFrom(request)
+    del changed.config.devices[:]
+    changed.config.devices.extend(kept)
+    changed.config.MergeFrom(addition)
+    return changed.SerializeToString()
+
+
+def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
+    """Say whether a device stands where an added one goes; a folder stands for all that lies in it."""
+    path = posixpath.normpath(device.container_path)
+    return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
+
+
+def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) -> Assignment | Refuse | None:
+    """Return the assignment that holds for a pod; None if the pod asks for nothing."""
+    try:
+        written = believe(config.annotations, config.metadata.uid, node)
+        if found is not None:
+            return _recorded(found.assignment, written, node)
+        request = read_request(config.annotations)
+        if written is None:
+            return _without_assignment(request)
+        if request is not None:
+            _hold_to_request(written, request)
+    except AnnotationError as error:
+        return Refuse(str(error))
+    return written
+
+
+def _recorded(recorded: Assignment, written: Assignment | None, node: str) -> Assignment | Refuse:
+    if recorded.node != node:
+        return Refuse(f"the pod record is for the node {recorded.node!r}, not for {node!r}")
+    if written is not None and written != recorded:
+        return Refuse(
+            f"annotation {names.ASSIGNMENT!r}: differs from the assignment recorded when the pod was first run"
+        )
+    return recorded
+
+
+def _without_assignment(request: PodRequest | None) -> Refuse | None:
+    if request is None or not request.interfaces:
+        return None
+    return Refuse(
+        f"the pod asks for {len(request.interfaces)} VFs and has no annotation {names.ASSIGNMENT!r}:"
+        f" it was not bound by the scheduler {names.SCHEDULER_NAME!r}"
+    )
+
+
+def _hold_to_request(assignment: Assignment, request: PodRequest) -> None:
+    """Raise AnnotationError unless the assignment answers the request, entry by entry."""
+    wishes, given = request.interfaces, assignment.vfs
+    if len(wishes) != len(given):
+        raise AnnotationError(names.ASSIGNMENT, "vfs", f"{len(given)} entries for {len(wishes)} requested interfaces")
+    for index, (wish, vf) in enumerate(zip(wishes, given, strict=True)):
+        if field := _unanswered(wish, vf):
+            raise AnnotationError(names.ASSIGNMENT, f"vfs[{index}].{field}", "is not what the request asks for")
+
+
+def _unanswered(wish: VfRequest, vf: AssignedVf) -> str | None:
+    """Return the first field of a request that the VF given does not answer."""
+    wished, given = wish.settings.to_fields(), vf.settings.to_fields()
+    if differing := sorted(name for name in wished.keys() | given.keys() if wished.get(name) != given.get(name)):
+        return differing[0]
+    if wish.pf is not None and not fnmatchcase(vf.pf, wish.pf):
+        return "pf"
+    for name in ("network", "link", "name", "containers"):
+        if (asked := getattr(wish, name)) is not None and getattr(vf, name) != asked:
+            return name
+    return None
+
+
+def _cannot_hold_vfs(request: cri.RunPodSandboxRequest, rules: Rules) -> str | None:
+    if request.config.linux.security_context.namespace_options.network == cri.NODE:
+        return "a pod with hostNetwork cannot be given VFs: they would leave the host"
+    handler = request.runtime_handler
+    if handler and handler not in rules.runtime_handlers:
+        known = ", ".join(sorted(rules.runtime_handlers)) or "none"
+        return f"runtime handler {handler!r} is not known to share the host's kernel (runtime_handlers: {known})"
+    return None

@@ -1,0 +1,39 @@
+"""What the shim counts, as Prometheus reads it: per method the calls by status code, and the time that it added."""
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+
+from cri_shim.proxy import UNARY
+
+# The aim is a median under 0.7 ms and a 99th percentile under 3 ms.
+_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.1, 1.0)
+
+
+class Metrics:
+    """Counters in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._calls = Counter(
+            "mooring_cri_calls", "CRI calls ended, by gRPC status code.", ("method", "code"), registry=self.registry
+        )
+        self._added = Histogram(
+            "mooring_cri_added_seconds",
+            "Time from the start of a unary call to its end, less the time spent waiting for the runtime.",
+            ("method",),
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+
+    def observe(self, method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
+        """Count one call; methods not known by name share one label, for the names are the caller's."""
+        known = method in UNARY
+        label = method.rpartition("/")[2] if known else "other"
+        self._calls.labels(label, code.name).inc()
+        if known:
+            self._added.labels(label).observe(total_s - waited_s)
+
+    def serve(self, address: str) -> None:
+        """Serve /metrics at ``host:port`` from a thread of its own."""
+        host, _, port = address.rpartition(":")
+        start_http_server(int(port), host, self.registry)

@@ -1,0 +1,19 @@
+"""Tell systemd how the program is: the protocol of sd_notify(3), one datagram a message."""
+
+import socket
+
+
+def notify(address: str | None, state: str) -> None:
+    """Send ``state`` (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) to $NOTIFY_SOCKET; nothing to do without one."""
+    if not address:
+        return
+    # A leading "@" stands for the abstract namespace, written as a NUL byte.
+    target = f"\0{address[1:]}" if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.connect(target)
+        sender.send(state.encode())
+
+
+def watchdog_interval_s(timeout_us: str | None) -> float | None:
+    """Return how often to send WATCHDOG=1 for $WATCHDOG_USEC: twice per time-out, as sd_watchdog_enabled(3) advises."""
+    return int(timeout_us) / 2e6 if timeout_us and timeout_us.isdigit() and int(timeout_us) else None

@@ -1,0 +1,168 @@
+"""Pass every CRI call on to the runtime by its bytes, and every answer back: metadata, deadline, cancellation, status.
+
+Methods that are known to answer once take grpc's short way; any other, of today or of a kubelet to come, is forwarded
+as a stream of answers, of which a single one looks the same on the wire. CRI has no streams of requests.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache, partial
+from typing import TypeAlias
+
+import grpc
+
+Context: TypeAlias = "grpc.aio.ServicerContext"
+Metadata = tuple[tuple[str, str | bytes], ...]
+Intercept = Callable[[bytes], AbstractAsyncContextManager[bytes]]
+# (method, status code, seconds in all, seconds of these spent waiting for the runtime)
+Observe = Callable[[str, grpc.StatusCode, float, float], None]
+
+SERVED = "/runtime.v1."
+_OLD = "/runtime.v1alpha2."
+_UNLIMITED = -1
+# Status messages travel as headers; grpc-go takes 16 MiB of these where grpc's core would stop at 16 KiB.
+_HEADER_BYTES = 16 * 1024 * 1024
+_SIZES = (
+    ("grpc.max_receive_message_length", _UNLIMITED),
+    ("grpc.max_send_message_length", _UNLIMITED),
+    ("grpc.max_metadata_size", _HEADER_BYTES),
+    ("grpc.absolute_max_metadata_size", _HEADER_BYTES),
+)
+SERVER_OPTIONS = (*_SIZES, ("grpc.so_reuseport", 0))
+# A runtime that restarts is back within a second; grpc's own back-off would grow to two minutes.
+CHANNEL_OPTIONS = (
+    *_SIZES,
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_retries", 0),
+)
+# Each side's transport writes these itself.
+_HOP_BY_HOP = ("user-agent", "grpc-accept-encoding", "grpc-encoding", "grpc-timeout")
+
+_RUNTIME_UNARY = (
+    "Version RunPodSandbox StopPodSandbox RemovePodSandbox PodSandboxStatus ListPodSandbox CreateContainer"
+    " StartContainer StopContainer RemoveContainer ListContainers ContainerStatus UpdateContainerResources"
+    " ReopenContainerLog ExecSync Exec Attach PortForward ContainerStats ListContainerStats PodSandboxStats"
+    " ListPodSandboxStats UpdateRuntimeConfig Status CheckpointContainer ListMetricDescriptors"
+    " ListPodSandboxMetrics RuntimeConfig UpdatePodSandboxResources"
+)
+_IMAGE_UNARY = "ListImages ImageStatus PullImage RemoveImage ImageFsInfo"
+UNARY = frozenset(
+    f"{SERVED}{service}/{method}"
+    for service, methods in (("RuntimeService", _RUNTIME_UNARY), ("ImageService", _IMAGE_UNARY))
+    for method in methods.split()
+)
+
+
+class RefusedError(Exception):
+    """A request that is not forwarded, with what its caller is told."""
+
+
+class Proxy:
+    """Serve runtime.v1 by forwarding it to ``channel``.
+
+    ``intercepts`` maps a unary method to a context that is given the request's bytes and returns those to forward, or
+    raises `RefusedError`; it stays open until the runtime has answered.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, intercepts: Mapping[str, Intercept], observe: Observe) -> None:
+        self._channel = channel
+        self._intercepts = intercepts
+        self._observe = observe
+        # Bounded, for the names are the caller's.
+        self._way = lru_cache(maxsize=256)(self._find_way)
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return how a method is answered; None for what is no CRI at all."""
+        return self._way(details.method)
+
+    def _find_way(self, method: str) -> grpc.RpcMethodHandler | None:
+        if method.startswith(_OLD):
+            return grpc.unary_unary_rpc_method_handler(_refuse_old)
+        if not method.startswith(SERVED):
+            return None
+        if method in UNARY:
+            intercept: Intercept = self._intercepts.get(method, nullcontext)
+            upstream = self._channel.unary_unary(method)
+            return grpc.unary_unary_rpc_method_handler(partial(self._once, method, upstream, intercept))
+        return grpc.unary_stream_rpc_method_handler(partial(self._stream, method, self._channel.unary_stream(method)))
+
+    async def _once(
+        self,
+        method: str,
+        upstream: grpc.aio.UnaryUnaryMultiCallable,
+        intercept: Intercept,
+        request: bytes,
+        context: Context,
+    ) -> bytes:
+        started, waited = time.monotonic(), 0.0
+        code = grpc.StatusCode.OK
+        try:
+            async with intercept(request) as forwarded:
+                asked = time.monotonic()
+                call = upstream(forwarded, timeout=context.time_remaining(), metadata=_sent_on(context))
+                try:
+                    return await self._answer(call, context)
+                finally:
+                    waited = time.monotonic() - asked
+        except RefusedError as refusal:
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            await context.abort(code, str(refusal))
+        except grpc.aio.AioRpcError as failure:
+            code = failure.code()
+            await _fail_alike(failure, context)
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        finally:
+            self._observe(method, code, time.monotonic() - started, waited)
+        raise AssertionError("abort returned")
+
+    async def _answer(self, call: grpc.aio.UnaryUnaryCall, context: Context) -> bytes:
+        answer: bytes = await call
+        if headers := tuple(await call.initial_metadata()):
+            await context.send_initial_metadata(headers)
+        if trailers := tuple(await call.trailing_metadata()):
+            context.set_trailing_metadata(trailers)
+        return answer
+
+    async def _stream(
+        self, method: str, upstream: grpc.aio.UnaryStreamMultiCallable, request: bytes, context: Context
+    ) -> None:
+        call = upstream(request, timeout=context.time_remaining(), metadata=_sent_on(context))
+        code = grpc.StatusCode.OK
+        started = time.monotonic()
+        try:
+            await context.send_initial_metadata(tuple(await call.initial_metadata()))
+            while (message := await call.read()) is not grpc.aio.EOF:
+                await context.write(message)  # returns when the client has room: that is the back-pressure
+            context.set_trailing_metadata(tuple(await call.trailing_metadata()))
+        except grpc.aio.AioRpcError as failure:
+            code = failure.code()
+            await _fail_alike(failure, context)
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        finally:
+            call.cancel()
+            lasted = time.monotonic() - started
+            self._observe(method, code, lasted, lasted)
+
+
+def _sent_on(context: Context) -> Metadata:
+    return tuple((key, value) for key, value in context.invocation_metadata() or () if key not in _HOP_BY_HOP)
+
+
+async def _fail_alike(failure: grpc.aio.AioRpcError, context: Context) -> None:
+    """End a call as the runtime ended it; grpc-status-details-bin is one of the trailers."""
+    await context.abort(failure.code(), failure.details() or "", tuple(failure.trailing_metadata()))
+
+
+async def _refuse_old(_request: bytes, context: Context) -> None:
+    await context.abort(
+        grpc.StatusCode.UNIMPLEMENTED,
+        "mooring-cri-shim forwards CRI runtime.v1 only; runtime.v1alpha2 ended with Kubernetes 1.26",
+    )

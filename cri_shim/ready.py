@@ -1,0 +1,76 @@
+"""Say whether this node is ready for the shim, point by point: ``mooring-cri-shim --check``."""
+
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from cri_shim.devices import Roots
+from cri_shim.listen import ListenError, socket_path
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.proxy import SERVED
+
+_ANSWER_S = 5.0
+# The kubelet takes a runtime for CRI-O by the end of its socket's path.
+CRIO_SUFFIX = "run/crio/crio.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One point: what was looked at, what was found, and whether that will do."""
+
+    subject: str
+    found: str
+    good: bool
+
+
+def findings(listen: str, runtime: str, state: Path, roots: Roots) -> Iterator[Finding]:
+    """Look at everything that the shim depends on; changes nothing."""
+    name = yield from _runtime(runtime)
+    yield _listen(listen, name)
+    yield _state(state)
+    yield from _devices(roots)
+
+
+def _runtime(address: str) -> Generator[Finding, None, str]:
+    try:
+        socket_path(address)
+        with grpc.insecure_channel(address) as channel:
+            answer = channel.unary_unary(f"{SERVED}RuntimeService/Version")(b"", timeout=_ANSWER_S)
+        version = cri.VersionResponse.FromString(answer)
+    except (ListenError, DecodeError) as reason:
+        yield Finding("runtime", str(reason), good=False)
+        return ""
+    except grpc.RpcError as failure:
+        yield Finding("runtime", f"{address} does not answer: {failure.details()}", good=False)
+        return ""
+    yield Finding("runtime", f"{version.runtime_name} {version.runtime_version} at {address}", good=True)
+    return version.runtime_name
+
+
+def _listen(address: str, runtime_name: str) -> Finding:
+    try:
+        path = socket_path(address)
+    except ListenError as reason:
+        return Finding("listen", str(reason), good=False)
+    if runtime_name == "cri-o" and not str(path).endswith(CRIO_SUFFIX):
+        return Finding("listen", f"{path} does not end in {CRIO_SUFFIX}, by which the kubelet knows CRI-O", good=False)
+    return Finding("listen", str(path), good=True)
+
+
+def _state(state: Path) -> Finding:
+    nearest = next(folder for folder in (state, *state.absolute().parents) if folder.exists())
+    if not os.access(nearest, os.W_OK):
+        return Finding("state", f"{nearest} is not writable", good=False)
+    return Finding("state", str(state), good=True)
+
+
+def _devices(roots: Roots) -> Iterator[Finding]:
+    verbs = len(list((roots.sysfs / "bus/pci/devices").glob("*/infiniband_verbs/*")))
+    yield Finding("devices", f"{verbs} RDMA devices of PCI functions below {roots.sysfs}", good=verbs > 0)
+    manager = roots.dev / "infiniband/rdma_cm"
+    found = str(manager) if manager.exists() else f"{manager} is missing: the kernel module rdma_ucm is not loaded"
+    yield Finding("rdma_cm", found, good=manager.exists())

@@ -1,0 +1,39 @@
+"""Read and write the node's two records below the state folder: pod records are ours, the ledger is mooring-cni's."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mooring.files import read_file, record_paths, remove_file, write_file
+from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
+from mooring.names import is_uid
+from mooring.podrecord import FOLDER, PodRecord, dump_pod_record, pod_record_name, read_pod_record
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records below ``state``; every method raises RecordError or OSError."""
+
+    state: Path
+
+    def pod(self, uid: str) -> PodRecord | None:
+        """Return the record of a pod; a uid that no record can be filed under has none."""
+        if not is_uid(uid):
+            return None
+        name = pod_record_name(uid)
+        text = read_file(self.state / name)
+        return None if text is None else read_pod_record(text, name)
+
+    def write_pod(self, record: PodRecord) -> None:
+        write_file(self.state / pod_record_name(record.assignment.uid), dump_pod_record(record))
+
+    def remove_pod(self, uid: str) -> None:
+        remove_file(self.state / pod_record_name(uid))
+
+    def pods(self) -> frozenset[str]:
+        """Return the uids that have a record, readable or not."""
+        return frozenset(path.stem for path in record_paths(self.state / FOLDER))
+
+    def vf(self, pci: str) -> LedgerEntry | None:
+        name = ledger_name(pci)
+        text = read_file(self.state / name)
+        return None if text is None else read_ledger_entry(text, name)

@@ -1,0 +1,75 @@
+"""Run the shim: the proxy on its socket, and the asking that clears pod records away."""
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from cri_shim.gate import CREATE_CONTAINER, RUN_POD_SANDBOX, Gate
+from cri_shim.listen import bind, owned, socket_path
+from cri_shim.notify import notify
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
+from cri_shim.sweep import ASKING_S
+
+_log = structlog.get_logger()
+_LIST = f"{SERVED}RuntimeService/ListPodSandbox"
+_LIST_S = 60.0  # a busy runtime with thousands of sandboxes takes seconds
+_GRACE_S = 3.0  # calls under way may end; a stream of events never would
+
+
+@dataclass(frozen=True, slots=True)
+class Systemd:
+    """How systemd wants to hear of us: $NOTIFY_SOCKET, and how often a sign of life."""
+
+    socket: str | None = None
+    watchdog_s: float | None = None
+
+
+async def serve(
+    listen: str,
+    runtime: str,
+    gate: Gate,
+    observe: Observe,
+    stop: asyncio.Event,
+    systemd: Systemd,
+    asking_s: float = ASKING_S,
+) -> None:
+    """Serve until ``stop`` is set; raise ListenError if the socket is another server's."""
+    path = socket_path(listen)
+    with owned(path):
+        async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
+            server = grpc.aio.server(options=SERVER_OPTIONS)
+            intercepts = {RUN_POD_SANDBOX: gate.run_pod_sandbox, CREATE_CONTAINER: gate.create_container}
+            server.add_generic_rpc_handlers((Proxy(channel, intercepts, observe),))
+            bind(server, path)
+            await server.start()
+            background = [asyncio.create_task(_ask(channel, gate, asking_s)), asyncio.create_task(_live(systemd))]
+            notify(systemd.socket, "READY=1")
+            _log.info("serving", listen=listen, runtime=runtime)
+            await stop.wait()
+            notify(systemd.socket, "STOPPING=1")
+            for task in background:
+                task.cancel()
+            await server.stop(_GRACE_S)
+            path.unlink(missing_ok=True)
+
+
+async def _ask(channel: grpc.aio.Channel, gate: Gate, asking_s: float) -> None:
+    """Ask the runtime for its sandboxes now and then; an asking that fails counts as none."""
+    ask = channel.unary_unary(_LIST)
+    while True:
+        try:
+            answer = cri.ListPodSandboxResponse.FromString(await ask(b"", timeout=_LIST_S))
+            gate.sweep(frozenset(sandbox.metadata.uid for sandbox in answer.items))
+        except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
+            _log.warning("sandboxes not listed", reason=str(reason))
+        await asyncio.sleep(asking_s)
+
+
+async def _live(systemd: Systemd) -> None:
+    while systemd.watchdog_s is not None:
+        notify(systemd.socket, "WATCHDOG=1")
+        await asyncio.sleep(systemd.watchdog_s)
