@@ -1,0 +1,188 @@
+"""The gate on its own: records on disk, tripwires, and requests that somebody has broken."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cri_api.v1 import api_pb2 as full
+
+from cri_shim.devices import Roots
+from cri_shim.gate import Gate
+from cri_shim.inject import Rules
+from cri_shim.proxy import RefusedError
+from cri_shim.records import Records
+from cri_shim.sweep import ASKING_S
+
+FUZZ = 3000
+
+
+@pytest.fixture
+def state(host: Path) -> Path:
+    return host / "state"
+
+
+@pytest.fixture
+def gate(host: Path, rules: Rules, state: Path) -> Gate:
+    return Gate(rules, Records(state), Roots(host / "sys", host / "dev"))
+
+
+async def forwarded(context: Any) -> bytes:
+    async with context as raw:
+        return bytes(raw)
+
+
+async def test_the_record_is_on_disk_before_the_request_is_forwarded(gate: Gate, state: Path, make: Any) -> None:
+    """The CNI plugin reads it while the runtime still makes the sandbox."""
+    async with gate.run_pod_sandbox(make.run(make.annotations)) as raw:
+        assert raw == make.run(make.annotations)
+        record = json.loads((state / f"pods/{make.uid}.json").read_text())
+    assert (record["pod"], record["assignment"]["vfs"]) == ("ml/web", make.assignment["vfs"])
+
+
+async def test_a_pod_without_vfs_leaves_no_trace(gate: Gate, state: Path, make: Any) -> None:
+    """Identical bytes, nothing written."""
+    for raw in (make.run({"a": "b"}), make.run()):
+        assert await forwarded(gate.run_pod_sandbox(raw)) == raw
+    raw = make.create({"a": "b"})
+    assert await forwarded(gate.create_container(raw)) == raw
+    assert not state.exists()
+
+
+async def test_a_record_that_cannot_be_read_closes_the_door(gate: Gate, state: Path, make: Any) -> None:
+    """Whatever the annotations say: that pod had VFs."""
+    (state / "pods").mkdir(parents=True)
+    (state / f"pods/{make.uid}.json").write_text("{")
+    with pytest.raises(RefusedError, match="mooring: pod ml/web: record"):
+        await forwarded(gate.run_pod_sandbox(make.run()))
+
+
+async def test_a_record_that_cannot_be_written_closes_the_door(gate: Gate, state: Path, make: Any) -> None:
+    """Without a record the CNI plugin could not know what to apply."""
+    state.write_text("a file where the folder should be")
+    with pytest.raises(RefusedError, match="mooring: pod ml/web: "):
+        await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
+
+
+async def test_missing_devices_refuse_the_container_by_vf(gate: Gate, host: Path, make: Any) -> None:
+    """Never started without them; the VF is named."""
+    await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    (host / "dev/infiniband/uverbs4").unlink()
+    with pytest.raises(RefusedError, match=f"VF {make.second}: .*uverbs4: No such file"):
+        await forwarded(gate.create_container(make.create(make.annotations)))
+    raw = make.create(make.annotations, "sidecar")
+    assert (await forwarded(gate.create_container(raw))).startswith(raw)
+
+
+async def test_a_container_entitled_to_nothing_passes_behind_the_tripwire(gate: Gate, host: Path, make: Any) -> None:
+    """The ledger is asked for the whole pod, also for those containers that get no device."""
+    annotations = make.annotations_with(vfs=[vf | {"containers": ["trainer"]} for vf in make.assignment["vfs"]])
+    del annotations["mooring.dev/interfaces"]
+    await forwarded(gate.run_pod_sandbox(make.run(annotations)))
+    raw = make.create(annotations, "sidecar")
+    with pytest.raises(RefusedError, match="is not in the ledger"):
+        await forwarded(gate.create_container(raw))
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    assert await forwarded(gate.create_container(raw)) == raw
+
+
+async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(gate: Gate, state: Path, make: Any) -> None:
+    """The second to come is held to what the first has recorded."""
+    other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
+    del other["mooring.dev/interfaces"]
+    outcomes = await asyncio.gather(
+        forwarded(gate.run_pod_sandbox(make.run(make.annotations))),
+        forwarded(gate.run_pod_sandbox(make.run(other))),
+        return_exceptions=True,
+    )
+    assert [isinstance(outcome, RefusedError) for outcome in outcomes] == [False, True]
+    assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
+
+
+async def test_the_sweep_spares_pods_that_are_listed_or_being_made(gate: Gate, state: Path, make: Any) -> None:
+    """A record is removed at the second asking, and not while its sandbox is on its way."""
+    record = state / f"pods/{make.uid}.json"
+    async with gate.run_pod_sandbox(make.run(make.annotations)):
+        assert gate.sweep(frozenset(), 0.0) == gate.sweep(frozenset(), ASKING_S) == frozenset()
+    assert gate.sweep(frozenset(), ASKING_S) == frozenset()
+    await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
+    assert gate.sweep(frozenset(), 2 * ASKING_S) == frozenset()
+    assert gate.sweep(frozenset({make.uid}), 3 * ASKING_S) == frozenset()
+    assert gate.sweep(frozenset(), 4 * ASKING_S) == frozenset()
+    assert record.exists()
+    assert gate.sweep(frozenset(), 5 * ASKING_S) == {make.uid}
+    assert not record.exists()
+
+
+def mutated(raw: bytes, chance: random.Random) -> bytes:
+    """Break a request as a faulty peer might: flip mostly, for lengths stay right then; cut, insert, repeat."""
+    data = bytearray(raw)
+    for _ in range(chance.randint(1, 3)):
+        place = chance.randrange(len(data))
+        match chance.randrange(9):
+            case 0:
+                del data[place:]
+            case 1:
+                data[place:place] = chance.randbytes(chance.randint(1, 9))
+            case 2:
+                data += data[place : place + 20]
+            case _:
+                data[place] = chance.randrange(32, 127)
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+
+def readable(kind: Any, raw: bytes) -> bool:
+    try:
+        kind.FromString(raw)
+    except Exception:  # noqa: BLE001 - DecodeError of either implementation of protobuf
+        return False
+    return True
+
+
+async def test_broken_requests_pass_unchanged_or_are_refused(gate: Gate, state: Path, make: Any) -> None:
+    """What CRI's own decoder rejects is passed bit by bit; nothing else than a refusal is ever raised."""
+    chance = random.Random(7)
+    counted = {"unreadable": 0, "refused": 0, "passed": 0}
+    for _ in range(FUZZ):
+        for kind, enter, raw in (
+            (full.RunPodSandboxRequest, gate.run_pod_sandbox, make.run(make.annotations)),
+            (full.CreateContainerRequest, gate.create_container, make.create(make.annotations)),
+        ):
+            broken = mutated(raw, chance)
+            try:
+                result = await forwarded(enter(broken))
+            except RefusedError:
+                counted["refused"] += 1
+                continue
+            assert result == broken
+            counted["unreadable" if not readable(kind, broken) else "passed"] += 1
+        for record in (state / "pods").glob("*.json"):
+            record.unlink()
+    assert min(counted.values()) > FUZZ // 20, counted
+
+
+async def test_broken_assignments_are_refused(gate: Gate, state: Path, make: Any) -> None:
+    """A mutated assignment is refused, or still means the same."""
+    chance = random.Random(8)
+    text = make.annotations["mooring.dev/assignment"]
+    refusals: list[str] = []
+    for _ in range(FUZZ):
+        broken = mutated(text.encode(), chance).decode("utf-8", "replace")
+        raw = make.run(make.annotations | {"mooring.dev/assignment": broken})
+        try:
+            assert await forwarded(gate.run_pod_sandbox(raw)) == raw
+        except RefusedError as refusal:
+            refusals.append(str(refusal))
+        for record in (state / "pods").glob("*.json"):
+            written = json.loads(record.read_text())["assignment"]
+            assert (written["uid"], written["node"]) == (make.uid, make.node)
+            assert len(written["vfs"]) == 2
+            record.unlink()
+    assert all(reason.startswith("mooring: pod ml/web: ") for reason in refusals)
+    assert len(refusals) > FUZZ * 0.8

@@ -1,0 +1,330 @@
+"""What is decided about a pod's two requests, and what a container's request becomes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from cri_api.v1 import api_pb2 as full
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cri_shim.inject import (
+    Inject,
+    Pass,
+    Record,
+    Refuse,
+    Rules,
+    VfDevices,
+    add_to_container,
+    decide_container,
+    decide_sandbox,
+    devices,
+    environment,
+    not_held,
+)
+from cri_shim.pb import cri_pb2 as cri
+from mooring.assignment import read_assignment
+from mooring.podrecord import PodRecord
+
+REQUEST, ASSIGNMENT = "mooring.dev/interfaces", "mooring.dev/assignment"
+DEVICES = [
+    VfDevices("mlx5_3", "uverbs3", ("/dev/infiniband/uverbs3", "/dev/infiniband/rdma_cm")),
+    VfDevices("mlx5_4", "uverbs4", ("/dev/infiniband/uverbs4", "/dev/infiniband/rdma_cm")),
+]
+
+
+def sandbox(raw: bytes) -> cri.RunPodSandboxRequest:
+    return cri.RunPodSandboxRequest.FromString(raw)
+
+
+def container(raw: bytes) -> cri.CreateContainerRequest:
+    return cri.CreateContainerRequest.FromString(raw)
+
+
+def recorded(make: Any) -> PodRecord:
+    return PodRecord("ml/web", read_assignment(make.annotations[ASSIGNMENT]))
+
+
+def test_the_slice_of_cri_has_the_numbers_of_cri() -> None:
+    """Every message and field of ours is one of CRI's, by name and number; types differ only where that is said."""
+    for name, ours in cri.DESCRIPTOR.message_types_by_name.items():
+        theirs = getattr(full, name).DESCRIPTOR.fields_by_name
+        numbers = {field.name: field.number for field in ours.fields}
+        assert numbers == {field: theirs[field].number for field in numbers}
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {},
+        {"other": "x"},
+        {REQUEST: "[]"},
+        {"rdma_interfaces_required": "[]"},
+        {"rdma_interfaces_required": "null"},
+    ],
+)
+def test_a_pod_that_asks_for_nothing_is_passed(annotations: Mapping[str, str], make: Any, rules: Rules) -> None:
+    """Neither request nor assignment, or an empty request: open, on the host's network and in a VM too."""
+    request = sandbox(make.run(annotations, handler="kata", host_network=True))
+    assert decide_sandbox(request, None, rules) == Pass()
+    assert decide_container(container(make.create(annotations)), None, rules) == Pass()
+
+
+def test_a_valid_assignment_is_recorded_under_the_pods_name(make: Any, rules: Rules) -> None:
+    """The first sandbox of a pod fixes what the pod has."""
+    assert decide_sandbox(sandbox(make.run(make.annotations)), None, rules) == Record(recorded(make))
+
+
+def test_an_empty_assignment_is_recorded_and_its_containers_pass(make: Any, rules: Rules) -> None:
+    """The CNI plugin wants a record wherever it sees an assignment."""
+    annotations = make.annotations_with(vfs=[]) | {REQUEST: "[]"}
+    decision = decide_sandbox(sandbox(make.run(annotations)), None, rules)
+    assert isinstance(decision, Record)
+    assert decision.record.assignment.vfs == ()
+    assert decide_container(container(make.create(annotations)), decision.record, rules) == Pass()
+
+
+REFUSALS = {
+    "request without assignment": ({REQUEST: "[{}]"}, "was not bound by the scheduler 'mooring'"),
+    "malformed request": ({REQUEST: "[{"}, "annotation 'mooring.dev/interfaces': not valid JSON"),
+    "malformed assignment": ({ASSIGNMENT: "{"}, "annotation 'mooring.dev/assignment': not valid JSON"),
+    "seeds' request without assignment": ({"rdma_interfaces_required": '[{"min_tx_rate":1}]'}, "asks for 1 VFs"),
+}
+
+
+@pytest.mark.parametrize(("annotations", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_what_is_not_valid_is_refused_in_words(
+    annotations: Mapping[str, str], reason: str, make: Any, rules: Rules
+) -> None:
+    """Closed, always, at both calls, with the annotation and the rule."""
+    for decision in (
+        decide_sandbox(sandbox(make.run(annotations)), None, rules),
+        decide_container(container(make.create(annotations)), None, rules),
+    ):
+        assert isinstance(decision, Refuse)
+        assert reason in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        ({"uid": "another"}, "'another' is not this pod's uid"),
+        ({"node": "n2"}, "'n2' is not this pod's node 'n1'"),
+        ({"vfs": []}, "vfs: 0 entries for 2 requested interfaces"),
+        ({"v": 2}, "v"),
+        ({"extra": 1}, "unknown field"),
+    ],
+)
+def test_an_assignment_that_is_not_this_pods_is_refused(
+    replaced: Mapping[str, Any], reason: str, make: Any, rules: Rules
+) -> None:
+    """The uid and the node must be these, and the entries as many as the request's."""
+    decision = decide_sandbox(sandbox(make.run(make.annotations_with(**replaced))), None, rules)
+    assert isinstance(decision, Refuse)
+    assert reason in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("min_tx_rate", 14000),
+        ("network", "rail7"),
+        ("containers", ["other"]),
+        ("trust", True),
+        ("pf", "ens1"),
+        ("name", "rdma0"),
+        ("link", "infiniband"),
+    ],
+)
+def test_an_assignment_that_does_not_answer_its_request_is_refused(
+    field: str, value: Any, make: Any, rules: Rules
+) -> None:
+    """Neither less than was asked for nor a setting that nobody asked for."""
+    shared = {"network": "rail0", "containers": ["trainer"], "name": "rdma9", "link": "ethernet", "min_tx_rate": 5}
+    wish = shared | {"pf": "enp4*"}
+    vf = shared | {"pf": "enp4s0f0", "vf": 4, "pci": make.second}
+    good = make.annotations_with(vfs=[vf]) | {REQUEST: json.dumps([wish])}
+    assert isinstance(decide_sandbox(sandbox(make.run(good)), None, rules), Record)
+    bad = make.annotations_with(vfs=[vf | {field: value}]) | {REQUEST: json.dumps([wish])}
+    decision = decide_sandbox(sandbox(make.run(bad)), None, rules)
+    assert isinstance(decision, Refuse)
+    assert f"vfs[0].{field}" in decision.reason
+
+
+def test_once_recorded_another_assignment_is_refused(make: Any, rules: Rules) -> None:
+    """Whatever the annotation says later: at the sandbox and at the containers."""
+    other = make.annotations_with(vfs=[make.assignment["vfs"][0] | {"vf": 9}, make.assignment["vfs"][1]])
+    for decision in (
+        decide_sandbox(sandbox(make.run(other)), recorded(make), rules),
+        decide_container(container(make.create(other)), recorded(make), rules),
+    ):
+        assert isinstance(decision, Refuse)
+        assert "differs from the assignment recorded" in decision.reason
+
+
+@pytest.mark.parametrize("later", [{REQUEST: "[{},{},{}]"}, {REQUEST: "["}, {}])
+def test_once_recorded_a_request_edited_later_changes_nothing(
+    later: Mapping[str, str], make: Any, rules: Rules
+) -> None:
+    """The request as it was at the decision counts; the record stands also where the annotations are gone."""
+    annotations = {ASSIGNMENT: make.annotations[ASSIGNMENT], **later} if later else {}
+    assert decide_sandbox(sandbox(make.run(annotations)), recorded(make), rules) == Pass()
+    assert isinstance(decide_container(container(make.create(annotations)), recorded(make), rules), Inject)
+
+
+def test_a_record_of_another_node_is_refused(make: Any) -> None:
+    """A node that was renamed does not apply what was decided for its old name."""
+    decision = decide_sandbox(sandbox(make.run()), recorded(make), Rules("n2"))
+    assert isinstance(decision, Refuse)
+    assert "'n1'" in decision.reason
+
+
+def test_host_network_with_vfs_is_refused(make: Any, rules: Rules) -> None:
+    """There is no network namespace that the VFs could move to."""
+    decision = decide_sandbox(sandbox(make.run(make.annotations, host_network=True)), None, rules)
+    assert isinstance(decision, Refuse)
+    assert "hostNetwork" in decision.reason
+
+
+@pytest.mark.parametrize(("handler", "accepted"), [("", True), ("runc", True), ("kata", False)])
+def test_only_listed_runtime_handlers_get_vfs(handler: str, accepted: bool, make: Any, rules: Rules) -> None:
+    """The kernel of a VM sees neither the netdev nor the device nodes."""
+    decision = decide_sandbox(sandbox(make.run(make.annotations, handler=handler)), None, rules)
+    assert isinstance(decision, Record) is accepted
+
+
+def test_containers_get_the_devices_of_the_vfs_that_name_them(make: Any, rules: Rules) -> None:
+    """A VF without containers is everybody's; any other is only theirs; the ledger is asked about all."""
+    for name, vfs in (("trainer", [make.first, make.second]), ("sidecar", [make.first])):
+        decision = decide_container(container(make.create(make.annotations, name)), recorded(make), rules)
+        assert isinstance(decision, Inject)
+        assert [vf.pci for vf in decision.entitled] == vfs
+        assert len(decision.assignment.vfs) == 2
+
+
+def test_a_container_of_a_sandbox_that_went_past_the_shim_is_refused(make: Any, rules: Rules) -> None:
+    """A valid assignment without a record: nobody checked it at RunPodSandbox."""
+    decision = decide_container(container(make.create(make.annotations)), None, rules)
+    assert decision == Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        (None, "is not in the ledger"),
+        ({"phase": "taking"}, "'taking'"),
+        ({"phase": "returning"}, "'returning'"),
+        ({"container": "other"}, "held by the sandbox 'other'"),
+        ({"uid": "other"}, "held by the pod 'other'"),
+    ],
+)
+def test_the_ledger_must_show_every_vf_held_by_this_sandbox(
+    replaced: Mapping[str, Any] | None, reason: str, make: Any
+) -> None:
+    """One VF that is not: the CNI plugin was bypassed, or the VF is not free yet."""
+    assignment = recorded(make).assignment
+    good = {pci: make.entry(pci) for pci in (make.first, make.second)}
+    assert not_held(assignment, make.sandbox, good) is None
+    bad = {**good, make.second: None if replaced is None else make.entry(make.second, **replaced)}
+    assert reason in (not_held(assignment, make.sandbox, bad) or "")
+
+
+def test_the_environment_names_the_vfs_and_their_rdma_devices_exactly(make: Any) -> None:
+    """MOORING_DEVICES describes them; NCCL takes the names after "=" exactly."""
+    vf = recorded(make).assignment.vfs[0]
+    variables = environment([(vf, make.entry(make.first), DEVICES[0]), (vf, make.entry(make.first), DEVICES[1])])
+    described = json.loads(variables["MOORING_DEVICES"])
+    assert described[0] == {
+        "name": "net1",
+        "pci": make.first,
+        "network": "rail0",
+        "rdma": "mlx5_3",
+        "uverbs": "uverbs3",
+        "ips": ["10.0.0.2/24"],
+    }
+    assert variables["NCCL_IB_HCA"] == "=mlx5_3,mlx5_4"
+
+
+def seen_by_the_runtime(raw: bytes) -> Any:
+    return full.CreateContainerRequest.FromString(raw)
+
+
+def test_devices_are_appended_and_the_original_bytes_kept(make: Any) -> None:
+    """Where nothing is replaced the request is a prefix of what is forwarded; shared nodes appear once."""
+    raw = make.create(make.annotations)
+    result = add_to_container(raw, container(raw), devices(DEVICES), {"A": "1"})
+    assert result.startswith(raw)
+    found = [(d.container_path, d.host_path, d.permissions) for d in seen_by_the_runtime(result).config.devices]
+    paths = [f"/dev/infiniband/{name}" for name in ("uverbs3", "rdma_cm", "uverbs4")]
+    assert found == [(path, path, "rw") for path in paths]
+
+
+@pytest.mark.parametrize("taken", ["/dev/infiniband/uverbs3", "/dev/infiniband", "/dev/infiniband/../infiniband/"])
+def test_a_device_in_the_same_place_is_replaced(taken: str, make: Any) -> None:
+    """By container path, and never twice: a whole folder given by somebody else would hold other pods' devices."""
+    raw = make.create(
+        make.annotations,
+        devices=[
+            full.Device(container_path=taken, host_path="/dev/infiniband", permissions="mrw"),
+            full.Device(container_path="/dev/fuse", host_path="/dev/fuse", permissions="rw"),
+        ],
+    )
+    result = seen_by_the_runtime(add_to_container(raw, container(raw), devices(DEVICES[:1]), {}))
+    assert [d.container_path for d in result.config.devices] == [
+        "/dev/fuse",
+        "/dev/infiniband/uverbs3",
+        "/dev/infiniband/rdma_cm",
+    ]
+
+
+def test_a_variable_that_the_user_set_is_left_alone(make: Any) -> None:
+    """Also with a value that is no text: a Secret's bytes, as Go's CRI lets them through."""
+    raw = make.create(make.annotations, envs=[full.KeyValue(key="A", value="mine")]).replace(b"mine", b"\xff\xfe\x00m")
+    result = add_to_container(raw, container(raw), [], {"A": "ours", "B": "ours"})
+    envs = {variable.key: variable.value for variable in container(result).config.envs}
+    assert envs == {"A": b"\xff\xfe\x00m", "B": b"ours"}
+
+
+TEXT = st.text(max_size=8)
+CONFIGS = st.builds(
+    full.ContainerConfig,
+    metadata=st.builds(full.ContainerMetadata, name=TEXT, attempt=st.integers(0, 9)),
+    args=st.lists(TEXT, max_size=3),
+    working_dir=TEXT,
+    envs=st.lists(st.builds(full.KeyValue, key=TEXT, value=TEXT), max_size=3),
+    mounts=st.lists(st.builds(full.Mount, container_path=TEXT, host_path=TEXT, readonly=st.booleans()), max_size=2),
+    devices=st.lists(
+        st.builds(
+            full.Device,
+            container_path=st.sampled_from(["/dev/fuse", "/dev/infiniband/uverbs3", "/dev/infiniband"]) | TEXT,
+            host_path=TEXT,
+            permissions=st.sampled_from(["r", "rw", "mrw"]),
+        ),
+        max_size=3,
+    ),
+    labels=st.dictionaries(TEXT, TEXT, max_size=2),
+    annotations=st.dictionaries(TEXT, TEXT, max_size=2),
+    tty=st.booleans(),
+    stop_signal=st.integers(0, 30),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(CONFIGS, st.sampled_from([DEVICES, DEVICES[:1], []]), st.dictionaries(TEXT, TEXT, max_size=2))
+def test_whatever_a_request_holds_survives(config: Any, given: list[VfDevices], variables: dict[str, str]) -> None:
+    """All that the runtime decodes is what the kubelet wrote, but for our devices and variables."""
+    original = full.CreateContainerRequest(pod_sandbox_id="s", config=config)
+    raw = original.SerializeToString()
+    result = seen_by_the_runtime(add_to_container(raw, container(raw), devices(given), variables))
+    ours = [f"/dev/infiniband/{name}" for name in dict.fromkeys(n.rpartition("/")[2] for v in given for n in v.nodes)]
+    placed = [device.container_path for device in result.config.devices]
+    assert placed[len(placed) - len(ours) :] == ours
+    assert all(placed.count(path) == 1 for path in ours)
+    present = {variable.key for variable in config.envs}
+    for key, value in variables.items():
+        if key not in present:
+            original.config.envs.add(key=key, value=value)
+    del original.config.devices[:]
+    del result.config.devices[:]
+    assert result == original

@@ -1,0 +1,281 @@
+"""Whatever is said through the shim is heard as it was said: over real sockets, by independent stubs."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cri_api.v1 import api_pb2 as cri
+from cri_api.v1 import api_pb2_grpc as cri_grpc
+
+from cri_shim.devices import Roots
+from cri_shim.gate import Gate
+from cri_shim.inject import Rules
+from cri_shim.listen import ListenError
+from cri_shim.metrics import Metrics
+from cri_shim.records import Records
+from cri_shim.server import Systemd, serve
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", 1 << 20),
+    ("grpc.absolute_max_metadata_size", 1 << 20),
+)
+
+
+def stubs(channel: Any) -> tuple[Any, Any]:
+    return cri_grpc.RuntimeServiceStub(channel), cri_grpc.ImageServiceStub(channel)
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 10) -> None:
+    async with asyncio.timeout(limit_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Shim:
+    """The shim's server in this process, its runtime, and a channel to it."""
+
+    def __init__(self, folder: Path, runtime: Any) -> None:
+        self.folder = folder
+        self.socket, self.runtime_socket = folder / "cri.sock", folder / "runtime.sock"
+        self.runtime = runtime
+        self.metrics = Metrics()
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        roots = Roots(self.folder / "sys", self.folder / "dev")
+        gate = Gate(Rules("n1"), Records(self.folder / "state"), roots)
+        sockets = f"unix://{self.socket}", f"unix://{self.runtime_socket}"
+        self._task = asyncio.create_task(serve(*sockets, gate, self.metrics.observe, self._stop, Systemd()))
+        await until(lambda: self.socket.exists() or self._task.done())
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await self._task
+
+    def count(self, method: str, code: str) -> float | None:
+        return self.metrics.registry.get_sample_value("mooring_cri_calls_total", {"method": method, "code": code})
+
+
+@pytest.fixture
+async def shim(host: Path, fake_runtime: Any) -> AsyncIterator[Shim]:
+    shim = Shim(host, fake_runtime)
+    await shim.runtime.start(shim.runtime_socket)
+    await shim.start()
+    yield shim
+    await shim.stop()
+    await shim.runtime.stop()
+
+
+@pytest.fixture
+async def channel(shim: Shim) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(f"unix://{shim.socket}", options=OPTIONS) as channel:
+        yield channel
+
+
+async def test_metadata_passes_both_ways(shim: Shim, channel: Any) -> None:
+    """Request metadata, headers and trailers, binary ones too; the caller's user agent is not passed for ours."""
+    runtime, _ = stubs(channel)
+    call = runtime.Version(cri.VersionRequest(version="x"), metadata=(("traceparent", "00-1"), ("blob-bin", b"\xfe")))
+    assert (await call).runtime_name == "fake"
+    assert ("traceparent", "00-1") in shim.runtime.seen.metadata
+    assert ("blob-bin", b"\xfe") in shim.runtime.seen.metadata
+    assert ("header", "first") in tuple(await call.initial_metadata())
+    assert ("trailer-bin", b"\x00\xff") in tuple(await call.trailing_metadata())
+
+
+async def test_an_errors_code_text_and_details_pass(shim: Shim, channel: Any) -> None:
+    """Status code, a message of 100 kB, and the rich details among the trailers."""
+    runtime, _ = stubs(channel)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await runtime.Status(cri.StatusRequest())
+    assert error.value.code() == grpc.StatusCode.NOT_FOUND
+    assert error.value.details() == shim.runtime.long
+    assert {shim.runtime.details, ("trailer", "last")} <= set(error.value.trailing_metadata())
+
+
+async def test_a_call_that_the_runtime_cancels_is_no_failure_of_the_shim(channel: Any) -> None:
+    """CANCELLED from the runtime is a status like any other."""
+    runtime, _ = stubs(channel)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await runtime.ContainerStatus(cri.ContainerStatusRequest())
+    assert (error.value.code(), error.value.details()) == (grpc.StatusCode.CANCELLED, "the runtime gave up")
+
+
+async def test_a_deadline_passes_and_none_stays_none(shim: Shim, channel: Any) -> None:
+    """The runtime sees what is left of the caller's time, or that there is no limit."""
+    runtime, _ = stubs(channel)
+    await runtime.Version(cri.VersionRequest(), timeout=60)
+    await runtime.Version(cri.VersionRequest())
+    limited, unlimited = shim.runtime.seen.remaining[-2:]
+    assert limited is not None
+    assert 50 < limited < 61  # on the wire a time-out has few digits, and is rounded up
+    assert unlimited is None
+
+
+async def test_a_hung_runtime_costs_only_its_own_call(shim: Shim, channel: Any) -> None:
+    """The deadline ends the call, at the runtime too; other calls go on meanwhile."""
+    runtime, _ = stubs(channel)
+    hung = asyncio.ensure_future(runtime.ExecSync(cri.ExecSyncRequest(), timeout=1))
+    await until(lambda: any(name == "ExecSync" for name, _ in shim.runtime.seen.raw))
+    assert (await runtime.Version(cri.VersionRequest(), timeout=5)).runtime_name == "fake"
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await hung
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    await asyncio.wait_for(shim.runtime.seen.cancelled.wait(), 5)
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_runtime(shim: Shim, channel: Any) -> None:
+    """Unary, and a stream whose caller has read enough."""
+    runtime, _ = stubs(channel)
+    call = runtime.ExecSync(cri.ExecSyncRequest())
+    await until(lambda: any(name == "ExecSync" for name, _ in shim.runtime.seen.raw))
+    call.cancel()
+    await asyncio.wait_for(shim.runtime.seen.cancelled.wait(), 5)
+    shim.runtime.seen.cancelled.clear()
+    shim.runtime.events = 0
+    stream = runtime.GetContainerEvents(cri.GetEventsRequest())
+    assert ("header", "stream") in tuple(await stream.initial_metadata())
+    stream.cancel()
+    await asyncio.wait_for(shim.runtime.seen.cancelled.wait(), 5)
+
+
+async def test_a_stream_passes_event_by_event(channel: Any) -> None:
+    """Server streaming with headers before the first event and trailers after the last."""
+    runtime, _ = stubs(channel)
+    call = runtime.GetContainerEvents(cri.GetEventsRequest())
+    assert [event.container_id async for event in call] == ["0", "1", "2"]
+    assert ("trailer", "stream") in tuple(await call.trailing_metadata())
+
+
+async def test_a_client_that_does_not_read_holds_the_runtime_back(shim: Shim, channel: Any) -> None:
+    """The shim buffers no stream: of 300 events of 1 MB a few are under way, and other calls go on."""
+    shim.runtime.events, shim.runtime.event_bytes = 300, 1_000_000
+    runtime, _ = stubs(channel)
+    call = runtime.GetContainerEvents(cri.GetEventsRequest())
+    await call.read()
+    for _ in range(50):
+        await runtime.Version(cri.VersionRequest(), timeout=5)
+    assert shim.runtime.seen.written < 100
+    call.cancel()
+
+
+async def test_methods_of_a_kubelet_to_come_pass(shim: Shim, channel: Any) -> None:
+    """A method that nobody here has heard of, streaming or not, and its UNIMPLEMENTED where the runtime has not."""
+    answers = channel.unary_stream(shim.runtime.future)(b"\x0a\x01x")
+    assert [cri.ContainerEventResponse.FromString(raw).container_id async for raw in answers] == ["0", "1", "2"]
+    assert await channel.unary_unary("/runtime.v1.RuntimeService/FutureOnce")(b"") == b""
+    assert await channel.unary_unary("/runtime.v1.FutureService/Once")(b"") == b""
+
+
+async def test_the_image_service_passes(shim: Shim, channel: Any) -> None:
+    """Both services of CRI live behind one socket."""
+    _, image = stubs(channel)
+    await image.PullImage(cri.PullImageRequest(image=cri.ImageSpec(image="busybox")))
+    assert shim.runtime.seen.raw[-1][0] == "PullImage"
+
+
+async def test_twenty_mebibytes_pass_both_ways(channel: Any) -> None:
+    """A node with tens of thousands of containers lists more than grpc's usual 4 MiB."""
+    raw = cri.ListContainersResponse(containers=[cri.Container(id="c" * 1024) for _ in range(20 * 1024)])
+    echo = channel.unary_unary("/runtime.v1.RuntimeService/ListContainers")
+    sent = raw.SerializeToString()
+    assert len(sent) > 20 * 1024 * 1024
+    assert await echo(sent) == sent
+
+
+async def test_the_runtimes_absence_is_unavailable_and_its_return_is_noticed(shim: Shim, channel: Any) -> None:
+    """A restart of the runtime is over for its callers within two seconds of its return."""
+    runtime, _ = stubs(channel)
+    await runtime.Version(cri.VersionRequest())
+    await shim.runtime.stop()
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await runtime.Version(cri.VersionRequest(), timeout=5)
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    await shim.runtime.start(shim.runtime_socket)
+
+    async def answered() -> None:
+        code = grpc.StatusCode.UNAVAILABLE
+        while code == grpc.StatusCode.UNAVAILABLE:
+            call = runtime.Version(cri.VersionRequest(), timeout=5)
+            code = await call.code()
+        assert code == grpc.StatusCode.OK
+
+    await asyncio.wait_for(answered(), 2)
+
+
+async def test_the_old_api_is_refused_with_the_reason(channel: Any) -> None:
+    """A kubelet tries v1alpha2 before it gives up; nothing else than CRI is served at all."""
+    for method, text in (("runtime.v1alpha2.RuntimeService", "runtime.v1 only"), ("other.Service", "not found")):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await channel.unary_unary(f"/{method}/Version")(b"")
+        assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert text in (error.value.details() or "")
+
+
+async def test_the_socket_is_roots_and_one_servers(shim: Shim, channel: Any) -> None:
+    """Mode 0600; a second server is refused by the lock and takes nothing over."""
+    assert stat.S_IMODE(shim.socket.stat().st_mode) == 0o600
+    second = Shim(shim.folder, None)
+    await second.start()
+    with pytest.raises(ListenError, match="served by another process"):
+        await second.stop()
+    runtime, _ = stubs(channel)
+    assert (await runtime.Version(cri.VersionRequest())).runtime_name == "fake"
+
+
+async def test_calls_are_counted_by_method_and_code(shim: Shim, channel: Any) -> None:
+    """Names that are not CRI's share one label: they are the caller's to choose."""
+    runtime, _ = stubs(channel)
+    await runtime.Version(cri.VersionRequest())
+    with pytest.raises(grpc.aio.AioRpcError):
+        await runtime.Status(cri.StatusRequest())
+    await channel.unary_unary("/runtime.v1.RuntimeService/Made-Up")(b"")
+    await until(lambda: shim.count("other", "OK") == 1)
+    assert (shim.count("Version", "OK"), shim.count("Status", "NOT_FOUND")) == (1, 1)
+
+
+async def test_what_cannot_be_decoded_passes_unchanged(shim: Shim, channel: Any) -> None:
+    """The runtime answers for itself; a pod that asks for nothing passes bit by bit."""
+    for method, raw in (("RunPodSandbox", b"\x0a\xff\xff"), ("CreateContainer", b"\x12\x05abc")):
+        await channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(raw)
+        assert shim.runtime.seen.raw[-1] == (method, raw)
+
+
+async def test_a_refusal_is_failed_precondition_with_pod_and_reason(shim: Shim, channel: Any, make: Any) -> None:
+    """What a person finds in the pod's events; the runtime hears nothing of it."""
+    run = channel.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox")
+    before = len(shim.runtime.seen.raw)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await run(make.run({"mooring.dev/interfaces": "[{}]"}))
+    assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert (error.value.details() or "").startswith("mooring: pod ml/web: the pod asks for 1 VFs and has no annotation")
+    assert [name for name, _ in shim.runtime.seen.raw[before:]] == []
+
+
+async def test_a_pods_life_through_the_shim(shim: Shim, channel: Any, make: Any) -> None:
+    """Recorded before the sandbox is made, refused while the ledger lacks a VF, then given its devices."""
+    run = channel.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox")
+    create = channel.unary_unary("/runtime.v1.RuntimeService/CreateContainer")
+    state = shim.folder / "state"
+    await run(make.run(make.annotations))
+    assert shim.runtime.seen.raw[-1] == ("RunPodSandbox", make.run(make.annotations))
+    assert (state / f"pods/{make.uid}.json").exists()
+    make.write_entry(state, make.first)
+    raw = make.create(make.annotations)
+    with pytest.raises(grpc.aio.AioRpcError, match="is not in the ledger"):
+        await create(raw)
+    make.write_entry(state, make.second, ifname="net2")
+    await create(raw)
+    name, forwarded = shim.runtime.seen.raw[-1]
+    assert name == "CreateContainer"
+    assert forwarded.startswith(raw)
+    seen = cri.CreateContainerRequest.FromString(forwarded).config
+    paths = [f"{shim.folder}/dev/infiniband/{node}" for node in ("uverbs3", "rdma_cm", "uverbs4")]
+    assert [device.host_path for device in seen.devices] == paths
+    assert {variable.key for variable in seen.envs} == {"MOORING_DEVICES", "NCCL_IB_HCA"}
