@@ -1,0 +1,129 @@
+"""mooring-cri-shim as a process: how it starts, says so, survives a kill and ends."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cri_api.v1 import api_pb2 as cri
+from cri_api.v1 import api_pb2_grpc as cri_grpc
+
+from cri_shim.notify import watchdog_interval_s
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def until(condition: Callable[[], bool], limit_s: float = 20) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start(host: Path) -> Iterator[Start]:
+    """Start the program with everything below ``host``; what still runs afterwards is killed."""
+    running: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        folders = {name: str(host / name) for name in ("sys", "dev", "state", "run")}
+        flags = ["--sysfs", folders["sys"], "--dev", folders["dev"], "--state", folders["state"], "--run"]
+        sockets = ["--listen", f"unix://{host}/cri.sock", "--runtime", f"unix://{host}/runtime.sock"]
+        command = [sys.executable, "-m", "cri_shim", *sockets, *flags, folders["run"], "--node-name", "n1", *arguments]
+        process = subprocess.Popen(
+            command,
+            env={"PATH": os.environ["PATH"], **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def served(host: Path) -> bool:
+    """Say whether somebody answers on the socket: with no runtime behind it the answer is UNAVAILABLE."""
+    with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
+        stub: Any = cri_grpc.RuntimeServiceStub(channel)
+        try:
+            stub.Version(cri.VersionRequest(), timeout=2)
+        except grpc.RpcError as error:
+            return "runtime.sock" in error.details()
+        return True
+
+
+def test_it_tells_systemd_when_it_is_ready_and_ends_cleanly(start: Start, host: Path) -> None:
+    """READY=1 only once the socket serves, signs of life after it, STOPPING=1 at SIGTERM, status 0."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(host / "notify"))
+        systemd.settimeout(20)
+        shim = start(NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="200000")
+        assert systemd.recv(64) == b"READY=1"
+        assert served(host)
+        assert systemd.recv(64) == systemd.recv(64) == b"WATCHDOG=1"
+        assert (host / "run/version/mooring-cri-shim").read_text()
+        shim.send_signal(signal.SIGTERM)
+        last = b"WATCHDOG=1"
+        while last == b"WATCHDOG=1":
+            last = systemd.recv(64)
+        assert last == b"STOPPING=1"
+    _, log = shim.communicate(timeout=20)
+    assert shim.returncode == 0
+    first = json.loads(log.splitlines()[0])
+    assert (first["event"], first["program"], first["level"]) == ("serving", "mooring-cri-shim", "info")
+    assert not (host / "cri.sock").exists()
+
+
+def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host: Path) -> None:
+    """The lock died with its holder; the stale socket is no obstacle, a living one is."""
+    killed = start()
+    until(lambda: served(host))
+    killed.kill()
+    killed.wait()
+    assert (host / "cri.sock").exists()
+    again = start()
+    until(lambda: served(host))
+    second = start()
+    _, log = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert "served by another process" in json.loads(log.splitlines()[-1])["reason"]
+    assert again.poll() is None
+    assert served(host)
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--listen", "tcp://1.2.3.4"), ("--listen", "unix://relative")])
+def test_an_address_that_is_no_socket_is_refused(start: Start, flag: str, value: str) -> None:
+    """Status 1 and one line that names it, no traceback."""
+    shim = start(flag, value)
+    _, log = shim.communicate(timeout=20)
+    assert shim.returncode == 1
+    assert "is not a unix socket" in json.loads(log)["reason"]
+
+
+def test_check_says_what_is_ready_and_what_is_not(start: Start, host: Path) -> None:
+    """Every point on a line of its own; status 1 while one of them is not."""
+    check = start("--check")
+    out, _ = check.communicate(timeout=30)
+    points = {line[4:].split()[0]: line.startswith("ok") for line in out.splitlines()}
+    assert check.returncode == 1
+    assert points == {"runtime": False, "listen": True, "state": True, "devices": True, "rdma_cm": True}
+
+
+def test_the_watchdog_is_fed_twice_per_timeout() -> None:
+    """As sd_watchdog_enabled(3) advises; never where systemd asks for none."""
+    assert watchdog_interval_s("30000000") == 15.0
+    assert [watchdog_interval_s(text) for text in (None, "", "0", "x")] == [None] * 4
