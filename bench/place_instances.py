@@ -1,0 +1,259 @@
+"""Hard instances for `scheduler.place`: 64 VFs at most, 8 PFs, barely feasible and barely not.
+
+Each family is a function of a random source to wants, rooms and the policy. Those named ``…-fits`` are built from a
+solution; in the others the slack is so small that both answers occur. Where the hardness lies: many items a bin make
+solutions plenty, two a bin make it matching; between them, at about as many solutions as instances, lies the peak.
+Sources: Martello and Toth, Knapsack Problems (1990), chapter 8; Falkenauer, A hybrid grouping genetic algorithm for bin
+packing (1996), the triplets; Gent and Walsh, From approximate to optimal solutions (1995), the phase transition;
+Schoenfield, Fast, exact solution of open bin packing problems (2002), Hard28.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from mooring.request import Spreading
+from scheduler.place import Room, Want
+
+Instance = tuple[list[Want], list[Room], Spreading | None]
+Family = Callable[[Random], Instance]
+
+PFS = 8
+EVERY = (1 << PFS) - 1
+MANY = 128
+
+
+def cut(random: Random, total: int, parts: int, step: int = 1) -> list[int]:
+    """Cut ``total`` into ``parts`` positive multiples of ``step``, uniformly."""
+    marks = sorted(random.sample(range(1, total // step), parts - 1))
+    return [(high - low) * step for low, high in zip([0, *marks], [*marks, total // step], strict=True)]
+
+
+def shuffled(random: Random, wants: list[Want]) -> list[Want]:
+    return random.sample(wants, len(wants))
+
+
+def _from_solution(random: Random, per_pf: int, capacities: list[int], step: int, slots: int = MANY) -> Instance:
+    wants = [Want(size, EVERY) for capacity in capacities for size in cut(random, capacity, per_pf, step)]
+    return shuffled(random, wants), [Room(slots, capacity) for capacity in capacities], None
+
+
+def perfect_fit(per_pf: int, capacity: int, step: int, *, uneven: bool = False) -> Family:
+    """Every PF is filled to the last Mb/s; equal PFs, or each with something already taken."""
+
+    def family(random: Random) -> Instance:
+        low = capacity // 2 if uneven else capacity
+        capacities = [random.randrange(low, capacity + 1, step) for _ in range(PFS)]
+        return _from_solution(random, per_pf, capacities, step)
+
+    return family
+
+
+def perfect_fit_in_vfs_too(per_pf: int, capacity: int, step: int) -> Family:
+    """Every PF is filled to the last Mb/s and to the last VF."""
+
+    def family(random: Random) -> Instance:
+        return _from_solution(random, per_pf, [capacity] * PFS, step, slots=per_pf)
+
+    return family
+
+
+def moved(family: Family, by: int) -> Family:
+    """Move some Mb/s from one PF to another: Σ is the same, whether it fits is open."""
+
+    def other(random: Random) -> Instance:
+        wants, free, spreading = family(random)
+        giver, taker = random.sample(range(len(free)), 2)
+        free[giver] = Room(free[giver].vfs, free[giver].mbps - by)
+        free[taker] = Room(free[taker].vfs, free[taker].mbps + by)
+        return wants, free, spreading
+
+    return other
+
+
+def uniform(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
+    """Random rates, and equal PFs with ``slack`` of their room to spare."""
+
+    def family(random: Random) -> Instance:
+        wants = [Want(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
+        capacity = -(-int(sum(want.min_tx_rate for want in wants) * (1 + slack)) // PFS)
+        return wants, [Room(MANY, capacity)] * PFS, None
+
+    return family
+
+
+def uneven(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
+    """Random rates over PFs of which something random is taken already."""
+
+    def family(random: Random) -> Instance:
+        wants = [Want(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
+        total = int(sum(want.min_tx_rate for want in wants) * (1 + slack))
+        weights = [random.uniform(0.4, 1) for _ in range(PFS)]
+        return wants, [Room(MANY, int(total * weight / sum(weights)) + 1) for weight in weights], None
+
+    return family
+
+
+def triplets(capacity: int, step: int, slack: int) -> Family:
+    """24 VFs, each over a quarter and under half of a PF, three to a PF (3-partition, strongly NP-complete)."""
+
+    def family(random: Random) -> Instance:
+        wants = []
+        for _ in range(PFS):
+            while True:
+                first, second = (random.randrange(capacity // 4 + step, capacity // 2, step) for _ in range(2))
+                third = capacity - first - second
+                if capacity // 4 < third < capacity // 2:
+                    break
+            wants += [Want(size, EVERY) for size in (first, second, third)]
+        return shuffled(random, wants), [Room(MANY, capacity + slack)] * PFS, None
+
+    return family
+
+
+def near_equal(vfs: int, middle: int, width: int, slack: int) -> Family:
+    """Rates that differ by little: what counts is which few are the larger ones."""
+
+    def family(random: Random) -> Instance:
+        wants = [Want(middle + random.randrange(-width, width + 1), EVERY) for _ in range(vfs)]
+        total = sum(want.min_tx_rate for want in wants)
+        capacities = [total // PFS + (index < total % PFS) + slack for index in range(PFS)]
+        return wants, [Room(MANY, capacity) for capacity in capacities], None
+
+    return family
+
+
+def tight_vfs(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
+    """As many VFs free as are asked for, spread unevenly, and little bandwidth to spare."""
+
+    def family(random: Random) -> Instance:
+        wants = [Want(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
+        slots = cut(random, vfs, PFS)
+        total = sum(want.min_tx_rate for want in wants)
+        return wants, [Room(count, int(total * count / vfs * (1 + slack))) for count in slots], None
+
+    return family
+
+
+def selectors(family: Family, classes: int, keep: float) -> Family:
+    """Let a part of the VFs name the network they want: PFs lie in ``classes`` networks."""
+
+    def other(random: Random) -> Instance:
+        wants, free, spreading = family(random)
+        networks = [sum(1 << pf for pf in range(PFS) if pf % classes == network) for network in range(classes)]
+        chosen = [want if random.random() < keep else Want(want.min_tx_rate, random.choice(networks)) for want in wants]
+        return chosen, free, spreading
+
+    return other
+
+
+def selectors_from_solution(per_pf: int, capacity: int, step: int, extra: int) -> Family:
+    """A perfect fit in which each VF may lie on its own PF and on ``extra`` others."""
+
+    def family(random: Random) -> Instance:
+        wants = []
+        for pf in range(PFS):
+            for size in cut(random, capacity, per_pf, step):
+                others = random.sample([other for other in range(PFS) if other != pf], extra)
+                wants.append(Want(size, sum(1 << other for other in (pf, *others))))
+        return shuffled(random, wants), [Room(MANY, capacity)] * PFS, None
+
+    return family
+
+
+def without_rates(family: Family, share: float) -> Family:
+    """Let a part of the VFs reserve nothing: they only need the VFs, of which none is left over."""
+
+    def other(random: Random) -> Instance:
+        wants, free, spreading = family(random)
+        wants = [Want(0, want.pfs) if random.random() < share else want for want in wants]
+        slots = cut(random, len(wants), PFS)
+        return wants, [Room(count, room.mbps) for count, room in zip(slots, free, strict=True)], spreading
+
+    return other
+
+
+def policy(family: Family, spreading: Spreading) -> Family:
+    def other(random: Random) -> Instance:
+        wants, free, _ = family(random)
+        return wants, free, spreading
+
+    return other
+
+
+def distinct(vfs: int, slack: int) -> Family:
+    """Each VF on a PF of its own, whose room is hardly over its rate."""
+
+    def family(random: Random) -> Instance:
+        rates = [random.randrange(1000, 100_000) for _ in range(vfs)]
+        masks = [random.getrandbits(PFS) | 1 << random.randrange(PFS) for _ in rates]
+        rooms = [Room(MANY, rate + random.randrange(-slack, slack + 1)) for rate in rates]
+        wants = [Want(rate, mask) for rate, mask in zip(rates, masks, strict=True)]
+        return shuffled(random, wants), rooms + [Room(1, 0)] * (PFS - vfs), "distinct"
+
+    return family
+
+
+FAMILIES: dict[str, Family] = {
+    "8 a PF, step 1000, fits": perfect_fit(8, 100_000, 1000),
+    "8 a PF, step 1, fits": perfect_fit(8, 100_000, 1),
+    "8 a PF, uneven, step 100, fits": perfect_fit(8, 100_000, 100, uneven=True),
+    "8 a PF, uneven, step 1, fits": perfect_fit(8, 400_000, 1, uneven=True),
+    "6 a PF, step 1, fits": perfect_fit(6, 100_000, 1),
+    "5 a PF, step 1, fits": perfect_fit(5, 100_000, 1),
+    "5 a PF, step 100, fits": perfect_fit(5, 100_000, 100),
+    "5 a PF, uneven, step 100, fits": perfect_fit(5, 100_000, 100, uneven=True),
+    "4 a PF, step 1, fits": perfect_fit(4, 100_000, 1),
+    "4 a PF, step 100, fits": perfect_fit(4, 100_000, 100),
+    "4 a PF, uneven, step 100, fits": perfect_fit(4, 100_000, 100, uneven=True),
+    "3 a PF, step 100, fits": perfect_fit(3, 100_000, 100),
+    "8 a PF, VFs tight, step 100, fits": perfect_fit_in_vfs_too(8, 100_000, 100),
+    "5 a PF, VFs tight, step 1, fits": perfect_fit_in_vfs_too(5, 100_000, 1),
+    "4 a PF, VFs tight, step 100, fits": perfect_fit_in_vfs_too(4, 100_000, 100),
+    "8 a PF, step 1000, moved": moved(perfect_fit(8, 100_000, 1000), 500),
+    "5 a PF, step 1, moved": moved(perfect_fit(5, 100_000, 1), 1),
+    "5 a PF, step 100, moved": moved(perfect_fit(5, 100_000, 100), 100),
+    "4 a PF, step 1, moved": moved(perfect_fit(4, 100_000, 1), 1),
+    "4 a PF, step 1000, moved": moved(perfect_fit(4, 100_000, 1000), 1000),
+    "4 a PF, VFs tight, moved": moved(perfect_fit_in_vfs_too(4, 100_000, 100), 100),
+    "24 uniform, slack 1 %": uniform(24, 1000, 30_000, 1, 0.01),
+    "24 uniform, slack 3 %": uniform(24, 1000, 30_000, 1, 0.03),
+    "32 uniform, slack 0.1 %": uniform(32, 1000, 25_000, 1, 0.001),
+    "32 uniform, slack 0.5 %": uniform(32, 1000, 25_000, 1, 0.005),
+    "32 uniform, slack 2 %": uniform(32, 1000, 25_000, 1, 0.02),
+    "40 uniform, slack 0.02 %": uniform(40, 1000, 20_000, 1, 0.0002),
+    "40 uniform, large, slack 0.5 %": uniform(40, 12_000, 20_000, 1, 0.005),
+    "40 uniform, large, slack 1 %": uniform(40, 12_000, 20_000, 100, 0.01),
+    "64 uniform, slack 0": uniform(64, 1, 12_000, 1, 0),
+    "64 uniform, large, slack 0.5 %": uniform(64, 8_000, 12_000, 1, 0.005),
+    "24 uneven, slack 2 %": uneven(24, 1000, 30_000, 100, 0.02),
+    "32 uneven, slack 0.5 %": uneven(32, 1000, 25_000, 1, 0.005),
+    "40 uneven, slack 0.1 %": uneven(40, 1000, 20_000, 1, 0.001),
+    "64 uneven, slack 0.01 %": uneven(64, 1000, 12_000, 1, 0.0001),
+    "triplets, step 1, fits": triplets(100_000, 1, 0),
+    "triplets, step 100, fits": triplets(100_000, 100, 0),
+    "triplets, slack 1 %, fits": triplets(100_000, 1, 1000),
+    "triplets, one short": moved(triplets(100_000, 100, 0), 100),
+    "near equal, 64, slack 0": near_equal(64, 10_000, 100, 0),
+    "near equal, 60, slack 50": near_equal(60, 10_000, 500, 50),
+    "near equal, 40, slack 10": near_equal(40, 20_000, 2000, 10),
+    "near equal, 28, slack 300": near_equal(28, 20_000, 2000, 300),
+    "VFs tight, 40, slack 1 %": tight_vfs(40, 1000, 20_000, 100, 0.01),
+    "VFs tight, 40, slack 5 %": tight_vfs(40, 1000, 20_000, 100, 0.05),
+    "VFs tight, 64, slack 2 %": tight_vfs(64, 1000, 12_000, 100, 0.02),
+    "VFs tight, 64, slack 10 %": tight_vfs(64, 1000, 12_000, 1, 0.1),
+    "2 networks, 40, slack 1 %": selectors(uniform(40, 1000, 20_000, 100, 0.01), 2, 0.3),
+    "4 networks, 40, slack 5 %": selectors(uniform(40, 1000, 20_000, 100, 0.05), 4, 0.4),
+    "4 networks, 64, slack 5 %": selectors(uniform(64, 1000, 12_000, 100, 0.05), 4, 0.4),
+    "own PF and 1 other, 5 a PF, fits": selectors_from_solution(5, 100_000, 100, 1),
+    "own PF and 2 others, 8 a PF, fits": selectors_from_solution(8, 100_000, 100, 2),
+    "own PF and 3 others, 4 a PF, fits": selectors_from_solution(4, 100_000, 1, 3),
+    "half without rates, VFs tight": without_rates(uniform(64, 1000, 12_000, 100, -0.45), 0.5),
+    "half without, 4 networks": without_rates(selectors(uniform(64, 1000, 12_000, 100, -0.3), 4, 0.5), 0.5),
+    "distinct, 8, slack 2000": distinct(8, 2000),
+    "distinct, 6, slack 2000": distinct(6, 2000),
+    "spread, 40, slack 2 %": policy(uniform(40, 1000, 20_000, 100, 0.02), "spread"),
+    "spread, uneven 64, slack 5 %": policy(uneven(64, 1000, 12_000, 100, 0.05), "spread"),
+    "pack, 12 in 8": policy(uniform(12, 1000, 20_000, 100, 2.0), "pack"),
+    "pack, 40, slack 30 %": policy(uneven(40, 1000, 20_000, 100, 0.3), "pack"),
+    "pack, 4 networks, slack 30 %": policy(selectors(uniform(40, 1000, 20_000, 100, 0.3), 4, 0.4), "pack"),
+}
