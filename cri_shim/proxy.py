@@ -35,7 +35,6 @@ SERVER_OPTIONS = (*_SIZES, ("grpc.so_reuseport", 0))
 CHANNEL_OPTIONS = (
     *_SIZES,
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),
 )
@@ -147,7 +146,7 @@ class Proxy:
             code = grpc.StatusCode.CANCELLED
             raise
         finally:
-            call.cancel()
+            call.cancel()  # where the client left in the middle of a write, the runtime would go on for nobody
             lasted = time.monotonic() - started
             self._observe(method, code, lasted, lasted)
 
