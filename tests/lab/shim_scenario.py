@@ -1,0 +1,154 @@
+"""Run inside the lab: containerd and runc behind the shim, the CNI plugin, and two pods with real VFs.
+
+Prints one JSON object: what each container sees of its own devices, and of its neighbour's.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cri_api.v1 import api_pb2 as cri
+from cri_api.v1 import api_pb2_grpc as cri_grpc
+
+from cni.forwarder import render
+from devcluster.runtime.containerd import Place, running
+from devcluster.runtime.images import write_images
+
+STATE, RUN = Path("/var/lib/mooring"), Path("/run/mooring")
+DEVICES = Path("/sys/bus/pci/devices")
+CALL_S = 60
+
+
+def until(condition: Callable[[], bool], limit_s: float = 30) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def install_cni(folder: Path) -> Place:
+    """Write the CNI folders as an operator would: loopback, then mooring-cni as the pods' only network."""
+    place = Place(folder / "containerd", folder / "bin", folder / "conf")
+    place.cni_bin.mkdir(parents=True)
+    place.cni_conf.mkdir()
+    for name in ("loopback", "host-local"):
+        (place.cni_bin / name).symlink_to(f"/usr/lib/cni/{name}")
+    plugin = place.cni_bin / "mooring-cni"
+    plugin.write_text(render(str(RUN / "cni.sock"), [sys.executable, "-m", "cni"]))
+    plugin.chmod(0o755)
+    ipam = {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": str(folder / "ipam")}
+    chain = {"type": "mooring-cni", "capabilities": {"io.kubernetes.cri.pod-annotations": True}, "ipam": ipam}
+    conflist = {"cniVersion": "1.0.0", "name": "lab", "plugins": [{**chain, "node": "lab"}]}
+    (place.cni_conf / "10-lab.conflist").write_text(json.dumps(conflist))
+    return place
+
+
+def sandbox_config(name: str, vf: int) -> Any:
+    """Describe a pod as the scheduler has bound it: one VF of the first PF."""
+    pci = (DEVICES / f"0000:3b:00.0/virtfn{vf}").readlink().name
+    wish = {"min_tx_rate": 100, "max_tx_rate": 1000}
+    entry = {"pf": "eth0", "vf": vf, "pci": pci, "link": "ethernet", "network": "default", **wish}
+    assignment = {"v": 1, "uid": f"uid-{name}", "node": "lab", "vfs": [entry]}
+    annotations = {"mooring.dev/interfaces": json.dumps([wish]), "mooring.dev/assignment": json.dumps(assignment)}
+    metadata = cri.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="lab", attempt=0)
+    return cri.PodSandboxConfig(
+        metadata=metadata, hostname=name, annotations=annotations, linux=cri.LinuxPodSandboxConfig()
+    )
+
+
+def move_rdma_device(vf: int) -> None:
+    """Bring a VF's RDMA device to where its netdev is: exclusive mode asks for it, and mooring-cni does it not yet."""
+    function = (DEVICES / f"0000:3b:00.0/virtfn{vf}").resolve()
+    device = next((function / "infiniband_verbs").glob("*/ibdev")).read_text().strip()
+    netns = json.loads((STATE / f"vfs/{function.name}.json").read_text())["netns"]["path"]
+    name = Path("/run/netns") / function.name  # rdma(8) takes names, not paths
+    name.parent.mkdir(exist_ok=True)
+    name.symlink_to(netns)
+    subprocess.run(["rdma", "dev", "set", device, "netns", name.name], check=True)
+    assert not (function / "infiniband").exists() or not list((function / "infiniband").iterdir())
+
+
+def run_pod(stub: Any, name: str, vf: int, *, exclusive: bool) -> tuple[str, str]:
+    """Run a pod with one container; return the ids of its sandbox and its container."""
+    config = sandbox_config(name, vf)
+    sandbox = stub.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=CALL_S).pod_sandbox_id
+    if exclusive:
+        move_rdma_device(vf)
+    container = cri.ContainerConfig(
+        metadata=cri.ContainerMetadata(name="main"),
+        image=cri.ImageSpec(image="busybox"),
+        command=["sleep", "3600"],
+        linux=cri.LinuxContainerConfig(),
+    )
+    request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=container, sandbox_config=config)
+    made = stub.CreateContainer(request, timeout=CALL_S).container_id
+    stub.StartContainer(cri.StartContainerRequest(container_id=made), timeout=CALL_S)
+    return sandbox, made
+
+
+def shell(stub: Any, container: str, script: str) -> str:
+    request = cri.ExecSyncRequest(container_id=container, cmd=["sh", "-c", script], timeout=20)
+    answer = stub.ExecSync(request, timeout=CALL_S)
+    return str((answer.stdout + answer.stderr).decode()).strip()
+
+
+def seen(stub: Any, mine: str, neighbours: str) -> dict[str, Any]:
+    """What a container sees: its devices, whether its own opens and its neighbour's does not, its links."""
+    device = shell(stub, neighbours, "ls /dev/infiniband | grep uverbs")
+    minor = 192 + int(device.removeprefix("uverbs"))
+    return {
+        "devices": shell(stub, mine, "ls /dev/infiniband").split(),
+        "own": shell(stub, mine, "for node in /dev/infiniband/uverbs*; do : <$node && echo opened; done"),
+        "neighbours": shell(stub, mine, f"mknod /tmp/other c 231 {minor}; : </tmp/other && echo opened"),
+        "address": shell(stub, mine, "ip -4 -o addr show eth0 | grep -o 'inet [0-9.]*'"),
+        "described": json.loads(shell(stub, mine, "echo $MOORING_DEVICES")),
+        "nccl": shell(stub, mine, "echo $NCCL_IB_HCA"),
+    }
+
+
+def links() -> list[dict[str, Any]]:
+    """The host's netdevs that matter, and what the PF was told about its VFs; counters and queues aside."""
+    shown = subprocess.run(["ip", "-d", "-j", "link"], capture_output=True, text=True, check=True)
+    kept = ("ifname", "address", "mtu", "altnames", "vfinfo_list")
+    return sorted(
+        ({name: link.get(name) for name in kept} for link in json.loads(shown.stdout)),
+        key=lambda link: str(link["ifname"]),
+    )
+
+
+def scenario(socket: Path, *, exclusive: bool) -> dict[str, Any]:
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
+        stub = cri_grpc.RuntimeServiceStub(channel)
+        before = links()
+        pods = [run_pod(stub, name, vf, exclusive=exclusive) for vf, name in enumerate(("first", "second"))]
+        (_, first), (_, second) = pods
+        found = {"first": seen(stub, first, second), "second": seen(stub, second, first)}
+        for sandbox, _ in pods:
+            stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox), timeout=CALL_S)
+            stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox), timeout=CALL_S)
+        ledger = [path.name for path in (STATE / "vfs").glob("*.json")]
+        return {**found, "ledger": ledger, "links": {"before": before, "after": links()}}
+
+
+def main() -> None:
+    folder = Path("/tmp/lab")
+    place = install_cni(folder)
+    socket = RUN / "cri.sock"
+    flags = ["--listen", f"unix://{socket}", "--runtime", place.endpoint, "--node-name", "lab"]
+    with running(place, write_images(folder / "images.tar")):
+        shim = subprocess.Popen([sys.executable, "-m", "cri_shim", *flags])
+        try:
+            until(socket.exists)
+            print(json.dumps(scenario(socket, exclusive=sys.argv[1] == "exclusive")))
+        finally:
+            shim.terminate()
+            shim.wait()
+
+
+if __name__ == "__main__":
+    main()
