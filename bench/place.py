@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.place_instances import FAMILIES, Family
-from scheduler.place import BUDGET, NoFit, OutOfBudget, Placed, place
+from scheduler.place import BUDGET, NoFit, OutOfBudget, Placed, decide, place
 
 
 def measure(family: Family, instances: int, seed: int, budget: int) -> tuple[list[float], list[type]]:
@@ -29,6 +29,7 @@ def measure(family: Family, instances: int, seed: int, budget: int) -> tuple[lis
 
 
 def timed(call: Callable[[], Placed | NoFit | OutOfBudget]) -> tuple[float, type]:
+    decide.cache_clear()
     start = time.perf_counter()
     outcome = call()
     return (time.perf_counter() - start) * 1000, type(outcome)

@@ -18,6 +18,7 @@ Packing = tuple[int, ...]
 
 def pack_items(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> Packing | None:
     """Return a bin for each item, None if there is no way to pack them; raise BudgetSpent."""
+    steps.spend(len(items))
     fitting = [Item(item.size, _fitting_bins(item, bins)) for item in items]
     if not all(item.bins for item in fitting):
         return None

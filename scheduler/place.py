@@ -9,9 +9,12 @@ How the VFs lie over the PFs: ``distinct`` is a rule (each on another PF); ``pac
 gets more of the pod's VFs than another must) are wishes: honoured as far as the steps reach, never a reason to refuse.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import combinations
 from typing import Literal
 
 from mooring.inventory import Pf
@@ -20,6 +23,8 @@ from scheduler.packing import Bin, BudgetSpent, Item, Steps, pack_items
 
 # The hardest instances of bench/place.py then take under 5 ms; half as many more decide 3 % more of them.
 BUDGET = 4_000
+# Outcomes kept, of up to 10 KiB each.
+REMEMBERED = 1024
 Why = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 
 
@@ -61,6 +66,8 @@ class OutOfBudget:
 
 
 Outcome = Placed | NoFit | OutOfBudget
+Items = tuple[Item, ...]
+Bins = tuple[Bin, ...]
 
 
 def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
@@ -84,20 +91,51 @@ def place(
     wants: Sequence[Want], free: Sequence[Room], spreading: Spreading | None = None, budget: int = BUDGET
 ) -> Outcome:
     """Choose a PF for each want; equal arguments give equal outcomes."""
-    items = [Item(want.min_tx_rate, want.pfs & ((1 << len(free)) - 1)) for want in wants]
+    items = tuple(Item(want.min_tx_rate, want.pfs & ((1 << len(free)) - 1)) for want in wants)
     most = 1 if spreading == "distinct" else len(wants)
-    bins = [Bin(max(0, min(room.vfs, most)), max(0, room.mbps)) for room in free]
+    bins = tuple(Bin(max(0, min(room.vfs, most)), max(0, room.mbps)) for room in free)
+    return decide(items, bins, spreading, budget)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int) -> Outcome:
+    """Decide one shape of the problem: nodes with as much free on their PFs share the outcome."""
     why = _broken_bound(items, bins, spreading)
     if why is not None:
         return NoFit(why)
+    steps = Steps(budget)
     try:
-        found = pack_items(items, bins, Steps(budget))
+        found = pack_items(items, bins, steps)
     except BudgetSpent:
         return OutOfBudget(budget)
-    return NoFit("combination") if found is None else Placed(found)
+    return NoFit("combination") if found is None else Placed(_as_wished(found, items, bins, spreading, steps))
 
 
-def _broken_bound(items: Sequence[Item], bins: Sequence[Bin], spreading: Spreading | None) -> Why | None:
+def _as_wished(
+    found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps
+) -> tuple[int, ...]:
+    """Return the placement that honours the wish most, or the one that was found if the steps end before."""
+    with suppress(BudgetSpent):
+        for narrowed in _narrowed(found, bins, spreading):
+            steps.spend(len(bins))
+            better = None if _broken_bound(items, narrowed, spreading) else pack_items(items, narrowed, steps)
+            if better is not None:
+                return better
+    return found
+
+
+def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -> Iterator[Bins]:
+    """Yield the bins, most as wished first, in which only placements that are better than the found one lie."""
+    if spreading == "spread":
+        for level in range(1, max(map(found.count, found), default=0)):
+            yield tuple(Bin(min(room.slots, level), room.size) for room in bins)
+    elif spreading == "pack":
+        for count in range(1, len(set(found))):
+            for chosen in combinations(range(len(bins)), count):
+                yield tuple(room if index in chosen else Bin(0, 0) for index, room in enumerate(bins))
+
+
+def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None) -> Why | None:
     if any(item.bins == 0 for item in items):
         return "selectors"
     if sum(room.slots for room in bins) < len(items):

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from mooring.request import Spreading
-from scheduler.place import NoFit, OutOfBudget, Placed, Room, Want, place
+from scheduler.place import NoFit, OutOfBudget, Placed, Room, Want, decide, place
 
 POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")
 Instance = tuple[list[Want], list[Room]]
@@ -139,3 +139,37 @@ def test_no_budget_makes_an_answer_wrong(budget: int) -> None:
         outcome = place(wants, free, budget=budget)
         if not isinstance(outcome, OutOfBudget):
             assert isinstance(outcome, Placed) == fits(wants, free, None), (wants, free, outcome)
+
+
+def test_equal_calls_share_a_remembered_outcome() -> None:
+    """What differs without consequence is the same call: more VFs free than wanted, bits beyond the PFs."""
+    wants, free = solved(Random(2), 12, 3, 10_000, 2)
+    roomy = [Room(50, room.mbps) for room in free]
+    first = place(wants, roomy)
+    before = decide.cache_info()
+    same = place([Want(want.min_tx_rate, want.pfs | 1 << 9) for want in wants], [Room(99, room.mbps) for room in roomy])
+    other = place(wants, [Room(50, room.mbps + 1) for room in roomy])
+    after = decide.cache_info()
+    assert same is first
+    assert (after.hits - before.hits, after.misses - before.misses) == (1, 1)
+    assert isinstance(other, Placed)
+
+
+@pytest.mark.parametrize("spreading", ["pack", "spread"])
+def test_a_wish_is_honoured_as_far_as_any_placement_could(spreading: Spreading) -> None:
+    """Fewest PFs, or fewest VFs on the fullest PF: no placement that exists does better."""
+    random = Random(spreading)
+    compared = 0
+    for _ in range(1500):
+        wants, free = small(random)
+        outcome = place(wants, free, spreading)
+        if isinstance(outcome, Placed):
+            ways = product(range(len(free)), repeat=len(wants))
+            best = min(cost(pfs, spreading) for pfs in ways if valid(pfs, wants, free, spreading))
+            assert cost(outcome.pfs, spreading) == best, (wants, free, outcome)
+            compared += 1
+    assert compared > 200
+
+
+def cost(pfs: Sequence[int], spreading: Spreading) -> int:
+    return len(set(pfs)) if spreading == "pack" else max(map(pfs.count, pfs))
