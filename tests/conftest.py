@@ -49,6 +49,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "root": _not_root,
     "lab": _no_lab,
     "containerd": _no_containerd,
+    "systemd": lambda: _missing_commands("/lib/systemd/systemd", "systemctl"),
     "kubectl": lambda: _missing_commands("kubectl"),
     "apiserver": _no_api_server,
 }

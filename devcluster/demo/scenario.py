@@ -47,10 +47,10 @@ def _container(name: str, *, limits: bool) -> dict[str, object]:
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sleep", "3600"],
-        "resources": {"requests": {"cpu": "100m"}},
+        "resources": {"requests": {"cpu": "10m"}},
     }
     if limits:
-        container["resources"] = {"requests": {"cpu": "100m"}, "limits": {names.SEED_DEVICES: "1"}}
+        container["resources"] = {"requests": {"cpu": "10m"}, "limits": {names.SEED_DEVICES: "1"}}
     return container
 
 

@@ -152,6 +152,13 @@ class Node:
         finally:
             client.close()
 
+    def answers(self) -> bool:
+        """Say whether the runtime can be reached through the shim."""
+        with self.client() as client, contextlib.suppress(grpc.RpcError):
+            client.stub.Version(cri.VersionRequest(), timeout=5)
+            return True
+        return False
+
     def held(self) -> Mapping[str, str]:
         """Which VFs the ledger shows in somebody's hands: the uid by PCI address."""
         entries = [json.loads(path.read_text()) for path in (self.layout.state / "vfs").glob("*.json")]

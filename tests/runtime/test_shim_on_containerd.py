@@ -1,13 +1,17 @@
 """Through the shim to the real containerd and runc: a pod's own devices and links, and everything given back."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import pytest
+from cri_api.v1 import api_pb2 as cri
 
 pytestmark = pytest.mark.containerd
 
@@ -87,6 +91,17 @@ def test_a_pod_without_vfs_runs_as_ever(node: Any, client: Any) -> None:
     assert "No such file" in client.shell(container, "ls /dev/infiniband")
     assert "net1" not in client.shell(container, "ip link")
     assert not (node.layout.state / f"pods/{pod.uid}.json").exists()
+    client.remove(sandbox)
+
+
+def test_the_address_of_an_exec_session_passes_as_it_is(node: Any, client: Any) -> None:
+    """The session itself goes to the runtime's own streaming server, which waits at that address."""
+    sandbox = client.run(pod := node.pod())
+    container = client.started(pod, sandbox)
+    url = urlsplit(client.stub.Exec(cri.ExecRequest(container_id=container, cmd=["true"], stdout=True)).url)
+    assert (url.scheme, url.hostname, url.path.startswith("/exec/")) == ("http", "127.0.0.1", True)
+    knock = f"import socket; socket.create_connection(('127.0.0.1', {url.port}), 5).close()"
+    subprocess.run(["nsenter", f"--net={node.layout.netns}", sys.executable, "-c", knock], check=True)
     client.remove(sandbox)
 
 

@@ -1,0 +1,133 @@
+"""Run inside the lab: a real systemd runs the shim by the unit that is shipped; the shim is killed, hung and stopped.
+
+Prints one JSON object of what was seen. systemd is the first process of a PID namespace of its own, for the lab has an
+init already. A drop-in changes the unit only where the lab differs from a host.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+UNITS = Path("/run/systemd/system")
+UNIT, SHIPPED = "mooring-cri-shim.service", Path("manifests/systemd/mooring-cri-shim.service")
+SOCKET, RUNTIME = Path("/run/mooring/cri.sock"), Path("/run/containerd/containerd.sock")
+PROGRAM = Path("/opt/mooring/bin/mooring-cri-shim")
+ASKED, LOG = Path("/tmp/kubelet.out"), Path("/tmp/shim.log")
+ASK = (
+    "import grpc; channel = grpc.insecure_channel('unix:///run/mooring/cri.sock');"
+    "print('answered', len(channel.unary_unary('/runtime.v1.RuntimeService/Version')(b'', timeout=20)))"
+)
+# The interpreter of a test may lie below a home, and nobody wants to wait 30 s for a watchdog.
+DROP_IN = f"[Service]\nProtectHome=no\nWatchdogSec=2\nStandardError=append:{LOG}\n"
+TARGET = "[Unit]\nDescription=lab\nDefaultDependencies=no\n"
+KUBELET = f"[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/run/ask\nStandardOutput=file:{ASKED}\n"
+# No environment from here; "container" tells systemd that the machine is not its own.
+FIRST = "mount -t proc proc /proc; exec env -i container=lab PATH=$PATH /lib/systemd/systemd --system --unit=lab.target"
+
+
+def write_program(path: Path, *command: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    path.chmod(0o755)
+
+
+def write_units() -> None:
+    """Install the shim's unit, and a kubelet that asks once at its start and says nothing itself of an order."""
+    wants = UNITS / "lab.target.wants"
+    for folder in (wants, UNITS / f"{UNIT}.d"):
+        folder.mkdir(parents=True)
+    (UNITS / UNIT).write_text(SHIPPED.read_text())
+    (UNITS / f"{UNIT}.d/lab.conf").write_text(DROP_IN)
+    (UNITS / "lab.target").write_text(TARGET)
+    (UNITS / "kubelet.service").write_text(KUBELET)
+    for name in ("kubelet.service", UNIT):
+        (wants / name).symlink_to(f"../{name}")
+
+
+def until(condition: Callable[[], bool], limit_s: float = 40) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, LOG.read_text() if LOG.exists() else "no log"
+        time.sleep(0.1)
+
+
+class Systemd:
+    """The systemd that this scenario started, asked by its own systemctl."""
+
+    def __init__(self) -> None:
+        command = ["unshare", "--pid", "--mount", "--fork", "sh", "-c", FIRST]
+        self._outer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        until(lambda: self._children() != "")
+        self._pid = self._children()
+        until(lambda: Path(f"/proc/{self._pid}/comm").read_text().strip() == "systemd")
+
+    def _children(self) -> str:
+        found = subprocess.run(["pgrep", "-P", str(self._outer.pid)], capture_output=True, text=True, check=False)
+        return found.stdout.strip()
+
+    def ask(self, *words: str) -> str:
+        command = ["nsenter", "-t", self._pid, "--pid", "--mount", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    def shown(self, name: str) -> str:
+        return self.ask("systemctl", "show", "--value", "-p", name, UNIT)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.ask("kill", f"-{number}", self.shown("MainPID"))
+
+    def await_another(self, pid: str) -> str:
+        """Wait for a shim that is ready and not the one with ``pid``; return its pid."""
+        until(lambda: self.shown("ActiveState") == "active" and self.shown("MainPID") not in ("0", pid))
+        return self.shown("MainPID")
+
+    def end(self) -> None:
+        os.kill(int(self._pid), signal.SIGKILL)
+        self._outer.wait()
+
+
+def start_runtime() -> "subprocess.Popen[bytes]":
+    folders = ("--folder", "/tmp/small", "--cni-bin", "/tmp/bin", "--cni-conf", "/tmp/conf")
+    RUNTIME.parent.mkdir()
+    command: Sequence[str] = (sys.executable, "-m", "devcluster.runtime", "--listen", f"unix://{RUNTIME}", *folders)
+    runtime = subprocess.Popen(command)
+    until(RUNTIME.exists)
+    return runtime
+
+
+def main() -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/opt"], check=True)
+    write_program(PROGRAM, sys.executable, "-m", "cri_shim")
+    write_program(Path("/run/ask"), sys.executable, "-c", ASK)
+    write_units()
+    runtime = start_runtime()
+    systemd = Systemd()
+    first = systemd.await_another("")
+    until(lambda: ASKED.exists() and ASKED.read_text() != "")
+    systemd.signal(signal.SIGKILL)
+    after_kill = systemd.await_another(first)
+    systemd.signal(signal.SIGSTOP)
+    after_hang = systemd.await_another(after_kill)
+    seen: dict[str, object] = {
+        "kubelet": ASKED.read_text().split()[0],
+        "pids": [first, after_kill, after_hang],
+        "restarts": systemd.shown("NRestarts"),
+        "capabilities": systemd.ask("grep", "CapEff", f"/proc/{after_hang}/status").split()[-1],
+        "socket_mode": oct(SOCKET.stat().st_mode & 0o777),
+        "state_mode": oct(Path("/var/lib/mooring").stat().st_mode & 0o777),
+    }
+    systemd.ask("systemctl", "stop", UNIT)
+    seen |= {"result": systemd.shown("Result"), "socket_left": SOCKET.exists(), "run_left": SOCKET.parent.exists()}
+    systemd.end()
+    runtime.terminate()
+    runtime.wait()
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The shim killed again and again while pods come, by a client that retries as the kubelet does."""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from cri_api.v1 import api_pb2 as cri
+
+PODS, KILLS = 24, 8
+pytestmark = [pytest.mark.containerd, pytest.mark.timeout(240)]
+
+
+class Kubelet:
+    """What a kubelet does for one pod until it runs: look what is there, make what is missing, try again on errors."""
+
+    def __init__(self, client: Any, pod: Any) -> None:
+        self._client = client
+        self._pod = pod
+        self.refused: list[grpc.StatusCode] = []
+
+    def sync_until_running(self, limit_s: float = 120) -> tuple[str, str]:
+        """Return the ids of the sandbox and of the container."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                sandbox = self._sandbox()
+                return sandbox, self._container(sandbox)
+            except grpc.RpcError as error:
+                if time.monotonic() > deadline:
+                    raise
+                self.refused.append(error.code())
+                time.sleep(0.1)
+
+    def _sandbox(self) -> str:
+        wanted = cri.PodSandboxFilter(label_selector={"uid": self._pod.uid})
+        listed = self._client.stub.ListPodSandbox(cri.ListPodSandboxRequest(filter=wanted), timeout=20).items
+        for found in listed:
+            if found.state == cri.SANDBOX_READY:
+                return str(found.id)
+        for found in listed:
+            self._client.remove(found.id)
+        config = self._config
+        config.metadata.attempt = 1 + max((found.metadata.attempt for found in listed), default=-1)
+        answer = self._client.stub.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=60)
+        return str(answer.pod_sandbox_id)
+
+    def _container(self, sandbox: str) -> str:
+        wanted = cri.ContainerFilter(pod_sandbox_id=sandbox)
+        listed = self._client.stub.ListContainers(cri.ListContainersRequest(filter=wanted), timeout=20).containers
+        for found in listed:
+            if found.state == cri.CONTAINER_RUNNING:
+                return str(found.id)
+            self._client.stub.RemoveContainer(cri.RemoveContainerRequest(container_id=found.id), timeout=20)
+        return str(self._client.started(self._pod, sandbox))
+
+    @property
+    def _config(self) -> Any:
+        config = self._pod.config
+        config.labels["uid"] = self._pod.uid
+        return config
+
+
+def test_a_shim_killed_under_load_costs_retries_only(node: Any) -> None:
+    """Every pod ends up with one sandbox, one container and its own VF; containers of before run on untouched."""
+    before = node.at_rest()
+    old, *pods = [node.pod(vf) for vf in node.functions[: PODS + 1]]
+    with node.client() as client:
+        kept = client.started(old, kept_sandbox := client.run(old))
+    with ThreadPoolExecutor(max_workers=PODS) as pool:
+        lives = [pool.submit(live, node, pod) for pod in pods]
+        kill_again_and_again(node)
+        lived = [life.result() for life in lives]
+    refused = {code for _, _, codes in lived for code in codes}
+    assert refused <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.FAILED_PRECONDITION}
+    assert grpc.StatusCode.UNAVAILABLE in refused, "no call met a killed shim"
+    with node.client() as client:
+        assert client.opens(kept, f"/dev/infiniband/{old.vfs[0].uverbs}")
+        for pod, (_, container, _) in zip(pods, lived, strict=True):
+            assert client.shell(container, "ls /dev/infiniband").split() == ["rdma_cm", pod.vfs[0].uverbs]
+            assert client.opens(container, f"/dev/infiniband/{pod.vfs[0].uverbs}")
+        assert node.held() == {pod.vfs[0].pci: pod.uid for pod in (old, *pods)}
+        for sandbox in (kept_sandbox, *(sandbox for sandbox, _, _ in lived)):
+            client.remove(sandbox)
+    until(lambda: node.held() == {} and node.at_rest() == before)
+
+
+def live(node: Any, pod: Any) -> tuple[str, str, list[grpc.StatusCode]]:
+    with node.client() as client:
+        kubelet = Kubelet(client, pod)
+        return *kubelet.sync_until_running(), kubelet.refused
+
+
+def kill_again_and_again(node: Any) -> None:
+    """Kill the shim at moments of no pattern; the first kills meet sandboxes that are being made."""
+    moments = random.Random(5)
+    for _ in range(KILLS):
+        time.sleep(moments.uniform(0.05, 1.2))
+        node.processes.kill("shim")
+        node.processes.restart("shim")
+        node.processes.await_ready("shim", node.answers)
+
+
+def until(condition: Callable[[], bool], limit_s: float = 20) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
