@@ -9,26 +9,38 @@
       keep_percent: 10                      # of the line rate, for the host
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
       rdma: false                           # also VFs without an RDMA device
+      init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
+                                            # where given, their trust, spoofchk, link_state and driver
     - match: {name: "enp5s0"}
       offer: false
+    rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
 
 Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors.
 """
 
+import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from mooring import inventory, names
 from mooring.errors import ContractError
 from mooring.indexes import Indexes
 from mooring.inventory import Allow
 from mooring.parsing import Value, parse
+from mooring.settings import VfSettings
+
+RdmaNetns = Literal["shared", "exclusive"]
 
 DEFAULT_NETWORK = "default"
 _MOST_RULES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "rdma", "offer"})
+_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "rdma", "offer", "init"})
+_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver"})
+_DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
+# sriov_numvfs is 16 bits wide.
+_MOST_VFS = 65_535
 
 
 class OfferError(ContractError):
@@ -51,6 +63,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Init:
+    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver."""
+
+    vfs: int | None
+    settings: VfSettings = field(default_factory=VfSettings)
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """How a PF is offered; ``rdma`` demands an RDMA device of each VF."""
 
@@ -59,6 +80,7 @@ class Terms:
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
     rdma: bool = True
+    init: Init | None = None
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -77,9 +99,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The operator's choice."""
+    """The operator's choice; ``rdma_netns`` None leaves the RDMA stack's mode as it is."""
 
     rules: tuple[Rule, ...]
+    rdma_netns: RdmaNetns | None = None
 
     def terms(self, candidate: Candidate) -> Terms | None:
         """Return how this PF is offered, None if it is not."""
@@ -92,8 +115,9 @@ EVERYTHING = Offer((Rule((), Terms()),))
 
 def read_offer(text: str, name: str) -> Offer:
     """Read an offer, given as JSON, from the file ``name``; raise OfferError."""
-    document = parse(text, name, OfferError).version(1).fields({"v", "pfs"})
-    return Offer(tuple(_rule(item) for item in document.required("pfs").items(_MOST_RULES)))
+    document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns"})
+    rules = tuple(_rule(item) for item in document.required("pfs").items(_MOST_RULES))
+    return Offer(rules, document.optional("rdma_netns", _rdma_netns))
 
 
 def _rule(value: Value) -> Rule:
@@ -113,7 +137,30 @@ def _terms(value: Value) -> Terms:
         keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
         allow=document.optional("allow", _allow) or Allow(),
         rdma=rdma is not False,
+        init=document.optional("init", _init),
     )
+
+
+def _init(value: Value) -> Init:
+    document = value.fields(_INIT)
+    settings = VfSettings(
+        trust=document.optional("trust", Value.boolean),
+        spoofchk=document.optional("spoofchk", Value.boolean),
+        link_state=document.optional("link_state", lambda state: state.choice("auto", "enable", "disable")),
+    )
+    return Init(_wanted_vfs(document.required("vfs")), settings, document.optional("driver", _driver))
+
+
+def _wanted_vfs(value: Value) -> int | None:
+    return None if value.raw == "max" else value.integer(1, _MOST_VFS)
+
+
+def _driver(value: Value) -> str:
+    return value.match(_DRIVER, "a kernel driver's name (at most 63 of A-Z a-z 0-9 _ -)")
+
+
+def _rdma_netns(value: Value) -> RdmaNetns:
+    return value.choice("shared", "exclusive")
 
 
 def _allow(value: Value) -> Allow:

@@ -14,11 +14,11 @@ import structlog
 
 from cni.calls import answer
 from cni.ledger import Ledger
-from cni.netlink import RtnetlinkVfPort, VfPort
 from cni.server import AlreadyServedError, serving
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
+from mooring.vfport import RtnetlinkVfPort, VfPort
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")

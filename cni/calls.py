@@ -13,7 +13,6 @@ from cni.attach import attach
 from cni.conf import Conf, read_conf
 from cni.giveback import RETURNS_S, Node, give_back
 from cni.ledger import Ledger
-from cni.netlink import VfPort
 from cni.plan import chosen, entitled
 from cni.result import Attached, add_result, passed_on
 from cni.skel import (
@@ -34,6 +33,7 @@ from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold, hold_all
 from mooring.podrecord import PodRecord
+from mooring.vfport import VfPort
 
 _log = structlog.get_logger()
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

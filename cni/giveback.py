@@ -16,13 +16,13 @@ import structlog
 
 from cni import ipam, netlink, netns
 from cni.ledger import Ledger
-from cni.netlink import VfPort
 from cni.skel import TRY_AGAIN, CniError
 from cni.sysfs import Sysfs
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
 from mooring.pci import routing_id
 from mooring.settings import SETTING_NAMES, VfSettings
+from mooring.vfport import VfPort
 
 _log = structlog.get_logger()
 # How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.

@@ -18,7 +18,7 @@ import structlog
 
 from cni.calls import Answer, answer
 from cni.forwarder import parse_request
-from cni.netlink import VfPort
+from mooring.vfport import VfPort
 
 _log = structlog.get_logger()
 

@@ -20,9 +20,9 @@ from typing import Any
 from cni import ipam, netlink
 from cni.calls import answer
 from cni.ledger import Ledger
-from cni.netlink import RtnetlinkVfPort, VfPort
 from mooring import log
 from mooring.settings import VfSettings
+from mooring.vfport import RtnetlinkVfPort, VfPort
 
 NETLINK = (
     "set_up",
