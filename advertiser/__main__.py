@@ -14,12 +14,15 @@ import structlog
 from rich.console import Console
 
 from advertiser.changes import Changes
+from advertiser.counting import Counting
 from advertiser.facts import Claims
-from advertiser.host import VERSIONS, OfferFile, Roots
+from advertiser.host import VERSIONS, OfferFile, Roots, read_boot_id
 from advertiser.offer import OfferError
 from advertiser.once import publish_once
 from advertiser.publish import Publisher
+from advertiser.rdmamode import RebootNeededError, ensure_mode
 from advertiser.show import as_json, print_table
+from advertiser.sriov import Preparer, mark_ready
 from advertiser.watching import ClusterView, Looker, Watching
 from advertiser.web import serving, split_address
 from mooring import log
@@ -28,9 +31,11 @@ from mooring.files import write_file
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
+from mooring.vfport import RtnetlinkVfPort
 
 PROGRAM = "mooring-advertiser"
-COMMANDS = ("serve", "show", "once")
+COMMANDS = ("serve", "init", "show", "once")
+MODPROBE = Path("/etc/modprobe.d/mooring-rdma.conf")
 DEFAULT_OFFER = Path("/etc/mooring/offer.yaml")
 _SHORT = {"-o": "--output"}
 _log = structlog.get_logger()
@@ -38,7 +43,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Publish this node's SR-IOV PFs and VFs as an annotation: serve (for ever) or once; show prints them."""
+    """Publish this node's SR-IOV PFs and VFs: serve (for ever) or once; init makes the VFs; show prints them."""
 
     kubeconfig: str = option("", "kubeconfig file; without one KUBECONFIG, then in-cluster, then ~/.kube/config")
     node_name: str = option("", "this node's name; an empty one is the host name in lower case")
@@ -48,6 +53,7 @@ class Config:
     getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
     offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
+    modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
     output: str = option("table", "form of show: table or json; -o for short")
 
     @property
@@ -73,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if command == "show":
             _show(config)
+        elif command == "init":
+            return _init(config)
         else:
             asyncio.run(_once(config) if command == "once" else _serve(config))
     except (AccessError, KubeError, OfferError, OSError) as failed:
@@ -98,6 +106,24 @@ def _show(config: Config) -> None:
         print(as_json(found, config.node))
     else:
         print_table(found, config.node, Console())
+
+
+def _init(config: Config) -> int:
+    """Prepare what the offer says, showing how far it is; return 1 if anything could not be."""
+    looker = config.looker()
+    offer = looker.offer.offer()
+    with Counting() as counting:
+        failures = Preparer(looker.roots, RtnetlinkVfPort(), counting.tell).prepare_all(offer, config.node)
+    try:
+        if offer.rdma_netns is not None:
+            ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe)
+    except RebootNeededError as later:
+        _log.error("RDMA mode not set", node=config.node, reason=str(later))
+        return 1
+    if failures:
+        return 1
+    mark_ready(config.run, read_boot_id())
+    return 0
 
 
 async def _once(config: Config) -> None:

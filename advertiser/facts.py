@@ -83,7 +83,7 @@ class Host:
     """A whole host at one moment.
 
     ``ledger`` has the entries by PCI address, None where one cannot be read; ``unsettled`` are the addresses whose
-    entry changed while the rest was read. ``altnames`` are by PF netdev.
+    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs in `init`'s hands.
     """
 
     boot: str
@@ -92,6 +92,7 @@ class Host:
     unsettled: frozenset[str] = frozenset()
     altnames: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    preparing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from mooring.ledger import LedgerEntry, read_ledger_entry
 from mooring.pci import is_address
 
 VERSIONS = "version"
+# Markers of the PFs that `init` works on, by PCI address.
+PREPARING = "preparing"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_VERSION = 128
 _log = structlog.get_logger()
@@ -41,7 +43,7 @@ class Roots:
     @property
     def folders(self) -> tuple[Path, ...]:
         """The folders in which a changed file changes the inventory."""
-        return (self.state, self.state / ledger.FOLDER, self.run / VERSIONS)
+        return (self.state, self.state / ledger.FOLDER, self.run, self.run / VERSIONS, self.run / PREPARING)
 
 
 def read_boot_id() -> str:
@@ -62,6 +64,7 @@ def read_host(roots: Roots) -> Host:
         unsettled=frozenset(address for address in before.keys() | after if before.get(address) != after.get(address)),
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
         programs=_programs(roots.run / VERSIONS),
+        preparing=_preparing(roots.run / PREPARING),
     )
 
 
@@ -85,6 +88,12 @@ def _programs(folder: Path) -> dict[str, str]:
         return {}
     versions = {path.name: read_file(path) or "" for path in sorted(folder.iterdir()) if path.name[0] != "."}
     return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items()}
+
+
+def _preparing(folder: Path) -> frozenset[str]:
+    return (
+        frozenset(path.name for path in folder.iterdir() if is_address(path.name)) if folder.is_dir() else frozenset()
+    )
 
 
 class OfferFile:

@@ -37,6 +37,15 @@ class Survey:
     left_out: tuple[LeftOut, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A PF that the offer speaks of: its netdev's name, its link type, and the terms."""
+
+    name: str
+    link: LinkType
+    terms: Terms
+
+
 class _UnfitError(ValueError):
     """Why a PF cannot be described."""
 
@@ -64,13 +73,13 @@ def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: O
     link = port.link_of(netdev, ports)
     if link is None:
         raise _UnfitError(f"netdev type {netdev.type!r} is neither Ethernet (1) nor InfiniBand (32)")
-    names = (netdev.name, *host.altnames.get(netdev.name, ()))
-    terms = _terms(function, offer, _candidate(function, names, link, node), host)
+    terms = _terms(function, offer, _candidate(function, netdev, link, host, node), host)
     vf0, stride = _place(function, vfs)
     up = port.is_up(netdev, link, ports)
     mbps = port.rate_mbps(netdev, link, ports, up=up)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    setting = Setting(host, claims, netdev.name, terms.rdma, port.obstacle(function, netdev))
+    obstacle = "preparing" if function.address in host.preparing else port.obstacle(function, netdev)
+    setting = Setting(host, claims, netdev.name, terms.rdma, obstacle)
     return Pf(
         name=netdev.name,
         pci=function.address,
@@ -109,9 +118,19 @@ def _count(function: PciFunction) -> int:
     return vfs
 
 
-def _candidate(function: PciFunction, names: tuple[str, ...], link: LinkType, node: str) -> Candidate:
+def matched(function: PciFunction, host: Host, offer: Offer, node: str) -> Matched | None:
+    """Return how a PF is offered whether or not it has VFs; None for what is no PF with a netdev, or not on offer."""
+    netdev = port.main_netdev(function.netdevs)
+    link = port.link_of(netdev, function.rdma[0].ports if function.rdma else ()) if netdev is not None else None
+    if netdev is None or link is None:
+        return None
+    terms = offer.terms(_candidate(function, netdev, link, host, node))
+    return None if terms is None else Matched(netdev.name, link, terms)
+
+
+def _candidate(function: PciFunction, netdev: Netdev, link: LinkType, host: Host, node: str) -> Candidate:
     return Candidate(
-        names=names,
+        names=(netdev.name, *host.altnames.get(netdev.name, ())),
         node=node,
         pci=function.address,
         vendor=(function.vendor or "").removeprefix("0x"),

@@ -1,0 +1,126 @@
+"""`mooring-advertiser init` on the lab kernel: the kernel's own SR-IOV core makes the VFs, 120 on each of four PFs."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+FOUR_PFS = ("-t", "220", "-m", "2G", "-a", "simpci.npf=4 simpci.totalvfs=128 simvf.speed=100000")
+PROGRAM = f"{sys.executable} -m advertiser"
+FLAGS = "--offer /tmp/offer.yaml --node-name lab"
+PREPARE = """
+for pf in 0 1 2 3; do ip link set eth$pf up 2>/dev/null && ip link set wire$pf up; done
+offer() { cat >/tmp/offer.yaml <<E
+v: 1
+pfs:
+- match: {driver: simvf}
+  rdma: false
+  init: {vfs: $1, trust: false, spoofchk: true, link_state: auto}
+E
+}
+vfs() { cat /sys/bus/pci/devices/0000:3b:00.$1/sriov_numvfs; }
+"""
+INIT = f"{PROGRAM} init {FLAGS} 2>>/tmp/log"
+SHOW = f"{PROGRAM} show {FLAGS} --output json | jq -c ."
+
+
+def run(lab: Lab, script: str, *options: str) -> list[Any]:
+    """Return what a script printed: JSON documents, one a line."""
+    done = lab(PREPARE + script, *options, timeout_s=230)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("{", "["))]
+
+
+def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: Lab) -> None:
+    """Past 256 functions they lie on the next bus; lspci and ip say the same as we; a second run changes nothing."""
+    first, second, links, addresses, autoprobe, ready = run(
+        lab,
+        f"""
+        offer 48; {INIT} || cat /tmp/log; {SHOW}
+        offer 120; {INIT} || cat /tmp/log; {SHOW}
+        ip -d -j link show | jq -c .
+        lspci -D | grep -c 'Virtual Function' | jq -c '{{lspci: .}}'
+        before=$(ip -j link | md5sum); {INIT}; [ "$before" = "$(ip -j link | md5sum)" ] || exit 7
+        cat /sys/bus/pci/devices/0000:3b:00.?/sriov_drivers_autoprobe | jq -sc .
+        [ -f /run/mooring/ready ] && ls /run/mooring/preparing | jq -Rsc '{{preparing: .}}'
+        """,
+        *FOUR_PFS,
+    )
+    assert [pf["vfs"] for pf in first["inventory"]["pfs"]] == ["0-47"] * 4
+    pfs = second["inventory"]["pfs"]
+    assert [(pf["vfs"], pf.get("out", [])) for pf in pfs] == [("0-119", [])] * 4
+    assert pfs[-1]["vf0"] > "0000:3c"
+    assert (addresses, autoprobe, ready) == ({"lspci": 480}, [1] * 4, {"preparing": ""})
+    by_name = {link["ifname"]: link for link in links}
+    told = [vf for pf in pfs for vf in by_name[pf["name"]]["vfinfo_list"]]
+    assert len({vf["address"] for vf in told}) == 480
+    assert {(vf["spoofchk"], vf["trust"], vf["link_state"]) for vf in told} == {(True, False, "auto")}
+    netdevs = {
+        link["address"] for link in links if link.get("parentdev", "").startswith(("0000:3b", "0000:3c", "0000:3d"))
+    }
+    assert {vf["address"] for vf in told} <= netdevs
+
+
+def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab) -> None:
+    """Meanwhile the PF's VFs are out as "preparing", and autoprobe comes back as it was."""
+    during, after, autoprobe = run(
+        lab,
+        f"""
+        offer 16
+        {INIT} & pid=$!
+        until [ "$(ls /sys/bus/pci/devices/0000:3b:00.0/virtfn3/net 2>/dev/null)" ]; do sleep 0.05; done
+        kill -9 $(pgrep -f 'advertiser init'); wait $pid
+        {SHOW}
+        {INIT} || cat /tmp/log
+        {SHOW}
+        cat /sys/bus/pci/devices/0000:3b:00.?/sriov_drivers_autoprobe | jq -sc .
+        """,
+    )
+    (entry,) = during["inventory"]["pfs"][0]["out"]
+    assert (entry["vfs"], entry["why"]) == ("0-15", "preparing")
+    assert [(pf["vfs"], pf.get("out", [])) for pf in after["inventory"]["pfs"]] == [("0-15", [])] * 2
+    assert autoprobe == [1, 1]
+
+
+def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab) -> None:
+    """More VFs than the device has (ERANGE from the kernel); another number while one is in a pod (EBUSY)."""
+    done = lab(
+        PREPARE
+        + f"""
+        offer 4; {INIT}
+        echo 5 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs; echo "EBUSY $?"
+        echo 99 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs; echo "ERANGE $?"
+        offer 99; {INIT}; echo "too many $?"
+        ip netns add pod; ip link set $(ls /sys/bus/pci/devices/0000:3b:00.0/virtfn1/net) netns pod
+        offer 5; {INIT}; echo "in use $?"
+        echo "vfs $(vfs 0) $(vfs 1)"
+        cat /tmp/log
+        """
+    )
+    for line in ("EBUSY 1", "ERANGE 1", "too many 1", "in use 1", "vfs 4 5"):
+        assert line in done.stdout.splitlines(), done.stdout + done.stderr
+    assert "eth0: 99 VFs are wanted, sriov_totalvfs is 16: raise the limit" in done.stdout
+    assert "eth0: has 4 VFs, 5 are wanted, and 1 are in use: " in done.stdout
+
+
+def test_the_rdma_stacks_mode_is_set_or_left_for_the_next_boot(lab: Lab) -> None:
+    """The kernel refuses another mode once a network namespace exists: the module option is written, and it is said."""
+    done = lab(
+        f"""
+        printf 'v: 1\\npfs: []\\nrdma_netns: exclusive\\n' >/tmp/offer.yaml
+        {INIT} --modprobe /tmp/modprobe.d/mooring.conf; echo "first $? $(rdma system | grep -o exclusive)"
+        printf 'v: 1\\npfs: []\\nrdma_netns: shared\\n' >/tmp/offer.yaml
+        ip netns add pod
+        {INIT} --modprobe /tmp/modprobe.d/mooring.conf; echo "second $? $(cat /tmp/modprobe.d/mooring.conf)"
+        cat /tmp/log
+        """
+    )
+    assert "first 0 exclusive" in done.stdout, done.stdout + done.stderr
+    assert "second 1 options ib_core netns_mode=1" in done.stdout
+    assert "reboot this node" in done.stdout
