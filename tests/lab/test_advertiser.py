@@ -33,12 +33,14 @@ def run(lab: Lab, script: str) -> list[Any]:
 
 
 def test_what_is_published_is_what_the_kernel_says(lab: Lab) -> None:
-    """PFs, rates, VF counts and every VF's address agree with ip and with the kernel's own virtfn links."""
-    found, links, *addresses = run(
+    """PFs, rates, VFs, their addresses and RDMA devices agree with ip, lspci, rdma and the kernel's virtfn links."""
+    found, links, rdma, functions, *addresses = run(
         lab,
         f"""
         {SHOW} | jq -c .
         ip -d -j link show | jq -c .
+        rdma -j link show | jq -c .
+        lspci -D | grep 'Virtual Function' | cut -d' ' -f1 | jq -R . | jq -sc .
         for pf in 0 1; do
           for vf in 0 1 2 3; do
             basename $(readlink /sys/bus/pci/devices/0000:3b:00.$pf/virtfn$vf)
@@ -53,6 +55,9 @@ def test_what_is_published_is_what_the_kernel_says(lab: Lab) -> None:
     assert [(pf["vfs"], pf["mbps"], pf["up"]) for pf in pfs] == [("0-3", 25_000, True)] * 2
     assert all("out" not in pf for pf in pfs)
     assert [len(by_address[pf["pci"]]["vfinfo_list"]) for pf in pfs] == [4, 4]
+    assert sorted(functions) == sorted(address for linked in addresses for address in linked)
+    # Every VF's netdev has its RDMA device, and so all eight are on offer, none of them out.
+    assert {link["netdev"] for link in rdma} == {by_address[address]["ifname"] for address in functions}
     for pf, linked in zip(pfs, addresses, strict=True):
         domain, bus, last = pf["vf0"].split(":")
         first = int(last[:2], 16) * 8 + int(last[3:])
