@@ -1,4 +1,4 @@
-"""mooring-advertiser: publish what this node offers, or show it."""
+"""mooring-advertiser: publish what this node offers, show it, or capture it for elsewhere."""
 
 import asyncio
 import os
@@ -13,10 +13,12 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
+from advertiser.capture import capture, recalled
 from advertiser.changes import Changes
 from advertiser.counting import Counting
 from advertiser.facts import Claims
-from advertiser.host import VERSIONS, OfferFile, Roots, read_boot_id
+from advertiser.host import VERSIONS, OfferFile, Roots, read_boot_id, read_host
+from advertiser.inventory import survey
 from advertiser.offer import OfferError
 from advertiser.once import publish_once
 from advertiser.publish import Publisher
@@ -27,6 +29,7 @@ from advertiser.watching import ClusterView, Looker, Watching
 from advertiser.web import serving, split_address
 from mooring import log
 from mooring.config import ConfigError, load, option
+from mooring.errors import RecordError
 from mooring.files import write_file
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
@@ -34,7 +37,7 @@ from mooring.kube.failures import KubeError
 from mooring.vfport import RtnetlinkVfPort
 
 PROGRAM = "mooring-advertiser"
-COMMANDS = ("serve", "init", "show", "once")
+COMMANDS = ("serve", "init", "show", "once", "capture")
 MODPROBE = Path("/etc/modprobe.d/mooring-rdma.conf")
 DEFAULT_OFFER = Path("/etc/mooring/offer.yaml")
 _SHORT = {"-o": "--output"}
@@ -43,7 +46,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Publish this node's SR-IOV PFs and VFs: serve (for ever) or once; init makes the VFs; show prints them."""
+    """Publish this node's PFs and VFs: serve (for ever) or once; init makes VFs; show prints, capture packs them."""
 
     kubeconfig: str = option("", "kubeconfig file; without one KUBECONFIG, then in-cluster, then ~/.kube/config")
     node_name: str = option("", "this node's name; an empty one is the host name in lower case")
@@ -55,15 +58,20 @@ class Config:
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
     output: str = option("table", "form of show: table or json; -o for short")
+    archive: str = option("", "file that capture writes; an empty one is mooring-<node>.tar.gz in this folder")
 
     @property
     def node(self) -> str:
         return self.node_name or platform.node().lower()
 
+    @property
+    def roots(self) -> Roots:
+        return Roots(self.sysfs, self.state, self.run)
+
     def looker(self) -> Looker:
         """Open what a look at the host needs; raise OfferError or OSError if the offer cannot be used."""
         offer = OfferFile(self.offer, required=self.offer != DEFAULT_OFFER)
-        return Looker(Roots(self.sysfs, self.state, self.run), offer, self.node)
+        return Looker(self.roots, offer, self.node)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,11 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if command == "show":
             _show(config)
+        elif command == "capture":
+            _capture(config)
         elif command == "init":
             return _init(config)
         else:
             asyncio.run(_once(config) if command == "once" else _serve(config))
-    except (AccessError, KubeError, OfferError, OSError) as failed:
+    except (AccessError, KubeError, OfferError, RecordError, OSError) as failed:
         _log.error("advertiser ends", node=config.node, reason=str(failed))
         return 1
     return 0
@@ -101,11 +111,18 @@ def _check(config: Config) -> None:
 
 
 def _show(config: Config) -> None:
-    found = config.looker().look(Claims()).survey
+    host = recalled(read_host(config.roots), config.sysfs)
+    found = survey(host, config.looker().offer.offer(), Claims(), config.node)
     if config.output == "json":
         print(as_json(found, config.node))
     else:
         print_table(found, config.node, Console())
+
+
+def _capture(config: Config) -> None:
+    archive = Path(config.archive or f"mooring-{config.node}.tar.gz")
+    size = capture(config.sysfs, read_host(config.roots), archive)
+    print(f"{archive}: {size} bytes; unpacked in FOLDER, `{PROGRAM} show --sysfs FOLDER/sys` answers as here")
 
 
 def _init(config: Config) -> int:
