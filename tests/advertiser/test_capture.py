@@ -1,6 +1,8 @@
 """Captured, unpacked elsewhere and read again, a host gives the answer that it gave at home."""
 
 import json
+import os
+import stat
 import subprocess
 import tarfile
 from collections.abc import Callable, Mapping
@@ -148,9 +150,11 @@ def test_what_sysfs_does_not_show_is_recalled(
 
 
 def test_a_file_that_cannot_be_read_is_there_and_unreadable_elsewhere(tmp_path: Path) -> None:
-    """A folder in its place stands for EINVAL: sriov_numvfs that fails to read is no missing SR-IOV capability."""
+    """An sriov_numvfs that fails to read is no missing SR-IOV capability."""
     folder = tmp_path / "sys/bus/pci/devices/0000:04:00.0"
-    (folder / "sriov_numvfs").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    # To open a socket fails by ENXIO, for root too.
+    os.mknod(folder / "sriov_numvfs", stat.S_IFSOCK | 0o600)
     host = Host("then", read_functions(tmp_path / "sys"))
     back = there_and_back(host, tmp_path / "sys", tmp_path)
     assert [function.address for function in back.functions] == ["0000:04:00.0"]
