@@ -19,13 +19,14 @@ from advertiser.counting import Counting
 from advertiser.facts import Claims
 from advertiser.host import VERSIONS, OfferFile, Roots, read_boot_id, read_host
 from advertiser.inventory import survey
+from advertiser.lost import Reporter
 from advertiser.offer import OfferError
 from advertiser.once import publish_once
 from advertiser.publish import Publisher
 from advertiser.rdmamode import RebootNeededError, ensure_mode
 from advertiser.show import as_json, print_table
 from advertiser.sriov import Preparer, mark_ready
-from advertiser.watching import ClusterView, Looker, Watching
+from advertiser.watching import ClusterView, Looker, Outlets, StatusResources, Watching
 from advertiser.web import serving, split_address
 from mooring import log
 from mooring.config import ConfigError, load, option
@@ -164,10 +165,12 @@ async def _serve(config: Config) -> None:
 
 async def _work(config: Config, looker: Looker, client: Client, changes: Changes, stop: asyncio.Event) -> None:
     publisher = Publisher(client, config.node, lambda: watching.metrics.patched())
-    view = ClusterView(client, config.node, publisher, changes.ring)
-    watching = Watching(looker, view, publisher)
+    resources, lost = StatusResources(client, config.node), Reporter(client, config.node)
+    view = ClusterView(client, config.node, publisher, resources, changes.ring)
+    watching = Watching(looker, view, Outlets(publisher, resources, lost))
     async with serving(config.getpfs_addr, watching, publisher, config.resync), asyncio.TaskGroup() as group:
-        work = (view.follow_pods(), view.follow_node(), publisher.run(), watching.run(changes, config.resync))
+        writers = (publisher.run(), resources.run(), lost.run())
+        work = (view.follow_pods(), view.follow_node(), watching.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]
         _log.info("advertiser serves", node=config.node)
         await stop.wait()

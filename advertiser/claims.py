@@ -31,10 +31,16 @@ class Pod(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _NodeStatus(msgspec.Struct):
+    capacity: Mapping[str, str | int] | None = None
+    allocatable: Mapping[str, str | int] | None = None
+
+
 class Node(msgspec.Struct):
     """The fields of a node that matter here."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 class PodClaims:

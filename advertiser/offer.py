@@ -13,6 +13,8 @@
                                             # where given, their trust, spoofchk, link_state and driver
     - match: {name: "enp5s0"}
       offer: false
+    resources: [rdma-sriov/vf]              # of the seeds' extended resources, those to publish in node status: also
+                                            # rdma-sriov/dev-infiniband-mount and tencent.com/rdma; none where absent
     rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
 
 Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors.
@@ -103,6 +105,7 @@ class Offer:
 
     rules: tuple[Rule, ...]
     rdma_netns: RdmaNetns | None = None
+    resources: tuple[str, ...] = ()
 
     def terms(self, candidate: Candidate) -> Terms | None:
         """Return how this PF is offered, None if it is not."""
@@ -115,9 +118,9 @@ EVERYTHING = Offer((Rule((), Terms()),))
 
 def read_offer(text: str, name: str) -> Offer:
     """Read an offer, given as JSON, from the file ``name``; raise OfferError."""
-    document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns"})
+    document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns", "resources"})
     rules = tuple(_rule(item) for item in document.required("pfs").items(_MOST_RULES))
-    return Offer(rules, document.optional("rdma_netns", _rdma_netns))
+    return Offer(rules, document.optional("rdma_netns", _rdma_netns), document.optional("resources", _resources) or ())
 
 
 def _rule(value: Value) -> Rule:
@@ -157,6 +160,10 @@ def _wanted_vfs(value: Value) -> int | None:
 
 def _driver(value: Value) -> str:
     return value.match(_DRIVER, "a kernel driver's name (at most 63 of A-Z a-z 0-9 _ -)")
+
+
+def _resources(value: Value) -> tuple[str, ...]:
+    return tuple(item.choice(*names.SEED_RESOURCES) for item in value.items(len(names.SEED_RESOURCES)))
 
 
 def _rdma_netns(value: Value) -> RdmaNetns:

@@ -1,13 +1,13 @@
-"""Keep the node's annotation equal to what the host offers: written when it differs, and never else.
+"""Keep what the node says equal to what the host offers: written when it differs, and never else.
 
-Takes the text wanted and what the node says now; patches our one key whenever the two differ: at the start, after a
+Takes the text wanted and what the node says now; patches our own keys whenever the two differ: at the start, after a
 change, and when somebody edited or removed it. At most one patch a second; a patch that fails is repeated, with the
 text that is wanted by then; nothing is written at rest, and nothing before both are known.
 """
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -30,13 +30,28 @@ async def patch_inventory(client: Client, node: str, text: str) -> None:
     await client.request("PATCH", node_path(node), patch, content_type=MERGE_PATCH)
 
 
-class Publisher:
-    """The writer of one node's inventory; ``patched`` is called after each patch, for the metrics."""
+async def patch_resources(client: Client, node: str, text: str) -> None:
+    """Write capacity and allocatable of our resources and nothing else of the node's status; raise KubeError."""
+    patch = f'{{"status":{text}}}'.encode()
+    await client.request("PATCH", f"{node_path(node)}/status", patch, content_type=MERGE_PATCH)
 
-    def __init__(self, client: Client, node: str, patched: Callable[[], None] = lambda: None) -> None:
+
+Patch = Callable[[Client, str, str], Awaitable[None]]
+
+
+class Publisher:
+    """The writer of one node's inventory, or by another ``patch`` of something else that is ours on the node.
+
+    ``patched`` is called after each patch, for the metrics.
+    """
+
+    def __init__(
+        self, client: Client, node: str, patched: Callable[[], None] = lambda: None, patch: Patch = patch_inventory
+    ) -> None:
         self._client = client
         self._node = node
         self._patched = patched
+        self._patch = patch
         self._wanted: str | None = None
         self._there: str | None = None
         self._exists = False
@@ -79,9 +94,9 @@ class Publisher:
         text = self._wanted
         if text is None or not self._due():
             return
-        await patch_inventory(self._client, self._node, text)
+        await self._patch(self._client, self._node, text)
         self._there = text
         # What came while the answer was under way is compared anew.
         self._changed.set()
         self._patched()
-        _log.info("inventory published", node=self._node, bytes=len(text.encode()))
+        _log.info("published", node=self._node, what=self._patch.__name__, bytes=len(text.encode()))

@@ -9,6 +9,8 @@ from mooring.pci import vf_address
 # Drivers that hand a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
 _LONGEST_WHY = 200
+# How the reason of a VF begins that a pod holds and the host has.
+LOST = "lost: "
 
 Reason = tuple[str, int]
 
@@ -71,7 +73,7 @@ def _held_wrongly(vf: Vf | None, address: str, setting: Setting) -> str | None:
     entry = setting.host.ledger.get(address)
     if vf is None or entry is None or address in setting.host.unsettled:
         return None
-    return f"lost: in the host, yet held by pod {entry.uid}" if vf.netdev and _should_be_away(entry, setting) else None
+    return f"{LOST}in the host, yet held by pod {entry.uid}" if vf.netdev and _should_be_away(entry, setting) else None
 
 
 def _should_be_away(entry: LedgerEntry, setting: Setting) -> bool:

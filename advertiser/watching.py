@@ -1,8 +1,9 @@
 """Look at the host whenever something may have changed, and hand on what it offers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -11,11 +12,13 @@ from advertiser.claims import Node, Pod, PodClaims, read_drain
 from advertiser.facts import Claims, Host
 from advertiser.host import OfferFile, Roots, read_host
 from advertiser.inventory import LeftOut, Survey, survey
+from advertiser.lost import Reporter, lost_vfs
 from advertiser.metrics import Metrics
-from advertiser.publish import Publisher
+from advertiser.publish import Publisher, patch_resources
+from advertiser.resources import found_resources, wanted_resources
 from mooring import names
 from mooring.errors import AnnotationError
-from mooring.inventory import dump_inventory
+from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Synced, Unreadable
 from mooring.kube.watch import decoder, watch
@@ -26,10 +29,11 @@ _decode_pod, _decode_node = decoder(Pod), decoder(Node)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at the host: what it said and what that means."""
+    """One look at the host: what it said, what that means, and which of the seeds' resources are on offer."""
 
     host: Host
     survey: Survey
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +47,51 @@ class Looker:
     def look(self, claims: Claims) -> Look:
         """Read and judge the host; raise OSError if its PCI bus or ledger cannot be read."""
         host = read_host(self.roots)
-        return Look(host, survey(host, self.offer.offer(), claims, self.node))
+        offer = self.offer.offer()
+        return Look(host, survey(host, offer, claims, self.node), offer.resources)
+
+
+class StatusResources:
+    """The seeds' resources in node status: what the offer names, kept as the inventory says."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._publisher = Publisher(client, node, patch=patch_resources)
+        self._offered: tuple[str, ...] = ()
+        self._status: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+
+    def want(self, offered: tuple[str, ...], inventory: Inventory) -> None:
+        """Take what the node should say from now on."""
+        self._offered = offered
+        self._compare()
+        if offered:
+            self._publisher.want(wanted_resources(offered, inventory))
+
+    def found(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
+        """Take what the node says now: a kubelet that starts anew sets what it does not know to 0."""
+        self._status = (capacity, allocatable)
+        self._compare()
+
+    def lost(self) -> None:
+        self._publisher.lost()
+
+    async def run(self) -> None:
+        await self._publisher.run()
+
+    def _compare(self) -> None:
+        if self._status is not None and self._offered:
+            self._publisher.found(found_resources(self._offered, *self._status))
 
 
 class ClusterView:
     """What the cluster says about the node, followed for as long as the program runs."""
 
-    def __init__(self, client: Client, node: str, publisher: Publisher, ring: Callable[[], None]) -> None:
+    def __init__(
+        self, client: Client, node: str, publisher: Publisher, resources: StatusResources, ring: Callable[[], None]
+    ) -> None:
         self._client = client
         self._node = node
         self._publisher = publisher
+        self._resources = resources
         self._ring = ring
         self._pods = PodClaims(node)
         self._drained: frozenset[str] | None = None
@@ -79,12 +118,14 @@ class ClusterView:
         if isinstance(last, Changed):
             annotations = last.item.metadata.annotations or {}
             self._publisher.found(annotations.get(names.INVENTORY))
+            self._resources.found(last.item.status.capacity or {}, last.item.status.allocatable or {})
             self._drain(annotations.get(names.DRAIN))
         elif isinstance(last, Unreadable):
             _log.error("node cannot be read", node=self._node, reason=last.why)
         else:
             _log.warning("there is no such node yet", node=self._node)
             self._publisher.lost()
+            self._resources.lost()
 
     def _drain(self, text: str | None) -> None:
         before = self._drained
@@ -97,13 +138,22 @@ class ClusterView:
             self._ring()
 
 
+@dataclass(frozen=True, slots=True)
+class Outlets:
+    """What a look ends in: the inventory, the seeds' resources, events of VFs that are lost."""
+
+    inventory: Publisher
+    resources: StatusResources
+    lost: Reporter
+
+
 class Watching:
     """The loop that looks; ``last`` is the last look that gave an inventory."""
 
-    def __init__(self, looker: Looker, view: ClusterView, publisher: Publisher) -> None:
+    def __init__(self, looker: Looker, view: ClusterView, outlets: Outlets) -> None:
         self._looker = looker
         self._view = view
-        self._publisher = publisher
+        self._outlets = outlets
         self._left_out: tuple[LeftOut, ...] = ()
         self._looked_s = float("-inf")
         self.metrics = Metrics(self.age_s)
@@ -134,7 +184,9 @@ class Watching:
         self.last = look
         self._looked_s = asyncio.get_running_loop().time()
         self.metrics.looked(look.survey)
-        self._publisher.want(dump_inventory(look.survey.inventory))
+        self._outlets.inventory.want(dump_inventory(look.survey.inventory))
+        self._outlets.resources.want(look.resources, look.survey.inventory)
+        self._outlets.lost.saw(frozenset(lost_vfs(look.survey.inventory, look.host)))
         if look.survey.left_out != self._left_out:
             self._left_out = look.survey.left_out
             for device in self._left_out:

@@ -17,6 +17,9 @@ SEED_REQUEST = "rdma_interfaces_required"
 # The seeds' resource: a container that limits it is one that gets the devices.
 SEED_DEVICES = "rdma-sriov/dev-infiniband-mount"
 SEED_VFS = "rdma-sriov/vf"
+# Hustcat's resource: a container that limits N of it, without a request, gets N plain VFs.
+HUSTCAT_VFS = "tencent.com/rdma"
+SEED_RESOURCES = (SEED_DEVICES, SEED_VFS, HUSTCAT_VFS)
 SCHEDULER_NAME = "mooring"
 
 LinkType = Literal["ethernet", "infiniband"]

@@ -10,8 +10,9 @@ from typing import Literal
 
 from mooring import names
 from mooring.errors import AnnotationError
-from mooring.request import PodRequest, VfRequest, read_request
+from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.objects import Affinity, Pod, PodSpec, Port
+from scheduler.quantity import parse_resources
 from scheduler.resources import pod_requests
 
 Blame = Literal["malformed", "unsupported"]
@@ -64,7 +65,7 @@ def host_ports(spec: PodSpec) -> Iterator[Port]:
 def _request(pod: Pod) -> PodRequest | None:
     request = read_request(pod.annotations)
     if request is None:
-        return None
+        return _by_resource(pod.spec)
     key = names.REQUEST if names.REQUEST in pod.annotations else names.SEED_REQUEST
     known = {container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))}
     limiting = _limiting(pod.spec)
@@ -74,6 +75,19 @@ def _request(pod: Pod) -> PodRequest | None:
             raise AnnotationError(key, f"[{index}].containers", f"{strange[0]!r} is not a container of this pod")
         resolved.append(replace(interface, containers=interface.containers or limiting))
     return replace(request, interfaces=tuple(resolved))
+
+
+def _by_resource(spec: PodSpec) -> PodRequest | None:
+    """Return hustcat's way to ask: as many plain VFs for each container as it limits of his resource."""
+    interfaces: list[VfRequest] = []
+    for container in spec.containers or ():
+        limits = parse_resources(container.resources.limits if container.resources else None)
+        wanted = limits.get(names.HUSTCAT_VFS, 0)
+        if len(interfaces) + wanted > MOST_INTERFACES:
+            total = len(interfaces) + wanted
+            raise ValueError(f"resource {names.HUSTCAT_VFS!r}: {total} is more than {MOST_INTERFACES} VFs for one pod")
+        interfaces += [VfRequest(containers=(container.name,))] * wanted
+    return PodRequest(tuple(interfaces)) if interfaces else None
 
 
 def _limiting(spec: PodSpec) -> tuple[str, ...] | None:

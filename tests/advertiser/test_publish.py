@@ -176,6 +176,80 @@ async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
 
 
+async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(
+    server: ApiServer, advertiser: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    """Out within a second; one Event on the pod, however often it is looked at and by a restarted advertiser too."""
+    await until(server, lambda annotations: INVENTORY in annotations)
+    uid = await bind_pod(server)
+    hold(tmp_path, uid)
+    await stays(server, lambda found: "out" not in inventory_of(found), 0.5)
+    (tmp_path / "sys/bus/pci/devices" / VF1 / "net/eth0").mkdir()
+    found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
+    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"lost: in the host, yet held by pod {uid}"}]
+    (event,) = await events(server)
+    assert (event["reason"], event["type"], event["involvedObject"]["uid"]) == ("VfLost", "Warning", uid)
+    assert event["message"].startswith(f"VF 1 of enp4s0f0 ({VF1}) is back in the host's network namespace")
+    advertiser.terminate()
+    await advertiser.wait()
+    again = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments("serve", tmp_path), "--resync", "0.2", stderr=asyncio.subprocess.PIPE
+    )
+    await stays(server, lambda found: "out" in inventory_of(found), 2)
+    again.terminate()
+    assert await again.wait() == 0
+    assert len(await events(server)) == 1
+
+
+async def events(server: ApiServer) -> list[dict[str, Any]]:
+    """Return the events there are, once there is one."""
+    async with aiohttp.ClientSession(server.url) as session, asyncio.timeout(10):
+        while True:
+            async with session.get("/api/v1/namespaces/default/events") as answer:
+                found: list[dict[str, Any]] = (await answer.json())["items"]
+            if found:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiServer, tmp_path: Path) -> None:
+    """As many as there are VFs, less those that are out; a kubelet that sets them to 0 is put right; others stay."""
+    (tmp_path / "offer.yaml").write_text(
+        "{v: 1, pfs: [{}], resources: [rdma-sriov/vf, tencent.com/rdma, rdma-sriov/dev-infiniband-mount]}"
+    )
+    await set_status(server, {"cpu": "4"})
+    command = [*arguments("serve", tmp_path), "--offer", str(tmp_path / "offer.yaml")]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command)
+    counts = {"rdma-sriov/vf": "8", "tencent.com/rdma": "8", "rdma-sriov/dev-infiniband-mount": "10k", "cpu": "4"}
+    try:
+        await status_becomes(server, {"capacity": counts, "allocatable": counts})
+        await set_status(server, {"rdma-sriov/vf": "0", "tencent.com/rdma": None})
+        await status_becomes(server, {"capacity": counts, "allocatable": counts})
+        await annotate(server, {DRAIN: '["enp4s0f0/2"]'})
+        less = counts | {"rdma-sriov/vf": "7", "tencent.com/rdma": "7"}
+        await status_becomes(server, {"capacity": counts, "allocatable": less})
+        version = (await node(server))["metadata"]["resourceVersion"]
+        await stays(server, lambda found: found["metadata"]["resourceVersion"] == version, 2)
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
+
+
+async def set_status(server: ApiServer, amounts: dict[str, str | None]) -> None:
+    patch = {"status": {"capacity": amounts, "allocatable": amounts}}
+    async with (
+        aiohttp.ClientSession(server.url) as session,
+        session.patch(f"{NODE}/status", json=patch, headers=MERGE) as answer,
+    ):
+        answer.raise_for_status()
+
+
+async def status_becomes(server: ApiServer, wanted: dict[str, dict[str, str]]) -> None:
+    async with asyncio.timeout(10):
+        while {key: (await node(server)).get("status", {}).get(key) for key in wanted} != wanted:
+            await asyncio.sleep(0.05)
+
+
 async def test_a_drained_vf_is_out_within_a_second(server: ApiServer, advertiser: asyncio.subprocess.Process) -> None:
     """The operator's annotation on the node, and back."""
     await until(server, lambda annotations: INVENTORY in annotations)

@@ -101,3 +101,23 @@ def test_devices_go_to_the_containers_that_limit_the_seeds_resource(make_pod: Ma
     plain = read_task(make_pod(request=[{}]))
     assert isinstance(plain, Task)
     assert [interface.containers for interface in plain.interfaces] == [None]
+
+
+def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakePod) -> None:
+    """Each container gets the devices of its own; a request in an annotation speaks alone."""
+    containers = [
+        {"name": "trainer", "resources": {"limits": {"tencent.com/rdma": "2"}}},
+        {"name": "logger"},
+        {"name": "loader", "resources": {"limits": {"tencent.com/rdma": 1}}},
+    ]
+    task = read_task(make_pod(spec={"containers": containers}))
+    assert isinstance(task, Task)
+    assert [interface.containers for interface in task.interfaces] == [("trainer",), ("trainer",), ("loader",)]
+    assert all(interface.min_tx_rate == 0 for interface in task.interfaces)
+    task = read_task(make_pod(request=[{}], spec={"containers": containers}))
+    assert isinstance(task, Task)
+    assert len(task.interfaces) == 1
+    greedy = {"name": "greedy", "resources": {"limits": {"tencent.com/rdma": "65"}}}
+    refusal = read_task(make_pod(spec={"containers": [greedy]}))
+    assert isinstance(refusal, Refusal)
+    assert "'tencent.com/rdma': 65 is more than 64 VFs" in refusal.reason

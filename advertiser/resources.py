@@ -1,0 +1,48 @@
+"""The seeds' extended resources of this node, so that their manifests run without a device plugin.
+
+Takes an inventory, returns what node status should say: of ``rdma-sriov/vf`` and ``tencent.com/rdma`` as many as there
+are VFs, of ``rdma-sriov/dev-infiniband-mount`` more than any node runs containers, as the seeds' own plugin did.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mooring import names
+from mooring.inventory import Inventory
+from mooring.parsing import dump
+
+_WITHOUT_END = 10_000
+_SUFFIXES = ("", "k", "M", "G")
+
+
+def wanted_resources(offered: Sequence[str], inventory: Inventory) -> str:
+    """Return capacity and allocatable of the resources on offer, as text in the form of `found_resources`."""
+    capacity = sum(len(pf.vfs) for pf in inventory.pfs)
+    allocatable = sum(len(pf.usable) for pf in inventory.pfs)
+    counts = dict.fromkeys(offered, (capacity, allocatable))
+    if names.SEED_DEVICES in counts:
+        counts[names.SEED_DEVICES] = (_WITHOUT_END, _WITHOUT_END)
+    return dump(
+        {
+            "allocatable": {name: quantity(count) for name, (_, count) in counts.items()},
+            "capacity": {name: quantity(count) for name, (count, _) in counts.items()},
+        }
+    )
+
+
+def found_resources(offered: Sequence[str], capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> str:
+    """Return what node status says of the resources on offer, in the same form."""
+    return dump(
+        {
+            "allocatable": {name: allocatable.get(name) for name in offered},
+            "capacity": {name: capacity.get(name) for name in offered},
+        }
+    )
+
+
+def quantity(count: int) -> str:
+    """Write a count as the API server writes it back: 10000 is ``10k``; any other form would look like an edit."""
+    exponent = 0
+    while count and count % 1000 == 0 and exponent < len(_SUFFIXES) - 1:
+        count, exponent = count // 1000, exponent + 1
+    return f"{count}{_SUFFIXES[exponent]}"
