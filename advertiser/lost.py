@@ -79,7 +79,9 @@ class Reporter:
 def event(vf: LostVf, node: str, now: str) -> dict[str, object]:
     """Return the Event; its name is made of what it is about, so that it cannot be written twice."""
     namespace, _, pod = vf.pod.partition("/")
-    name = f"{pod[:_LONGEST_NAME]}.vf-lost.{vf.uid[:36].lower()}.{vf.pci.replace(':', '-')}"
+    # A subdomain of DNS: no part of it ends in a dash.
+    short = pod[:_LONGEST_NAME].rstrip("-.")
+    name = f"{short}.vf-lost.{vf.uid[:36].lower()}.{vf.pci.replace(':', '-')}"
     message = (
         f"VF {vf.vf} of {vf.pf} ({vf.pci}) is back in the host's network namespace although this pod holds it:"
         " the pod has lost that interface; delete the pod to get another VF"

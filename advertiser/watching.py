@@ -61,8 +61,10 @@ class StatusResources:
 
     def want(self, offered: tuple[str, ...], inventory: Inventory) -> None:
         """Take what the node should say from now on."""
-        self._offered = offered
-        self._compare()
+        if offered != self._offered:
+            # Only then: compared at every look, what we have just written would look like an edit.
+            self._offered = offered
+            self._compare()
         if offered:
             self._publisher.want(wanted_resources(offered, inventory))
 
@@ -72,6 +74,8 @@ class StatusResources:
         self._compare()
 
     def lost(self) -> None:
+        """Take that there is no such node."""
+        self._status = None
         self._publisher.lost()
 
     async def run(self) -> None:

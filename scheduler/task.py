@@ -85,7 +85,8 @@ def _by_resource(spec: PodSpec) -> PodRequest | None:
         wanted = limits.get(names.HUSTCAT_VFS, 0)
         if len(interfaces) + wanted > MOST_INTERFACES:
             total = len(interfaces) + wanted
-            raise ValueError(f"resource {names.HUSTCAT_VFS!r}: {total} is more than {MOST_INTERFACES} VFs for one pod")
+            rule = f"{total} is more than {MOST_INTERFACES} VFs for one pod"
+            raise AnnotationError(names.REQUEST, "", f"resource {names.HUSTCAT_VFS!r} stands for it: {rule}")
         interfaces += [VfRequest(containers=(container.name,))] * wanted
     return PodRequest(tuple(interfaces)) if interfaces else None
 

@@ -223,6 +223,8 @@ async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiSe
     counts = {"rdma-sriov/vf": "8", "tencent.com/rdma": "8", "rdma-sriov/dev-infiniband-mount": "10k", "cpu": "4"}
     try:
         await status_becomes(server, {"capacity": counts, "allocatable": counts})
+        version = (await node(server))["metadata"]["resourceVersion"]
+        await stays(server, lambda found: found["metadata"]["resourceVersion"] == version, 1.5)
         await set_status(server, {"rdma-sriov/vf": "0", "tencent.com/rdma": None})
         await status_becomes(server, {"capacity": counts, "allocatable": counts})
         await annotate(server, {DRAIN: '["enp4s0f0/2"]'})

@@ -120,4 +120,4 @@ def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakeP
     greedy = {"name": "greedy", "resources": {"limits": {"tencent.com/rdma": "65"}}}
     refusal = read_task(make_pod(spec={"containers": [greedy]}))
     assert isinstance(refusal, Refusal)
-    assert "'tencent.com/rdma': 65 is more than 64 VFs" in refusal.reason
+    assert "'tencent.com/rdma' stands for it: 65 is more than 64 VFs" in refusal.reason
