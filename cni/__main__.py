@@ -15,6 +15,7 @@ import structlog
 from cni.calls import answer
 from cni.ledger import Ledger
 from cni.server import AlreadyServedError, serving
+from cni.skel import BAD_CONFIG, VERSIONS, CniError, error_answer
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
@@ -57,7 +58,12 @@ def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = Rt
 
 def _call(port: Callable[[], VfPort]) -> int:
     """Answer the one call that the runtime executes this program for."""
-    _, options = load(Options, PROGRAM, (), os.environ)
+    try:
+        _, options = load(Options, PROGRAM, (), os.environ)
+    except (ConfigError, OSError) as failed:
+        # A runtime reads stdout and nothing else.
+        sys.stdout.write(error_answer(CniError(BAD_CONFIG, str(failed)), VERSIONS[0]))
+        return 1
     done = answer(dict(os.environ), sys.stdin.buffer.read(), port, options.defaults())
     sys.stdout.write(done.text)
     return done.status

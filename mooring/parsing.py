@@ -18,6 +18,7 @@ Choice = TypeVar("Choice", bound=str)
 
 # The API server keeps at most this many bytes of annotations an object, keys and values together.
 MAX_BYTES = 262_144
+_LONGEST_STEP = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Value:
         raise self.error(self.key, self.path, rule)
 
     def at(self, step: str, raw: object) -> "Value":
+        """Step into the value; a step is cut like a value, so that the rule behind it is still read."""
+        step = step if len(step) <= _LONGEST_STEP else f"{step[: _LONGEST_STEP - 3]}..."
         if not step.startswith("[") and self.path:
             step = f".{step}"
         return Value(raw, self.key, self.path + step, self.error)

@@ -8,7 +8,7 @@ import msgspec
 
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown
-from mooring.kube.persist import until_definite
+from mooring.kube.persist import persist_unless_gone, until_definite
 from scheduler.cycle import Bind
 from scheduler.objects import Pod
 from scheduler.outcomes import BOUND, LookAgain, Outcome, classify, compare
@@ -51,7 +51,7 @@ async def _look(client: Client, path: str, decision: Bind) -> Outcome:
     return compare(pod, decision.task.uid, decision.seat.node, decision.annotations)
 
 
-@until_definite
+@persist_unless_gone
 async def _get(client: Client, path: str) -> Pod:
     body = await client.request("GET", path)
     try:

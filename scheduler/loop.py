@@ -70,7 +70,8 @@ class Loop:
     async def run(self) -> None:
         """Work until cancelled, or until `stop`; then wait for the binds that are under way."""
         self.is_running = True
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._group:
+            group = self._group
             readers = [
                 group.create_task(self._read_nodes()),
                 group.create_task(self._read_pods()),

@@ -107,12 +107,20 @@ class Machine:
             self.cluster.confirm(uid)
             self._forget(uid)
             message = f"Successfully assigned {decision.task.pod.key} to {decision.seat.node}"
-            return [Report(decision.task.pod, "Scheduled", message, decision.why)]
+            report = Report(decision.task.pod, "Scheduled", message, decision.why)
+            return [report, *self._ghost(decision)]
         seat = self.cluster.seat(uid)
         if seat is not None and seat.assumed:
             self.cluster.remove(uid, now)
             self.queue.wake(Happening.POD_GONE)
         return self._unbound(decision, outcome)
+
+    def _ghost(self, decision: Bind) -> list[Instruction]:
+        """The API server binds to a node that does not exist: say so; the garbage collector removes such pods."""
+        if self.cluster.node(decision.seat.node) is not None:
+            return []
+        about = {"node": decision.seat.node, "pod": decision.task.pod.key, "uid": decision.task.uid}
+        return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
 
     def step(self, now: float) -> list[Instruction] | None:
         """Decide about the next pod; None if none is ready."""

@@ -3,7 +3,7 @@
 import structlog
 import tenacity
 
-from mooring.kube.failures import Gone, KubeError, Throttled, Unknown
+from mooring.kube.failures import Gone, KubeError, NotFound, Throttled, Unknown
 
 _log = structlog.get_logger()
 # First wait at most 0.2 s, then twice that and so on, to 30 s: an API server that restarts is not met by all at once.
@@ -27,6 +27,13 @@ def _wait(state: tenacity.RetryCallState) -> float:
 # For reads that must succeed: a refusal is repeated too, since permissions and tokens are mended while we run.
 persist = tenacity.retry(
     retry=tenacity.retry_if_exception(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone)),
+    wait=_wait,
+    before_sleep=_report,
+    reraise=True,
+)
+# For reads of one object that may be gone: that it is not there is an answer.
+persist_unless_gone = tenacity.retry(
+    retry=tenacity.retry_if_exception(lambda bad: isinstance(bad, KubeError) and not isinstance(bad, NotFound)),
     wait=_wait,
     before_sleep=_report,
     reraise=True,

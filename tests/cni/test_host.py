@@ -212,6 +212,27 @@ def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Si
     assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
 
 
+def test_del_leaves_the_links_of_other_plugins_alone(host: SimulatedHost) -> None:
+    """eth0 in the pod and its peer in the host are somebody else's, before, between and after our calls."""
+    host.enter("ip", "link", "add", "theirs", "type", "veth", "peer", "name", "eth0", "netns", host.pod)
+    before = host.everything(), host.in_pod()
+    host.record({"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"})
+    assert host.call("ADD")["status"] == 0
+    assert set(host.in_pod()) - set(before[1]) == {"net1"}
+    assert host.call("DEL")["status"] == 0
+    assert (host.everything(), host.in_pod()) == before
+    host.enter("ip", "link", "delete", "theirs")
+
+
+def test_a_configuration_that_cannot_be_read_is_an_error_of_the_specification() -> None:
+    """The runtime reads stdout: code, message and exit status 1, never only a line on stderr."""
+    environment = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "PATH": "/bin", "MOORING_CONFIG": "/nonexistent.yaml"}
+    done = subprocess.run([sys.executable, "-m", "cni"], env=environment, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["code"]) == (1, 7)
+    assert "'/nonexistent.yaml' does not exist" in answer["msg"]
+
+
 def test_del_after_the_namespace_died_restores_everything(host: SimulatedHost) -> None:
     """The kernel gives the VF back under its pod name; DEL without a netns puts the rest right."""
     before = host.everything()

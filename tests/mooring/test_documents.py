@@ -153,7 +153,7 @@ def nested(chance: random.Random, depth: int) -> Any:
         return odd(chance)
     if chance.random() < 0.5:
         return [nested(chance, depth - 1) for _ in range(chance.randrange(4))]
-    keys = ("v", "uid", "node", "vfs", "pfs", "min_tx_rate", "mac", "name", "x", "boot", "pci")
+    keys = ("v", "uid", "node", "vfs", "pfs", "min_tx_rate", "mac", "name", "x", "boot", "pci", "y" * 5_000)
     return {chance.choice(keys): nested(chance, depth - 1) for _ in range(chance.randrange(5))}
 
 

@@ -59,6 +59,14 @@ async def test_an_unknown_outcome_is_repeated_until_it_is_known(
     assert (await _get(client)).spec.node_name == "n1"
 
 
+async def test_a_read_back_that_is_refused_is_repeated(client: Client, server: ApiServer) -> None:
+    """A 409 of unknown meaning, and then no leave to look: the bind's end waits until the pod can be read."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "answer", times=1, code=409))
+    server.faults.plan(Fault("GET", "pods/p$", "answer", times=2, code=403))
+    assert (await bind(client, _decision(pod))).kind == "changed"
+
+
 async def test_a_timeout_after_the_write_is_our_bind(client: Client, server: ApiServer) -> None:
     """The answer comes after we have given up on it."""
     pod = await _create(client)

@@ -169,6 +169,20 @@ def test_an_assumed_pod_never_expires_without_an_answer(
     assert _binds(_steps(machine, now=200_000.0)) == []
 
 
+def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_told(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """The API server does not look whether the node exists: the pod is bound, and a log line names both."""
+    node = make_node(pfs=(make_pf(vfs=1),))
+    _see(machine, node, make_pod(request=[{}]))
+    (decision,) = _binds(_steps(machine))
+    machine.nodes(Removed(Identity(name=node.metadata.name)), 1.0)
+    report, notice = machine.bound(decision, BOUND, 2.0)
+    assert isinstance(report, Report)
+    assert isinstance(notice, Notice)
+    assert (notice.fields["node"], notice.fields["uid"]) == (node.metadata.name, decision.task.uid)
+
+
 @pytest.mark.parametrize("kind", ["taken", "changed", "gated", "deleting", "gone", "refused"])
 def test_a_definite_refusal_gives_the_reservation_back(
     kind: Any, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
