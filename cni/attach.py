@@ -6,33 +6,23 @@ does the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import structlog
 
-from cni import ipam, netlink, netns, plan
+from cni import netlink, netns, plan
+from cni.bringin import Taking, bring_in
 from cni.conf import Conf
 from cni.giveback import Node, give_back, temporary_name
 from cni.result import Attached
-from cni.skel import IO_FAILURE, NIC_REFUSED, VF_MISSING, Call, CniError
+from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from mooring.assignment import AssignedVf
-from mooring.ledger import Ipam, LedgerEntry, Netns, Original
+from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import hold_all
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Taking:
-    """One VF on its way: what was assigned, the PF's PCI address, its entry as last written, and what to set."""
-
-    vf: AssignedVf
-    pf_pci: str
-    entry: LedgerEntry
-    settings: VfSettings
 
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[Attached]:
@@ -44,7 +34,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         for vf, name in zip(vfs, names, strict=True):
             entered.append(_enter(node, call, record, vf, name, space))
         _set(node, entered)
-        return [_bring_in(node, call, conf, taking, first=taking is entered[0]) for taking in entered]
+        return [bring_in(node, call, conf, taking, first=taking is entered[0]) for taking in entered]
     except BaseException:
         _give_all_back(node, vfs)
         raise
@@ -117,40 +107,3 @@ def _set_one(node: Node, taking: Taking) -> None:
         raise CniError(NIC_REFUSED, what) from refused
     if wrong := plan.differences(settings, node.port.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r}, vf {vf.vf}: {'; '.join(wrong)}")
-
-
-def _bring_in(node: Node, call: Call, conf: Conf, taking: Taking, *, first: bool) -> Attached:
-    """Move a VF into the pod, name it, give it its addresses and bring it up; its entry is `held` after that."""
-    entry, path = taking.entry, taking.entry.netns.path
-    asked = conf.ipam_of(taking.vf.network)
-    given = ipam.Given()
-    if asked is not None:
-        delegated = {"cniVersion": min(conf.version, "1.0.0"), "name": conf.name, "ipam": dict(asked)}
-        entry = replace(entry, ipam=Ipam(entry.ifname, delegated, call.path))
-        node.ledger.write(entry)
-        args = ";".join(f"{name}={value}" for name, value in call.args.items())
-        main = first and conf.previous is None
-        given = ipam.add(entry.ipam, call.container, path, args, default_route=main) if entry.ipam else given
-        entry = replace(entry, addresses=tuple(address.address for address in given.addresses))
-        node.ledger.write(entry)
-    temporary = temporary_name(entry.pci)
-    try:
-        netlink.move(temporary, path)
-        link = netns.run_in(path, lambda: _configure(temporary, entry.ifname, given))
-    except OSError as failed:
-        what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"
-        raise CniError(IO_FAILURE, what, str(failed)) from failed
-    node.ledger.write(replace(entry, phase="held"))
-    return Attached(entry.ifname, link.mac, link.mtu, given.addresses, given.routes)
-
-
-def _configure(temporary: str, name: str, given: ipam.Given) -> netlink.Link:
-    netlink.rename(temporary, name)
-    for address in given.addresses:
-        netlink.add_address(name, address.address)
-    netlink.set_up(name, up=True)
-    for route in given.routes:
-        netlink.add_route(name, route.dst, route.gateway)
-    link = netlink.find(name)
-    assert link is not None, f"{name} was renamed a moment ago"
-    return link
