@@ -5,9 +5,11 @@ neither ours nor the specification's is an error: a misspelt one would be a sett
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address, ip_network
 from typing import Any
 
+from cni.result import Route
 from cni.skel import BAD_CONFIG, CniError
 
 STATE = "/var/lib/mooring"
@@ -32,6 +34,18 @@ _THEIRS = (
 )
 _DEFAULT_HOLD_S = 5.0
 _LONGEST_HOLD_S = 60.0
+_NETWORK_FIELDS = ("ipam", "routes", "mtu")
+# The kernel's ETH_MIN_MTU and IP_MAX_MTU.
+_LEAST_MTU, _MOST_MTU = 68, 65535
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConf:
+    """What a network's VFs get: addresses (``ipam`` None: none), routes beyond IPAM's, an MTU (None: as found)."""
+
+    ipam: Mapping[str, Any] | None = field(default=None, hash=False)
+    routes: tuple[Route, ...] = ()
+    mtu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +59,21 @@ class Conf:
     run: str = RUN
     sysfs: str = SYSFS
     ipam: Mapping[str, Any] | None = field(default=None, hash=False)
-    networks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    networks: Mapping[str, NetworkConf] = field(default_factory=dict, hash=False)
     network: str | None = None
+    policy_routing: bool = True
     hold_s: float = _DEFAULT_HOLD_S
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     previous: Mapping[str, Any] | None = field(default=None, hash=False)
 
+    def network_of(self, network: str) -> NetworkConf:
+        """Return what a network's VFs get: its own under ``networks``, with the common IPAM where it names none."""
+        own = self.networks.get(network, NetworkConf())
+        return own if own.ipam is not None else replace(own, ipam=self.ipam)
+
     def ipam_of(self, network: str) -> Mapping[str, Any] | None:
         """Return the IPAM configuration for a network's VFs: its own under ``networks``, else the common one."""
-        own: Mapping[str, Any] | None = self.networks.get(network, {}).get("ipam")
-        return own if own is not None else self.ipam
+        return self.network_of(network).ipam
 
 
 def read_conf(raw: Mapping[str, object], version: str) -> Conf:
@@ -62,9 +81,6 @@ def read_conf(raw: Mapping[str, object], version: str) -> Conf:
     for name in raw:
         if name not in _OURS and name not in _THEIRS and not name.startswith("cni.dev/"):
             raise CniError(BAD_CONFIG, f"configuration field {name[:80]!r} is not known")
-    networks = {name: _mapping(network, f"networks.{name}") for name, network in _optional(raw, "networks").items()}
-    for name, network in networks.items():
-        _check_ipam(network.get("ipam"), f"networks.{name}.ipam")
     return Conf(
         name=_text(raw, "name", "") or "mooring",
         version=version,
@@ -73,8 +89,9 @@ def read_conf(raw: Mapping[str, object], version: str) -> Conf:
         run=_folder(raw, "run", RUN),
         sysfs=_folder(raw, "sysfs", SYSFS),
         ipam=_check_ipam(raw.get("ipam"), "ipam"),
-        networks=networks,
+        networks={name: _network(value, f"networks.{name}") for name, value in _optional(raw, "networks").items()},
         network=_text(raw, "network", "") or None,
+        policy_routing=_flag(raw, "policyRouting", default=True),
         hold_s=_seconds(raw),
         annotations=_annotations(raw),
         previous=_mapping(raw["prevResult"], "prevResult") if raw.get("prevResult") is not None else None,
@@ -112,6 +129,53 @@ def _check_ipam(value: object, name: str) -> Mapping[str, Any] | None:
     if not isinstance(kind, str) or not kind or "/" in kind or kind.startswith("."):
         raise CniError(BAD_CONFIG, f"configuration field '{name}.type': {kind!r:.80} is not a plugin's name")
     return _mapping(value, name)
+
+
+def _network(value: object, name: str) -> NetworkConf:
+    document = _mapping(value, name)
+    for unknown in document.keys() - set(_NETWORK_FIELDS):
+        raise CniError(BAD_CONFIG, f"configuration field '{name[:80]}.{unknown[:80]}' is not known")
+    return NetworkConf(
+        ipam=_check_ipam(document.get("ipam"), f"{name}.ipam"),
+        routes=_routes(document.get("routes"), f"{name}.routes"),
+        mtu=_mtu(document.get("mtu"), f"{name}.mtu"),
+    )
+
+
+def _routes(value: object, name: str) -> tuple[Route, ...]:
+    if not isinstance(value, list | None):
+        raise CniError(BAD_CONFIG, f"configuration field {name[:80]!r} is not a list")
+    return tuple(
+        _route(_mapping(route, f"{name}[{index}]"), f"{name}[{index}]") for index, route in enumerate(value or ())
+    )
+
+
+def _route(document: Mapping[str, Any], name: str) -> Route:
+    dst, gateway = document.get("dst"), document.get("gw")
+    try:
+        if document.keys() - {"dst", "gw"} or not isinstance(dst, str) or not isinstance(gateway, str | None):
+            raise ValueError("its fields are dst and gw")
+        is_of_one_family = gateway is None or ip_network(dst).version == ip_address(gateway).version
+        if not is_of_one_family:
+            raise ValueError(f"{dst!r} and {gateway!r} are not of one family")
+        return Route(str(ip_network(dst)), gateway)
+    except ValueError as wrong:
+        raise CniError(BAD_CONFIG, f"configuration field {name[:80]!r} is not a route: {wrong}") from None
+
+
+def _mtu(value: object, name: str) -> int | None:
+    if value is None or (type(value) is int and _LEAST_MTU <= value <= _MOST_MTU):
+        return value
+    raise CniError(
+        BAD_CONFIG, f"configuration field {name[:80]!r}: {value!r:.80} is not from {_LEAST_MTU} to {_MOST_MTU}"
+    )
+
+
+def _flag(raw: Mapping[str, object], name: str, *, default: bool) -> bool:
+    value = raw.get(name, default)
+    if not isinstance(value, bool):
+        raise CniError(BAD_CONFIG, f"configuration field {name!r}: {value!r:.80} is neither true nor false")
+    return value
 
 
 def _seconds(raw: Mapping[str, object]) -> float:

@@ -3,7 +3,8 @@
     {"v":1,"pci":"0000:3b:00.2","pf":"enp59s0f0","vf":0,"phase":"held","boot":"5f1c…","uid":"8c2f…","pod":"ns/name",
      "container":"<sandbox id>","ifname":"net1","netns":{"path":"/var/run/netns/cni-…","cookie":4711},
      "original":{"name":"enp59s0f0v0","altnames":["…"],"mtu":1500,"netdev_mac":"…","mac":"…","vlan":0,…},
-     "set":{"min_tx_rate":15000,…},"addresses":["10.0.0.2/24"],"ipam":{"ifname":"net1","conf":{…}}}
+     "set":{"min_tx_rate":15000,…},"addresses":["10.0.0.2/24"],"ipam":{"ifname":"net1","conf":{…}},
+     "attachment":{"name":"mooring","ifname":"eth0","network":"rail0"}}
 
 Phases: ``taking`` (being moved into the pod), ``held`` (the pod has it), ``returning`` (being given back). The entry is
 removed last, when the VF is free again. Written by mooring-cni only; read by the shim (is it held, by this sandbox?)
@@ -25,8 +26,9 @@ FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
-_KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma"))
+_KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma", "attachment"))
 _ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up"))
+_ATTACHMENT = ("name", "ifname", "network")
 _MOST = 64
 
 
@@ -60,6 +62,15 @@ class Ipam:
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """The CNI call that attached a VF: its configuration's ``name``, CNI_IFNAME, and the VF's network of ours."""
+
+    name: str
+    ifname: str
+    network: str
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """One VF in somebody's hands."""
 
@@ -78,6 +89,7 @@ class LedgerEntry:
     addresses: tuple[str, ...] = ()
     ipam: Ipam | None = None
     rdma: str | None = None
+    attachment: Attachment | None = None
 
 
 def ledger_name(address: str) -> str:
@@ -107,6 +119,7 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         addresses=document.optional("addresses", _strings) or (),
         ipam=document.optional("ipam", _ipam),
         rdma=document.optional("rdma", names.rdma),
+        attachment=document.optional("attachment", _attachment),
     )
     if ledger_name(entry.pci) != name:
         whole.fail(f"holds the entry of {entry.pci!r}")
@@ -132,6 +145,8 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
         }
     if entry.rdma is not None:
         document["rdma"] = entry.rdma
+    if entry.attachment is not None:
+        document["attachment"] = {name: getattr(entry.attachment, name) for name in _ATTACHMENT}
     return dump(document)
 
 
@@ -161,6 +176,15 @@ def _ipam(value: Value) -> Ipam:
         ifname=names.interface(document.required("ifname")),
         conf=dict(document.required("conf").fields().raw),
         path=document.optional("path", _strings) or (),
+    )
+
+
+def _attachment(value: Value) -> Attachment:
+    document = value.fields(_ATTACHMENT)
+    return Attachment(
+        name=document.required("name").string(longest=256),
+        ifname=names.interface(document.required("ifname")),
+        network=names.network(document.required("network")),
     )
 
 
