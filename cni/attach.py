@@ -16,7 +16,7 @@ from cni.giveback import Node, give_back, temporary_name
 from cni.result import Attached
 from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from mooring.assignment import AssignedVf
-from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
@@ -32,7 +32,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     entered: list[Taking] = []
     try:
         for vf, name in zip(vfs, names, strict=True):
-            entered.append(_enter(node, call, record, vf, name, space))
+            entered.append(_enter(node, call, conf, record, vf, name, space))
         _set(node, entered)
         return [bring_in(node, call, conf, taking, first=taking is entered[0]) for taking in entered]
     except BaseException:
@@ -51,7 +51,7 @@ def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
             _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
-def _enter(node: Node, call: Call, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
+def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
     """Enter a VF in the ledger as it was found, then take it down under a name that is nobody's."""
     pf_pci = node.sysfs.pf_pci(vf)
     netdev = node.sysfs.await_netdev(vf.pci)
@@ -73,6 +73,7 @@ def _enter(node: Node, call: Call, record: PodRecord, vf: AssignedVf, name: str,
         netns=space,
         original=Original(link.name, link.altnames, link.mtu, link.mac, link.up, found),
         set=settings,
+        attachment=Attachment(conf.name, call.ifname, vf.network),
     )
     node.ledger.write(entry)
     netlink.set_up(link.name, up=False)
