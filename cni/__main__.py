@@ -12,10 +12,12 @@ from pathlib import Path
 
 import structlog
 
-from cni.calls import answer
+from cni.calls import BOOT_ID, answer
+from cni.giveback import Node
 from cni.ledger import Ledger
 from cni.server import AlreadyServedError, serving
 from cni.skel import BAD_CONFIG, VERSIONS, CniError, error_answer
+from cni.sysfs import Sysfs
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
@@ -35,11 +37,19 @@ class Options:
     run: Path = option(Path("/run/mooring"), "folder of what ends with this boot")
     sysfs: Path = option(Path("/sys"), "root of sysfs")
     node_name: str = option("", "name of this node's object; without one the host name in lower case")
+    metrics_addr: str = option("", "host:port to serve Prometheus metrics at; off where empty")
+    reconcile_s: float = option(
+        10.0, "seconds between two looks for orphaned VFs; the promise of 30 s for a repair needs 10 or less"
+    )
 
     def defaults(self) -> dict[str, str]:
         """Return what a network configuration may leave out."""
         node = self.node_name or platform.node().lower()
         return {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "node": node}
+
+    def node(self, port: Callable[[], VfPort]) -> Node:
+        """Return what the server's own repairs work with."""
+        return Node(Sysfs(self.sysfs), Ledger(self.state), self.run, port(), BOOT_ID.read_text().strip())
 
 
 def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = RtnetlinkVfPort) -> int:
@@ -70,18 +80,30 @@ def _call(port: Callable[[], VfPort]) -> int:
 
 
 def _serve(options: Options, port: Callable[[], VfPort]) -> int:
-    """Serve until SIGTERM or SIGINT; calls under way are finished."""
+    """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
+    # Here, because a one-shot call must not pay for the metrics' library.
+    from cni.metrics import Metrics
+    from cni.reconcile import Reconciler
+
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
     write_file(options.run / "version" / PROGRAM, version("mooring"))
     with serving(options.socket, port, options.defaults()) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
-        thread.start()
+        metrics = Metrics()
+        server.observe = metrics.call
+        if options.metrics_addr:
+            metrics.serve(options.metrics_addr)
+        reconciler = Reconciler(lambda: options.node(port), metrics)
+        accept = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
+        reconcile = threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile")
+        accept.start()
+        reconcile.start()
         _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))
         ended.wait()
         server.shutdown()
-        thread.join()
+        accept.join()
+        reconcile.join()
     return 0
 
 

@@ -43,10 +43,11 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes to standard output, and the exit status: 0 or 1."""
+    """What goes to standard output, the exit status (0 or 1), and the error code in the text (0: none)."""
 
     text: str
     status: int
+    code: int = 0
 
 
 def answer(
@@ -73,7 +74,7 @@ def answer(
 
 def _refusal(error: CniError, version: str) -> Answer:
     _log.warning("call refused", code=error.code, reason=str(error))
-    return Answer(error_answer(error, version or version_of({})), 1)
+    return Answer(error_answer(error, version or version_of({})), 1, error.code)
 
 
 def _dispatch(call: Call, version: str, port: Callable[[], VfPort], defaults: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ import os
 import socket
 import socketserver
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from cni.forwarder import parse_request
 from mooring.vfport import VfPort
 
 _log = structlog.get_logger()
+# What is told of each call: its command, its error code (0: success), and how many seconds it took.
+Observe = Callable[[str, int, float], None]
 
 
 class AlreadyServedError(RuntimeError):
@@ -30,6 +33,7 @@ class AlreadyServedError(RuntimeError):
 class Server(socketserver.ThreadingUnixStreamServer):
     """Serve calls at ``path`` until `shutdown`; ``port`` makes the port to the PFs' settings."""
 
+    observe: Observe | None = None
     daemon_threads = False
     request_queue_size = 128
 
@@ -55,7 +59,10 @@ class _Conversation(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         environment, stdin = parse_request(self.rfile.read())
+        started = time.monotonic()
         done = self.server.answer(environment, stdin)
+        if self.server.observe is not None:
+            self.server.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
         try:
             self.connection.sendall(f"{done.status}{done.text}".encode())
         except OSError:

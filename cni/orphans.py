@@ -1,0 +1,85 @@
+"""Decide which ledger entries have outlived what they stand for, and why: values in, values out.
+
+An entry is an orphan when its sandbox cannot be alive any more. The rules, first match wins:
+
+    other_boot    of another boot: its namespaces and processes ended with that boot
+    killed_add    `taking`, and nobody holds the VF's lock (the caller sees to that): its ADD died
+    not_returned  `returning`: a give-back began and did not come to its end
+    netns_gone    the namespace that the VF was given to is gone, and the VF has come back to the host
+    record_gone   the shim has removed the pod's record: no sandbox of that pod was listed for ten minutes
+
+A VF that is neither back on the host nor reached by its namespace's path is with a process that keeps the namespace:
+whatever the entry says, it is not taken away; only another boot's entry is past that.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mooring.ledger import LedgerEntry
+
+Reason = Literal["other_boot", "killed_add", "not_returned", "netns_gone", "record_gone"]
+REASONS: Mapping[Reason, str] = {
+    "other_boot": "of another boot",
+    "killed_add": "its ADD was killed",
+    "not_returned": "giving it back did not come to its end",
+    "netns_gone": "its network namespace is gone",
+    "record_gone": "its pod's record is gone",
+}
+# One look that finds no record proves little; two this far apart do. In seconds; with a look every 10 s an orphan is
+# repaired within 30.
+UNRECORDED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Where a VF is: ``reachable`` if its namespace is still at the entry's path, ``home`` if it is with the host."""
+
+    reachable: bool
+    home: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The orphans among the entries, and since when (monotonic seconds) each ``(pci, container)`` has no record."""
+
+    orphans: Sequence[tuple[LedgerEntry, Reason]]
+    unrecorded: Mapping[tuple[str, str], float]
+
+
+def judge(
+    entries: Mapping[str, tuple[LedgerEntry, Sighting]],
+    records: Collection[str],
+    boot: str,
+    unrecorded: Mapping[tuple[str, str], float],
+    now: float,
+) -> Judgement:
+    """Judge one look at the ledger.
+
+    ``entries`` are by PCI address, ``records`` the uids that have a pod record, readable or not; ``unrecorded`` is what
+    the look before returned.
+    """
+    since = {
+        (pci, entry.container): unrecorded.get((pci, entry.container), now)
+        for pci, (entry, _) in entries.items()
+        if entry.uid not in records
+    }
+    judged = (
+        (entry, _reason(entry, sighting, boot, now - since.get((pci, entry.container), now)))
+        for pci, (entry, sighting) in entries.items()
+    )
+    return Judgement([(entry, reason) for entry, reason in judged if reason is not None], since)
+
+
+def _reason(entry: LedgerEntry, sighting: Sighting, boot: str, unrecorded_s: float) -> Reason | None:
+    if entry.boot != boot:
+        return "other_boot"
+    if not sighting.reachable and not sighting.home:
+        return None
+    if entry.phase == "taking":
+        return "killed_add"
+    if entry.phase == "returning":
+        return "not_returned"
+    if not sighting.reachable:
+        return "netns_gone"
+    return "record_gone" if unrecorded_s >= UNRECORDED_S else None

@@ -1,0 +1,108 @@
+"""Give orphaned VFs back: part of the warm server, at its start and every few seconds after.
+
+It works as any call does: under the VF's lock, by the ledger entry alone, through `give_back`. A VF whose lock is busy
+is somebody's at this moment and is left for the next look, so that no call waits for a look; a VF without an entry was
+never handed out and is never touched. Between two looks it remembers nothing that matters: a server that was killed
+starts anew from the ledger and the kernel.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from cni import netns
+from cni.giveback import Node, give_back
+from cni.metrics import Metrics
+from cni.orphans import REASONS, Reason, Sighting, judge
+from cni.skel import CniError
+from mooring import ledger, podrecord
+from mooring.errors import RecordError
+from mooring.files import record_paths
+from mooring.ledger import LedgerEntry
+from mooring.locks import LockBusyError, hold
+
+_log = structlog.get_logger()
+
+
+class Reconciler:
+    """Look through the ledger of one node; ``node`` makes what a look works with."""
+
+    def __init__(self, node: Callable[[], Node], metrics: Metrics) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._unrecorded: Mapping[tuple[str, str], float] = {}
+        self._unreadable: dict[str, str] = {}
+        self._stuck: dict[str, str] = {}
+
+    def run(self, ended: threading.Event, interval_s: float) -> None:
+        """Look at once, then every ``interval_s`` seconds until ``ended``."""
+        while not ended.is_set():
+            try:
+                self.look(time.monotonic())
+            except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next look may do better
+                _log.exception("look through the ledger failed unexpectedly")
+            ended.wait(interval_s)
+
+    def look(self, now: float) -> None:
+        """Repair every orphan that can be repaired now; ``now`` is in monotonic seconds."""
+        node = self._node()
+        entries = self._read(node)
+        sighted = {entry.pci: (entry, _sight(node, entry)) for entry in entries.values()}
+        records = frozenset(path.stem for path in record_paths(node.ledger.state / podrecord.FOLDER))
+        judgement = judge(sighted, records, node.boot, self._unrecorded, now)
+        self._unrecorded = judgement.unrecorded
+        self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
+        for entry, reason in judgement.orphans:
+            if self._repair(node, entry, reason):
+                del entries[entry.pci]
+        self._metrics.ledger(entries.values(), len(self._unreadable))
+
+    def _read(self, node: Node) -> dict[str, LedgerEntry]:
+        """Read the ledger; an entry that cannot be read names nobody: it is reported once and left as it is."""
+        entries: dict[str, LedgerEntry] = {}
+        unreadable: dict[str, str] = {}
+        for path in record_paths(node.ledger.state / ledger.FOLDER):
+            try:
+                entry = node.ledger.read(path.stem)
+            except (RecordError, OSError) as broken:
+                unreadable[path.name] = str(broken)
+                continue
+            if entry is not None:
+                entries[entry.pci] = entry
+        for name in sorted(unreadable.keys() - self._unreadable.keys()):
+            _log.error("ledger entry cannot be read and is left alone", entry=name, reason=unreadable[name])
+            self._metrics.unreadable_entry()
+        self._unreadable = unreadable
+        return entries
+
+    def _repair(self, node: Node, listed: LedgerEntry, reason: Reason) -> bool:
+        """Give one orphan back, unless it is in a call's hands or has changed hands since it was listed."""
+        try:
+            with hold(node.run, listed.pci, limit_s=0):
+                if node.ledger.read(listed.pci) != listed:
+                    return False
+                return self._give_back(node, listed, reason)
+        except (LockBusyError, RecordError):
+            return False
+
+    def _give_back(self, node: Node, entry: LedgerEntry, reason: Reason) -> bool:
+        event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
+        try:
+            give_back(node, entry)
+        except (CniError, OSError) as stuck:
+            self._metrics.repair(reason, done=False)
+            if self._stuck.get(entry.pci) != str(stuck):
+                event.warning("orphaned vf is not given back yet", reason=f"{REASONS[reason]}; {stuck}")
+            self._stuck[entry.pci] = str(stuck)
+            return False
+        self._metrics.repair(reason, done=True)
+        event.info("orphaned vf given back", reason=REASONS[reason])
+        return True
+
+
+def _sight(node: Node, entry: LedgerEntry) -> Sighting:
+    """Say where a VF is, without waiting; one that has left the machine, or has no netdev, keeps nobody waiting."""
+    away = entry.original.name is not None and node.sysfs.exists(entry.pci) and node.sysfs.netdev(entry.pci) is None
+    return Sighting(reachable=netns.is_same(entry.netns.path, entry.netns.cookie), home=not away)

@@ -1,0 +1,298 @@
+"""The reconciler: what it takes for an orphan (values), and how it repairs one (files, locks, a namespace)."""
+
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import structlog
+
+from cni import netns
+from cni.giveback import Node
+from cni.ledger import Ledger
+from cni.metrics import Metrics
+from cni.orphans import UNRECORDED_S, Reason, Sighting, judge
+from cni.reconcile import Reconciler
+from cni.sysfs import Sysfs
+from mooring.config import ConfigError
+from mooring.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+PCI = "0000:3b:01.0"
+BOOT = "this boot"
+GONE = Netns("/run/netns/mooring-no-such-netns", 4711)
+ENTRY = LedgerEntry(
+    pci=PCI,
+    pf="eth0",
+    vf=0,
+    phase="held",
+    boot=BOOT,
+    uid="u1",
+    pod="ns/p",
+    container="c1",
+    ifname="net1",
+    netns=GONE,
+    original=Original(name="eth2"),
+)
+ALIVE = Sighting(reachable=True, home=False)
+KEPT = Sighting(reachable=False, home=False)
+BACK = Sighting(reachable=False, home=True)
+
+
+def reasons(entry: LedgerEntry, sighting: Sighting, *, recorded: bool = True, since: float = 0.0) -> list[Reason]:
+    """Judge one entry whose record has been missing since 0 if it is, at ``since`` seconds."""
+    judged = judge({PCI: (entry, sighting)}, {"u1"} if recorded else set(), BOOT, {(PCI, "c1"): 0.0}, since)
+    return [reason for _, reason in judged.orphans]
+
+
+@pytest.mark.parametrize(
+    ("entry", "sighting", "recorded", "expected"),
+    [
+        (ENTRY, ALIVE, True, []),
+        (ENTRY, BACK, True, ["netns_gone"]),
+        (ENTRY, ALIVE, False, ["record_gone"]),
+        (ENTRY, KEPT, True, []),
+        (ENTRY, KEPT, False, []),
+        (replace(ENTRY, phase="taking"), ALIVE, True, ["killed_add"]),
+        (replace(ENTRY, phase="taking"), BACK, True, ["killed_add"]),
+        (replace(ENTRY, phase="returning"), BACK, True, ["not_returned"]),
+        (replace(ENTRY, phase="returning"), KEPT, True, []),
+        (replace(ENTRY, boot="another"), ALIVE, True, ["other_boot"]),
+        (replace(ENTRY, boot="another", phase="taking"), KEPT, False, ["other_boot"]),
+    ],
+)
+def test_an_orphan_is_told_with_its_reason(
+    entry: LedgerEntry, sighting: Sighting, recorded: bool, expected: list[Reason]
+) -> None:
+    """Each rule, and what keeps a VF where it is: a namespace that lost its path but lives on in a process."""
+    assert reasons(entry, sighting, recorded=recorded, since=UNRECORDED_S) == expected
+
+
+def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
+    """Of all combinations, those that take a VF of this boot while a namespace may have it are none."""
+    for phase, reachable, home, recorded, late in itertools.product(get_args(Phase), *((False, True),) * 4):
+        found = reasons(
+            replace(ENTRY, phase=phase),
+            Sighting(reachable=reachable, home=home),
+            recorded=recorded,
+            since=UNRECORDED_S * late,
+        )
+        if phase == "held" and reachable and (recorded or not late):
+            assert found == []
+        if not reachable and not home:
+            assert found == []
+
+
+def test_a_missing_record_counts_from_the_second_look_on() -> None:
+    """One look proves little: it is missing for ten seconds, or it was not missing at all."""
+    sighted = {PCI: (ENTRY, ALIVE)}
+    first = judge(sighted, set(), BOOT, {}, 100.0)
+    assert (first.orphans, first.unrecorded) == ([], {(PCI, "c1"): 100.0})
+    early = judge(sighted, set(), BOOT, first.unrecorded, 100.0 + UNRECORDED_S - 0.1)
+    assert early.orphans == []
+    assert judge(sighted, {"u1"}, BOOT, early.unrecorded, 105.0).unrecorded == {}
+    late = judge(sighted, set(), BOOT, early.unrecorded, 100.0 + UNRECORDED_S)
+    assert late.orphans == [(ENTRY, "record_gone")]
+
+
+def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> None:
+    """The time is kept by VF and sandbox."""
+    judged = judge({PCI: (replace(ENTRY, container="c2"), ALIVE)}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
+    assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
+
+
+class NoPort:
+    """VFs that do not exist have no settings: asking for them is a mistake."""
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        raise AssertionError(f"{pf} vf {vf} is read")
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        raise AssertionError(f"{pf} is read")
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        raise AssertionError(f"{pf} vf {vf} is written")
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None:
+        raise AssertionError(f"{pf} vf {vf} is written")
+
+
+class Host:
+    """A host whose VFs have left the machine: everything of a repair but the kernel's part is real."""
+
+    def __init__(self, root: Path) -> None:
+        self.node = Node(Sysfs(root / "sys"), Ledger(root / "state"), root / "run", NoPort(), BOOT)
+        self.metrics = Metrics()
+        self.reconciler = Reconciler(lambda: self.node, self.metrics)
+        self.record("u1")
+
+    def record(self, uid: str) -> None:
+        path = self.node.ledger.state / "pods" / f"{uid}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("not looked into")
+
+    def entries(self) -> list[str]:
+        return sorted(path.name for path in (self.node.ledger.state / "vfs").iterdir())
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"mooring_cni_{name}", labels)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as logs:
+        yield logs
+
+
+def test_an_orphan_is_given_back_and_told_once(host: Host, events: list[Any]) -> None:
+    """One event line with pod, uid, PCI address and reason; one count; the entry is gone."""
+    host.node.ledger.write(ENTRY)
+    host.reconciler.look(0.0)
+    host.reconciler.look(10.0)
+    assert host.entries() == []
+    (told,) = events
+    assert told == {
+        "event": "orphaned vf given back",
+        "log_level": "info",
+        "pod": "ns/p",
+        "uid": "u1",
+        "pci": PCI,
+        "container": "c1",
+        "reason": "its network namespace is gone",
+    }
+    assert host.value("repairs_total", reason="netns_gone") == 1
+    assert host.value("repairs_total", reason="other_boot") == 0
+
+
+def test_a_vf_in_a_calls_hands_is_left_to_it(host: Host, events: list[Any]) -> None:
+    """A busy lock is no trouble and no event: the look does not wait, the next one sees."""
+    host.node.ledger.write(replace(ENTRY, phase="taking"))
+    with hold(host.node.run, PCI, 0):
+        host.reconciler.look(0.0)
+    assert host.entries() == [f"{PCI}.json"]
+    assert events == []
+    host.reconciler.look(10.0)
+    assert host.entries() == []
+    assert host.value("repairs_total", reason="killed_add") == 1
+
+
+class Changing(Ledger):
+    """A ledger whose entry changes hands between a look's reading and its repair."""
+
+    reads = 0
+
+    def read(self, pci: str) -> LedgerEntry | None:
+        Changing.reads += 1
+        if Changing.reads == 2:
+            self.write(replace(ENTRY, container="c2"))
+        return super().read(pci)
+
+
+def test_an_entry_that_changed_hands_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """What was judged is what is repaired, read again under the lock."""
+    host = Host(tmp_path)
+    host.node = replace(host.node, ledger=Changing(host.node.ledger.state))
+    host.node.ledger.write(ENTRY)
+    host.reconciler.look(0.0)
+    assert json.loads((tmp_path / "state/vfs" / f"{PCI}.json").read_text())["container"] == "c2"
+
+
+def test_an_unreadable_entry_is_reported_once_and_never_guessed(host: Host, events: list[Any]) -> None:
+    """Not removed, not repaired; reported again only after it was gone; the readable ones beside it are repaired."""
+    folder = host.node.ledger.state / "vfs"
+    folder.mkdir()
+    for name in (f"{PCI}.json", "not-an-address.json", "0000:3b:01.2.json"):
+        (folder / name).write_text(dump_ledger_entry(ENTRY)[:40] if name != "0000:3b:01.2.json" else "")
+    (folder / "0000:3b:01.3.json").mkdir()
+    other = replace(ENTRY, pci="0000:3b:01.1")
+    host.node.ledger.write(other)
+    host.reconciler.look(0.0)
+    host.reconciler.look(10.0)
+    assert len(host.entries()) == 4
+    lines = [line for line in events if line["log_level"] == "error"]
+    assert sorted(line["entry"] for line in lines) == host.entries()
+    assert host.value("unreadable_entries_total") == 4
+    assert host.value("ledger_entries", phase="unreadable") == 4
+    assert host.value("repairs_total", reason="netns_gone") == 1
+
+
+def test_a_repair_that_fails_is_told_once_and_tried_again(host: Host, events: list[Any]) -> None:
+    """It counts each time; the line comes once for one reason, not every ten seconds."""
+    lost = replace(ENTRY, boot="another", addresses=("10.0.0.2/24",))
+    text = json.loads(dump_ledger_entry(lost))
+    text["ipam"] = {"ifname": "net1", "conf": {"ipam": {"type": "nonesuch"}}, "path": ["/nonexistent"]}
+    path = host.node.ledger.state / "vfs" / f"{PCI}.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(text))
+    for now in (0.0, 10.0, 20.0):
+        host.reconciler.look(now)
+    assert host.entries() == [f"{PCI}.json"]
+    assert [line["log_level"] for line in events] == ["warning"]
+    assert "of another boot; ipam plugin 'nonesuch' is in none of /nonexistent" in events[0]["reason"]
+    assert host.value("failed_repairs_total", reason="other_boot") == 3
+
+
+@pytest.mark.root
+def test_a_live_sandbox_keeps_its_vf_as_long_as_its_record_lives(host: Host, events: list[Any]) -> None:
+    """This process' own namespace stands for the pod's; without the record the second look takes the VF back."""
+    path = f"/proc/{os.getpid()}/ns/net"
+    host.node.ledger.write(replace(ENTRY, netns=Netns(path, netns.cookie_of(path)), original=Original()))
+    host.reconciler.look(0.0)
+    (host.node.ledger.state / "pods/u1.json").unlink()
+    host.reconciler.look(10.0)
+    assert (host.entries(), events) == ([f"{PCI}.json"], [])
+    assert host.value("held_vfs", pf="eth0") == 1
+    host.reconciler.look(20.0)
+    assert host.entries() == []
+    assert host.value("held_vfs", pf="eth0") is None
+    assert host.value("repairs_total", reason="record_gone") == 1
+
+
+def test_a_look_that_breaks_does_not_end_the_reconciler(host: Host, events: list[Any]) -> None:
+    """Whatever it meets, it is told, and the next look comes."""
+    ended = threading.Event()
+    looks: list[Node] = []
+
+    def node() -> Node:
+        looks.append(host.node)
+        if len(looks) == 1:
+            raise RuntimeError("planted")
+        ended.set()
+        return host.node
+
+    host.node.ledger.write(ENTRY)
+    Reconciler(node, host.metrics).run(ended, 0.01)
+    assert [line["event"] for line in events] == [
+        "look through the ledger failed unexpectedly",
+        "orphaned vf given back",
+    ]
+
+
+def test_calls_and_repairs_are_served_to_prometheus(host: Host) -> None:
+    """By command and code with a latency histogram; commands of the caller's invention share one label."""
+    host.metrics.call("ADD", 0, 0.03)
+    host.metrics.call("ADD", 11, 5.1)
+    host.metrics.call("x" * 100, 4, 0.001)
+    host.reconciler.look(0.0)
+    assert host.value("calls_total", command="ADD", code="11") == 1
+    assert host.value("calls_total", command="other", code="4") == 1
+    assert host.value("call_seconds_count", command="ADD") == 2
+    assert host.value("call_seconds_bucket", command="ADD", le="0.05") == 1
+    assert [host.value("ledger_entries", phase=phase) for phase in get_args(Phase)] == [0, 0, 0]
+
+
+def test_a_metrics_address_without_a_port_is_refused(host: Host) -> None:
+    """By name, before anything listens."""
+    with pytest.raises(ConfigError, match="'localhost' is not host:port"):
+        host.metrics.serve("localhost")
