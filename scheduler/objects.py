@@ -1,4 +1,4 @@
-"""The fields of pods and nodes that the scheduler uses, as the API server writes them; all others are passed over.
+"""The fields of the objects that the scheduler reads, as the API server writes them; all others are passed over.
 
 Everything but the name may be missing or null: what an API server leaves out is the default here.
 """
@@ -24,6 +24,16 @@ class Metadata(Struct):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list["Owner"] | None = None
+
+
+class Owner(Struct):
+    """An owner reference."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
 
 
 class Resources(Struct):
@@ -39,6 +49,7 @@ class Port(Struct):
 
 class Container(Struct):
     name: str
+    image: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
     ports: list[Port] | None = None
@@ -61,17 +72,51 @@ class NodeSelector(Struct):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredNodes(Struct):
+    """A node selector term that a pod would rather have hold; weight from 1 to 100."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
 class NodeAffinity(Struct):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredNodes] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class LabelSelector(Struct):
+    """A selector of pods or namespaces; its expressions know In, NotIn, Exists and DoesNotExist."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Requirement] | None = None
 
 
 class PodAffinityTerm(Struct):
     topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class PreferredPods(Struct):
+    """A pod affinity term that a pod would rather have hold; weight from 1 to 100."""
+
+    weight: int = 0
+    term: PodAffinityTerm = msgspec.field(name="podAffinityTerm", default_factory=PodAffinityTerm)
 
 
 class PodAffinity(Struct):
+    """Pod affinity or anti-affinity."""
+
     required: list[PodAffinityTerm] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[PreferredPods] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 
@@ -89,7 +134,14 @@ class Toleration(Struct):
 
 
 class SpreadConstraint(Struct):
+    max_skew: int = 1
+    topology_key: str = ""
     when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class Volume(Struct):
@@ -173,14 +225,58 @@ class NodeInfo(Struct):
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
+class Image(Struct):
+    """A container image that a node has."""
+
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(Struct):
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
     conditions: list[Condition] | None = None
     node_info: NodeInfo | None = None
+    images: list[Image] | None = None
 
 
 class Node(Struct):
     metadata: Metadata
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Namespace(Struct):
+    metadata: Metadata
+
+
+class SelectingSpec(Struct):
+    """What a ReplicaSet or a StatefulSet selects."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(Struct):
+    metadata: Metadata
+    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
+
+
+class StatefulSet(Struct):
+    metadata: Metadata
+    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
+
+
+class MappingSpec(Struct):
+    """What a Service or a ReplicationController selects: plain labels."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(Struct):
+    metadata: Metadata
+    spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
+
+
+class ReplicationController(Struct):
+    metadata: Metadata
+    spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
