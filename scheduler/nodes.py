@@ -1,7 +1,7 @@
 """A node as the rules see it: parsed once when it changes, compared to tell a change from a heartbeat."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring import names
 from mooring.errors import AnnotationError
@@ -28,6 +28,8 @@ class NodeFacts:
     text: str | None
     # UNIX time since which the node is seen not Ready; None while it is.
     unready_since: float | None
+    # Container images that are there: name to bytes.
+    images: Mapping[str, int] = field(default_factory=dict)
 
     def inventory_fault(self, now: float) -> str:
         """Say why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""

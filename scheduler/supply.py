@@ -5,7 +5,7 @@ forged annotation): both claims stand, so the VF is free only when both are gone
 its VFs and the min rate that they still hold; a VF that is both out and claimed counts once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.assignment import AssignedVf, Assignment
@@ -32,6 +32,15 @@ class Supply:
     @property
     def free_vfs(self) -> int:
         return sum(room.vfs for room in self.rooms)
+
+    @property
+    def free_mbps(self) -> int:
+        """Mb/s that no VF reserves on any PF, where a PF that has given away too much counts as none."""
+        return sum(max(room.mbps, 0) for room in self.rooms)
+
+    @property
+    def offered_vfs(self) -> int:
+        return sum(len(pf.vfs) for pf in self.pfs)
 
 
 EMPTY = Supply()
@@ -69,6 +78,57 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
     for index in held:
         free &= ~(1 << index)
     return free, Room(free.bit_count(), pf.offer_mbps - sum(rates.values()))
+
+
+class Stock:
+    """What one node has left, kept up to date claim by claim; equal at any time to `supply` of the same claims."""
+
+    __slots__ = ("_held", "_index", "_pfs", "supply")
+
+    def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
+        self._pfs = inventory.pfs if inventory is not None else ()
+        self._index = {pf.name: index for index, pf in enumerate(self._pfs)}
+        # For each PF, the claimants of a VF with the rate that each of them reserves.
+        self._held: list[dict[int, dict[str, int]]] = [{} for _ in self._pfs]
+        self.supply = EMPTY
+        for claim in claims:
+            self._claim(claim)
+        self._derive(range(len(self._pfs)))
+
+    def add(self, claim: Claim) -> None:
+        self._derive(self._claim(claim))
+
+    def remove(self, claim: Claim) -> None:
+        touched = set()
+        for index, vf in self._existing(claim):
+            claimants = self._held[index].get(vf.vf, {})
+            claimants.pop(claim.uid, None)
+            if not claimants:
+                self._held[index].pop(vf.vf, None)
+            touched.add(index)
+        self._derive(touched)
+
+    def _claim(self, claim: Claim) -> set[int]:
+        touched = set()
+        for index, vf in self._existing(claim):
+            self._held[index].setdefault(vf.vf, {})[claim.uid] = vf.min_tx_rate
+            touched.add(index)
+        return touched
+
+    def _existing(self, claim: Claim) -> Iterator[tuple[int, AssignedVf]]:
+        for vf in claim.assignment.vfs:
+            index = self._index.get(vf.pf)
+            if index is not None and vf.vf in self._pfs[index].vfs and self._pfs[index].vf_pci(vf.vf) == vf.pci:
+                yield index, vf
+
+    def _derive(self, touched: Iterable[int]) -> None:
+        free, rooms = list(self.supply.free), list(self.supply.rooms)
+        if not free:
+            free, rooms = [0] * len(self._pfs), [Room(0, 0)] * len(self._pfs)
+        for index in touched:
+            held = {vf: max(claimants.values()) for vf, claimants in self._held[index].items()}
+            free[index], rooms[index] = _left(self._pfs[index], held)
+        self.supply = Supply(self._pfs, tuple(free), tuple(rooms))
 
 
 def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,258 @@
+"""The nodes as columns: one row a node, so that a rule looks at thousands of them at once.
+
+A fact that many nodes share (a label's value, a set of taints) is stored once in a `Column`: a rule judges each
+distinct value once, in plain Python, and the judgement is spread over the rows. Amounts are integer arrays.
+
+A row belongs to one node until the node goes; then it is empty (`valid` says so) and the next new node takes it. Every
+change is written down in `changes`, so that who keeps something derived from rows looks at the changed ones only.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.nodes import NodeFacts
+from scheduler.objects import Taint
+from scheduler.supply import EMPTY, Supply
+
+Rows = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+Amounts = NDArray[np.int64]
+HostPort = tuple[int, str, str]
+Fact = TypeVar("Fact", bound=Hashable)
+_SMALLEST = 64
+# A journal longer than this is cut; who was not looking meanwhile starts anew.
+_LONGEST = 1 << 18
+# Labels and images that pods name are kept as columns, up to so many at once; then they are made anew when named.
+_MOST_COLUMNS = 1024
+
+
+class Column(Generic[Fact]):
+    """A fact of each row, each distinct value kept once."""
+
+    def __init__(self, capacity: int, empty: Fact) -> None:
+        self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.values: list[Fact] = [empty]
+        self._ids_of: dict[Fact, int] = {empty: 0}
+
+    def __getitem__(self, row: int) -> Fact:
+        value: Fact = self.values[self.ids[row]]
+        return value
+
+    def __setitem__(self, row: int, value: Fact) -> None:
+        number = self._ids_of.get(value)
+        if number is None:
+            if len(self.values) > 2 * len(self.ids) + _SMALLEST:
+                self._compact()
+            number = self._ids_of[value] = len(self.values)
+            self.values.append(value)
+        self.ids[row] = number
+
+    def grow(self, capacity: int) -> None:
+        self.ids = _grown(self.ids, capacity)
+
+    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
+        """Judge each distinct value of these rows once; return the judgements row by row."""
+        ids = self.ids[rows]
+        if len(ids) == 1:
+            return np.array((judge(self.values[ids[0]]),), np.int64)
+        present = np.zeros(len(self.values), np.bool_)
+        present[ids] = True
+        judged = np.zeros(len(self.values), np.int64)
+        for number in np.flatnonzero(present):
+            judged[number] = judge(self.values[number])
+        return judged[ids]
+
+    def _compact(self) -> None:
+        """Forget the values that no row has any more."""
+        used, ids = np.unique(self.ids, return_inverse=True)
+        kept = [self.values[number] for number in used]
+        self.values = [self.values[0], *kept]
+        self.ids = ids.astype(np.int32) + 1
+        self._ids_of = {value: number for number, value in reversed(list(enumerate(self.values)))}
+
+
+@dataclass(slots=True)
+class Journal:
+    """Which rows changed, in order; ``start`` is the number of the first change that is still written down."""
+
+    start: int = 0
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.rows)
+
+    def note(self, row: int) -> None:
+        if len(self.rows) >= _LONGEST:
+            self.start += len(self.rows)
+            self.rows.clear()
+        self.rows.append(row)
+
+    def since(self, number: int) -> list[int] | None:
+        """Return the distinct rows changed since then, in no order; None if that is no longer known."""
+        return None if number < self.start else list(set(self.rows[number - self.start :]))
+
+
+class Nodes:
+    """All nodes; `put` and `remove` are for the cluster only, rules read."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.facts: list[NodeFacts | None] = []
+        self.supplies: list[Supply] = []
+        self._capacity = _SMALLEST
+        self.valid: Flags = np.zeros(_SMALLEST, np.bool_)
+        self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
+        self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(_SMALLEST, ())
+        self.ports: Column[frozenset[HostPort]] = Column(_SMALLEST, frozenset())
+        self.vf_fault: Column[str] = Column(_SMALLEST, "")
+        self.offered_vfs: Amounts = np.zeros(_SMALLEST, np.int64)
+        self.free_vfs: Amounts = np.zeros(_SMALLEST, np.int64)
+        self.free_mbps: Amounts = np.zeros(_SMALLEST, np.int64)
+        self._labels: dict[str, Column[str | None]] = {}
+        self._images: dict[str, Amounts] = {}
+        self._allocatable: dict[str, Amounts] = {}
+        self._used: dict[str, Amounts] = {}
+        self._empty_rows: list[int] = []
+        # Changes of what a node is (labels, taints, capacity), and of anything at all.
+        self.renewals = Journal()
+        self.changes = Journal()
+
+    def all_rows(self) -> Rows:
+        """Return the rows that have a node."""
+        return np.flatnonzero(self.valid[: self.size])
+
+    def label(self, key: str) -> Column[str | None]:
+        """Return a label's values; None where a node lacks it."""
+        column = self._labels.get(key)
+        if column is None:
+            _make_room(self._labels)
+            column = self._labels[key] = Column(self._capacity, None)
+            for row, facts in enumerate(self.facts):
+                if facts is not None and key in facts.labels:
+                    column[row] = facts.labels[key]
+        return column
+
+    def image(self, name: str) -> Amounts:
+        """Return an image's size in bytes, 0 where a node does not have it."""
+        sizes = self._images.get(name)
+        if sizes is None:
+            _make_room(self._images)
+            sizes = self._images[name] = np.zeros(self._capacity, np.int64)
+            for row, facts in enumerate(self.facts):
+                if facts is not None and name in facts.images:
+                    sizes[row] = facts.images[name]
+        return sizes
+
+    def allocatable(self, resource: str) -> Amounts:
+        """Return what the nodes have in all: cpu in thousandths, all else in units; 0 where they do not say."""
+        return self._known(self._allocatable, resource)
+
+    def used(self, resource: str) -> Amounts:
+        """Return what the pods request together; ``pods`` is their number."""
+        return self._known(self._used, resource)
+
+    def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
+        """Count what a pod requests in (``sign`` 1) or out again (-1)."""
+        for resource, amount in amounts:
+            used = self._used.get(resource)
+            if used is None:
+                used = self._used[resource] = np.zeros(self._capacity, np.int64)
+            used[row] += sign * amount
+
+    def used_of(self, row: int) -> dict[str, int]:
+        """Return all that is used in one row."""
+        return {resource: int(used[row]) for resource, used in self._used.items() if used[row]}
+
+    def put(self, facts: NodeFacts) -> int:
+        """Write a node's facts into its row; return the row."""
+        row = self.row_of.get(facts.name)
+        if row is None:
+            row = self._new_row(facts.name)
+        self._write(row, facts)
+        return row
+
+    def remove(self, name: str) -> None:
+        row = self.row_of.pop(name)
+        self._clear(row)
+        self._empty_rows.append(row)
+
+    def touch(self, row: int) -> None:
+        """Write down that something in this row is not as before."""
+        self.changes.note(row)
+
+    def _known(self, columns: dict[str, Amounts], resource: str) -> Amounts:
+        """Return a column; what nobody has is not kept, since any pod may name anything."""
+        found = columns.get(resource)
+        return np.zeros(self._capacity, np.int64) if found is None else found
+
+    def _new_row(self, name: str) -> int:
+        if self._empty_rows:
+            row = self._empty_rows.pop()
+        else:
+            row = self.size
+            if row == self._capacity:
+                self._grow(2 * self._capacity)
+            self.size += 1
+            self.names.append(name)
+            self.facts.append(None)
+            self.supplies.append(EMPTY)
+        self.row_of[name], self.names[row] = row, name
+        return row
+
+    def _write(self, row: int, facts: NodeFacts) -> None:
+        self._forget_amounts(row)
+        self.facts[row] = facts
+        self.valid[row] = True
+        self.cordoned[row] = facts.unschedulable
+        self.taints[row] = tuple(_plain(taint) for taint in facts.taints)
+        for key, column in self._labels.items():
+            column[row] = facts.labels.get(key)
+        for name, sizes in self._images.items():
+            sizes[row] = facts.images.get(name, 0)
+        for resource, amount in facts.allocatable.items():
+            self._allocatable.setdefault(resource, np.zeros(self._capacity, np.int64))[row] = amount
+        self.renewals.note(row)
+        self.changes.note(row)
+
+    def _clear(self, row: int) -> None:
+        self._forget_amounts(row)
+        self.facts[row], self.supplies[row], self.valid[row] = None, EMPTY, False
+        self.renewals.note(row)
+        self.changes.note(row)
+
+    def _forget_amounts(self, row: int) -> None:
+        for amounts in self._allocatable.values():
+            amounts[row] = 0
+
+    def _grow(self, capacity: int) -> None:
+        self._capacity = capacity
+        columns_of_facts: list[Column[Any]] = [self.taints, self.ports, self.vf_fault, *self._labels.values()]
+        for column in columns_of_facts:
+            column.grow(capacity)
+        for name in ("valid", "cordoned", "offered_vfs", "free_vfs", "free_mbps"):
+            setattr(self, name, _grown(getattr(self, name), capacity))
+        for columns in (self._images, self._allocatable, self._used):
+            for name, amounts in columns.items():
+                columns[name] = _grown(amounts, capacity)
+
+
+def _make_room(columns: dict[str, Any]) -> None:
+    if len(columns) >= _MOST_COLUMNS:
+        columns.clear()
+
+
+def _plain(taint: Taint) -> tuple[str, str, str]:
+    return taint.key, taint.value or "", taint.effect
+
+
+def _grown(array: NDArray[Any], capacity: int) -> NDArray[Any]:
+    larger: NDArray[Any] = np.zeros(capacity, array.dtype)
+    larger[: len(array)] = array
+    return larger
