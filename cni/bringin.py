@@ -25,11 +25,10 @@ class Taking:
 def bring_in(node: Node, call: Call, conf: Conf, taking: Taking, *, first: bool) -> Attached:
     """Move a VF into the pod, name it, give it its addresses and bring it up; its entry is `held` after that."""
     entry, path = taking.entry, taking.entry.netns.path
-    asked = conf.ipam_of(taking.vf.network)
+    asked = conf.network_of(taking.vf.network).ipam
     given = ipam.Given()
     if asked is not None:
-        delegated = {"cniVersion": min(conf.version, "1.0.0"), "name": conf.name, "ipam": dict(asked)}
-        entry = replace(entry, ipam=Ipam(entry.ifname, delegated, call.path))
+        entry = replace(entry, ipam=Ipam(entry.ifname, conf.delegated(asked), call.path))
         node.ledger.write(entry)
         args = ";".join(f"{name}={value}" for name, value in call.args.items())
         main = first and conf.previous is None
@@ -44,7 +43,7 @@ def bring_in(node: Node, call: Call, conf: Conf, taking: Taking, *, first: bool)
         what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"
         raise CniError(IO_FAILURE, what, str(failed)) from failed
     node.ledger.write(replace(entry, phase="held"))
-    return Attached(entry.ifname, link.mac, link.mtu, given.addresses, given.routes)
+    return Attached(entry.ifname, link.mac, link.mtu, given.addresses, given.routes, entry.pci)
 
 
 def _configure(temporary: str, name: str, given: ipam.Given) -> netlink.Link:

@@ -80,8 +80,8 @@ def _refusal(error: CniError, version: str) -> Answer:
 def _dispatch(call: Call, version: str, port: Callable[[], VfPort], defaults: Mapping[str, str]) -> str:
     if call.command == "VERSION":
         return version_answer(call.conf)
-    check_version(call.conf)
-    conf = read_conf({**defaults, **call.conf}, version)
+    check_version(call.command, call.conf)
+    conf = read_conf(call, {**defaults, **call.conf}, version)
     node = Node(Sysfs(Path(conf.sysfs)), Ledger(Path(conf.state)), Path(conf.run), port(), BOOT_ID.read_text().strip())
     if call.command == "DEL":
         delete(node, call.container)

@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from mooring.names import is_interface
+
 VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
 Command = Literal["ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION"]
-COMMANDS: tuple[Command, ...] = ("ADD", "DEL", "VERSION")
+COMMANDS: tuple[Command, ...] = ("ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION")
+# What is asked for one attachment: these need CNI_CONTAINERID and CNI_IFNAME, the second group its namespace as well.
+_OF_ATTACHMENT = ("ADD", "DEL", "CHECK")
+_IN_NETNS = ("ADD", "CHECK")
+_SINCE_1_1 = ("STATUS", "GC")
 
 # The specification's own codes, then those of ours that architecture.md lists.
 INCOMPATIBLE_VERSION = 1
@@ -21,11 +27,18 @@ IO_FAILURE = 5
 UNDECODABLE = 6
 BAD_CONFIG = 7
 TRY_AGAIN = 11
+# STATUS alone: no ADD can be served.
+UNAVAILABLE = 50
+# STATUS alone: no ADD can be served, and pods that have their VFs may be limited too.
+LIMITED = 51
 REFUSED = 100
 NIC_REFUSED = 101
 VF_MISSING = 102
+# CHECK alone: the pod's VFs are not as ADD made them.
+DRIFTED = 103
 
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}", re.ASCII)
 _MOST_BYTES = 16 << 20
 
 
@@ -61,21 +74,30 @@ def read_call(environment: Mapping[str, str], stdin: bytes) -> Call:
     if command not in COMMANDS:
         raise CniError(BAD_ENVIRONMENT, f"CNI_COMMAND {command!r} is not one of {', '.join(COMMANDS)}")
     conf = _object(stdin)
-    container = environment.get("CNI_CONTAINERID", "")
-    if command != "VERSION" and _CONTAINER.fullmatch(container) is None:
-        raise CniError(BAD_ENVIRONMENT, f"CNI_CONTAINERID {container[:80]!r} is not a container id")
+    container, ifname = environment.get("CNI_CONTAINERID", ""), environment.get("CNI_IFNAME", "")
     netns = environment.get("CNI_NETNS") or None
-    if command == "ADD" and netns is None:
-        raise CniError(BAD_ENVIRONMENT, "CNI_NETNS is empty: ADD needs the network namespace of the pod")
+    if command in _OF_ATTACHMENT:
+        _check_attachment(container, ifname, netns, needs_netns=command in _IN_NETNS)
     return Call(
         command=command,
         container=container,
         netns=netns,
-        ifname=environment.get("CNI_IFNAME", ""),
+        ifname=ifname,
         args=_args(environment.get("CNI_ARGS", "")),
         path=tuple(folder for folder in environment.get("CNI_PATH", "").split(":") if folder.startswith("/")),
         conf=conf,
     )
+
+
+def _check_attachment(container: str, ifname: str, netns: str | None, *, needs_netns: bool) -> None:
+    if _CONTAINER.fullmatch(container) is None:
+        raise CniError(BAD_ENVIRONMENT, f"CNI_CONTAINERID {container[:80]!r} is not a container id")
+    if not is_interface(ifname):
+        raise CniError(BAD_ENVIRONMENT, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
+    if needs_netns and netns is None:
+        raise CniError(BAD_ENVIRONMENT, "CNI_NETNS is empty: the network namespace of the pod is needed")
+    if netns is not None and not netns.startswith("/"):
+        raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {netns[:80]!r} is not an absolute path")
 
 
 def version_of(conf: Mapping[str, object]) -> str:
@@ -84,15 +106,20 @@ def version_of(conf: Mapping[str, object]) -> str:
     return version if isinstance(version, str) and version in VERSIONS else VERSIONS[0]
 
 
-def check_version(conf: Mapping[str, object]) -> None:
-    """Refuse a configuration of a version that we do not speak, with the specification's code 1."""
+def check_version(command: Command, conf: Mapping[str, object]) -> None:
+    """Refuse a configuration of a version that we do not speak, or that has not this command: code 1."""
     version = conf.get("cniVersion")
     if version not in VERSIONS:
-        raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r} is not one of {', '.join(VERSIONS)}")
+        raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r:.80} is not one of {', '.join(VERSIONS)}")
+    if command in _SINCE_1_1 and version != VERSIONS[-1]:
+        raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r} has no {command}, {VERSIONS[-1]} has")
 
 
 def version_answer(conf: Mapping[str, object]) -> str:
-    return json.dumps({"cniVersion": version_of(conf), "supportedVersions": list(VERSIONS)})
+    """Answer VERSION in the caller's own version, known or not, as the specification wants it."""
+    said = conf.get("cniVersion")
+    version = said if isinstance(said, str) and _VERSION.fullmatch(said) else VERSIONS[-1]
+    return json.dumps({"cniVersion": version, "supportedVersions": list(VERSIONS)})
 
 
 def error_answer(error: CniError, version: str) -> str:

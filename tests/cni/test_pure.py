@@ -10,6 +10,7 @@ from cni import plan
 from cni.calls import answer
 from cni.conf import Conf, read_conf
 from cni.giveback import temporary_name
+from cni.network import NetworkConf
 from cni.result import Address, Attached, Route, add_result
 from cni.skel import REFUSED, VERSIONS, Call, CniError, read_call
 from mooring import names
@@ -36,7 +37,7 @@ def call(**changes: str) -> Call:
 
 
 def conf(**fields: Any) -> Conf:
-    return read_conf({**CONF, **fields}, "1.0.0")
+    return read_conf(call(), {**CONF, **fields}, "1.0.0")
 
 
 def refused(**changes: str) -> dict[str, Any]:
@@ -56,7 +57,21 @@ def test_a_call_is_read_as_the_specification_says() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"CNI_COMMAND": "FROB"}, {"CNI_CONTAINERID": ""}, {"CNI_CONTAINERID": "../x"}, {"CNI_NETNS": ""}],
+    [
+        {"CNI_COMMAND": "FROB"},
+        {"CNI_CONTAINERID": ""},
+        {"CNI_CONTAINERID": "../x"},
+        {"CNI_NETNS": ""},
+        {"CNI_NETNS": "run/netns/pod"},
+        {"CNI_COMMAND": "CHECK", "CNI_NETNS": ""},
+        {"CNI_IFNAME": ""},
+        {"CNI_COMMAND": "DEL", "CNI_IFNAME": ""},
+        {"CNI_IFNAME": "a/b"},
+        {"CNI_IFNAME": ".."},
+        {"CNI_IFNAME": "net%d"},
+        {"CNI_IFNAME": "sixteen-letters-"},
+        {"CNI_IFNAME": "with space"},
+    ],
 )
 def test_a_bad_environment_is_code_4(changes: dict[str, str]) -> None:
     """The specification's code, in its error object."""
@@ -104,8 +119,8 @@ def test_what_the_cni_itself_adds_is_let_through() -> None:
 def test_a_network_has_its_own_ipam_or_the_common_one() -> None:
     """`networks` overrides by network name."""
     read = conf(ipam={"type": "host-local"}, networks={"rail0": {"ipam": {"type": "static"}}})
-    assert read.ipam_of("rail0") == {"type": "static"}
-    assert read.ipam_of("rail1") == {"type": "host-local"}
+    assert read.network_of("rail0") == NetworkConf({"type": "static"})
+    assert read.network_of("rail1") == NetworkConf({"type": "host-local"})
 
 
 def annotated(**annotations: str) -> Conf:
