@@ -1,0 +1,74 @@
+"""What the scheduler's decisions are held against: every node is looked at for every pod, nothing is kept.
+
+It follows the same rules for what the benchmark's pods use (taints, node affinity, cpu, memory, VFs) by plain loops.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooring import names
+from mooring.request import PodRequest, read_request
+from scheduler.place import Placed, Room, Want, place
+from scheduler.quantity import parse_resources
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Node:
+    labels: dict[str, str]
+    tainted: bool
+    total: dict[str, int]
+    left: dict[str, int]
+    rooms: list[Room] = field(default_factory=lambda: [Room(32, 90_000) for _ in range(4)])
+
+
+class FullScan:
+    """A scheduler of the benchmark's documents."""
+
+    def __init__(self, nodes: list[Json]) -> None:
+        self._nodes = [_read(node) for node in nodes]
+
+    def decide(self, pod: Json) -> int:
+        """Put a pod on the best of all nodes and return its number; raise ValueError if none will do."""
+        needs = parse_resources(pod["spec"]["containers"][0]["resources"]["requests"])
+        request = read_request(pod["metadata"]["annotations"])
+        assert request is not None, f"every pod of {names.SCHEDULER_NAME} asks for VFs here"
+        found = [(_score(node, needs), index) for index, node in enumerate(self._nodes) if _fits(node, pod, needs)]
+        placed = [(score, index) for score, index in found if isinstance(_place(self._nodes[index], request), Placed)]
+        chosen = self._nodes[max(placed)[1]]
+        _take(chosen, needs, request)
+        return max(placed)[1]
+
+
+def _read(node: Json) -> _Node:
+    total = parse_resources(node["status"]["allocatable"])
+    return _Node(node["metadata"]["labels"], bool(node["spec"].get("taints")), total, dict(total))
+
+
+def _fits(node: _Node, pod: Json, needs: dict[str, int]) -> bool:
+    if node.tainted and not pod["spec"].get("tolerations"):
+        return False
+    if pod["spec"].get("affinity") and node.labels.get("disk") != "nvme":
+        return False
+    return node.left["pods"] >= 1 and all(node.left[name] >= amount for name, amount in needs.items())
+
+
+def _score(node: _Node, needs: dict[str, int]) -> float:
+    return sum((node.left[name] - amount) / node.total[name] for name, amount in needs.items())
+
+
+def _place(node: _Node, request: PodRequest) -> object:
+    wants = [Want(one.min_tx_rate, (1 << len(node.rooms)) - 1) for one in request.interfaces]
+    return place(wants, node.rooms, request.pfs)
+
+
+def _take(node: _Node, needs: dict[str, int], request: PodRequest) -> None:
+    placed = _place(node, request)
+    assert isinstance(placed, Placed), "the node was chosen because it has room"
+    node.left["pods"] -= 1
+    for name, amount in needs.items():
+        node.left[name] -= amount
+    for interface, pf in zip(request.interfaces, placed.pfs, strict=True):
+        room = node.rooms[pf]
+        node.rooms[pf] = Room(room.vfs - 1, room.mbps - interface.min_tx_rate)
