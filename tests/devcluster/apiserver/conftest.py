@@ -6,6 +6,7 @@ compaction), for what cannot be provoked in a real one.
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import os
 import secrets
@@ -13,6 +14,8 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -190,7 +193,7 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
     programs = _start(Path(os.environ["KUBEBUILDER_ASSETS"]), folder, ports)
     try:
         access = Access(f"https://127.0.0.1:{ports[2]}", "test-token")
-        asyncio.run(_ready(access))
+        _ready(access)
         yield access
     finally:
         for program in reversed(programs):
@@ -242,16 +245,14 @@ def _start(assets: Path, folder: Path, ports: list[int]) -> "list[subprocess.Pop
     return [subprocess.Popen(command, stdout=log, stderr=log) for command in (etcd, apiserver)]
 
 
-async def _ready(access: Access) -> None:
-    deadline = asyncio.get_running_loop().time() + 60
-    headers = {"Authorization": f"Bearer {access.token}"}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        while asyncio.get_running_loop().time() < deadline:
-            try:
-                async with session.get(f"{access.url}/readyz", ssl=access.context()) as response:
-                    if response.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.2)
+def _ready(access: Access) -> None:
+    """Wait for the server; without an event loop of its own, since a test's loop is running already."""
+    deadline = time.monotonic() + 60
+    request = urllib.request.Request(f"{access.url}/readyz", headers={"Authorization": f"Bearer {access.token}"})
+    context = access.context()
+    assert isinstance(context, ssl.SSLContext)
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5, context=context):
+            return
+        time.sleep(0.2)
     raise TimeoutError(f"no real API server at {access.url} within 60 s")
