@@ -1,25 +1,17 @@
 """The mode of the RDMA stack: its devices shared by all network namespaces, or exclusively in one each.
 
-NETLINK_RDMA from include/uapi/rdma/rdma_netlink.h, which pyroute2 does not speak: one message sets the mode. The kernel
-refuses with EBUSY once a network namespace exists beside the first (rdma_compatdev_set in drivers/infiniband/core).
+One message of NETLINK_RDMA sets the mode. The kernel refuses with EBUSY once a network namespace exists beside the
+first (rdma_compatdev_set in drivers/infiniband/core).
 """
 
 import errno
-import os
-import socket
-import struct
 from pathlib import Path
 
 from advertiser.offer import RdmaNetns
+from mooring import nldev
 
-_NETLINK_RDMA = 20
-_RDMA_NL_NLDEV = 5
-_SYS_SET = 7
-_ATTR_NETNS_MODE = 66
-_NLM_F_REQUEST_ACK = 1 | 4
 _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
 _PARAMETER = Path("module/ib_core/parameters/netns_mode")
-_HEADER = struct.Struct("=IHHII")
 
 
 class RebootNeededError(RuntimeError):
@@ -42,7 +34,7 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
     if read_mode(sysfs) == wanted:
         return
     try:
-        _set_mode(wanted)
+        nldev.exchange(nldev.SYS_SET, {nldev.SYS_ATTR_NETNS_MODE: bytes((_MODES[wanted],))})
     except OSError as refused:
         if refused.errno != errno.EBUSY:
             raise
@@ -50,17 +42,3 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
         options.write_text(f"options ib_core netns_mode={_MODES[wanted]}\n")
         why = "network namespaces exist already, so the kernel keeps the RDMA stack's mode until it restarts"
         raise RebootNeededError(f"{why}: {str(options)!r} now says {wanted}; reboot this node") from refused
-
-
-def _set_mode(wanted: RdmaNetns) -> None:
-    attribute = struct.pack("=HHBxxx", 5, _ATTR_NETNS_MODE, _MODES[wanted])
-    kind = _RDMA_NL_NLDEV << 10 | _SYS_SET
-    message = _HEADER.pack(_HEADER.size + len(attribute), kind, _NLM_F_REQUEST_ACK, 1, 0) + attribute
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_RDMA) as netlink:
-        netlink.bind((0, 0))
-        netlink.send(message)
-        answer = netlink.recv(4096)
-    # struct nlmsgerr: a negative errno, 0 for an acknowledgement.
-    (code,) = struct.unpack_from("=i", answer, _HEADER.size)
-    if code:
-        raise OSError(-code, os.strerror(-code))

@@ -1,6 +1,7 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
-Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → name → addresses → up → held. Whatever
+Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → name →
+addresses → up → held. A VF without a netdev takes those of them that need none. Whatever
 fails, every VF that was entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD
 does the same.
 """
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from cni import netlink, netns, plan
+from cni import freeing, netlink, netns, plan, rdma
 from cni.bringin import Taking, bring_in
 from cni.conf import Conf
 from cni.giveback import Node, give_back, temporary_name
@@ -23,6 +24,8 @@ from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
+# How long a netdev may take to have its admin MAC, in seconds: firmware that resets the VF for it is done in one.
+_MAC_S = 3.0
 
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[Attached]:
@@ -33,7 +36,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     try:
         for vf, name in zip(vfs, names, strict=True):
             entered.append(_enter(node, call, conf, record, vf, name, space))
-        _set(node, entered)
+        _set(node, conf, entered)
         return [bring_in(node, call, conf, taking, first=taking is entered[0]) for taking in entered]
     except BaseException:
         _give_all_back(node, vfs)
@@ -54,12 +57,8 @@ def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
 def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
     """Enter a VF in the ledger as it was found, then take it down under a name that is nobody's."""
     pf_pci = node.sysfs.pf_pci(vf)
-    netdev = node.sysfs.await_netdev(vf.pci)
-    link = netlink.find(netdev) if netdev is not None else None
-    if link is None:
-        raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
-    found = node.port.read(vf.pf, vf.vf)
-    settings = plan.effective(vf.settings, found)
+    original, device = _as_found(node, vf)
+    settings = plan.effective(vf.settings, original.settings, original.netdev_mac)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,
@@ -71,17 +70,35 @@ def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf
         container=call.container,
         ifname=name,
         netns=space,
-        original=Original(link.name, link.altnames, link.mtu, link.mac, link.up, found),
+        original=original,
         set=settings,
+        rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
     )
     node.ledger.write(entry)
-    netlink.set_up(link.name, up=False)
-    netlink.rename(link.name, temporary_name(vf.pci))
+    if original.name is not None:
+        netlink.set_up(original.name, up=False)
+        netlink.rename(original.name, temporary_name(vf.pci))
     return Taking(vf, pf_pci, entry, settings)
 
 
-def _set(node: Node, entered: Sequence[Taking]) -> None:
+def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
+    """Return what a VF is like, and its RDMA device; raise CniError 102 where not all of it is on the host."""
+    device = node.sysfs.rdma(vf.pci)
+    if device is not None and rdma.mode() == "exclusive" and device not in rdma.devices():
+        raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
+    users = tuple(sorted(freeing.users_of(device))) if device is not None else ()
+    found = node.port.read(vf.pf, vf.vf)
+    if device is not None and node.sysfs.lacks_netdev(vf.pci):
+        return Original(settings=found, users=users), device
+    netdev = node.sysfs.await_netdev(vf.pci)
+    link = netlink.find(netdev) if netdev is not None else None
+    if link is None:
+        raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
+    return Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users), device
+
+
+def _set(node: Node, conf: Conf, entered: Sequence[Taking]) -> None:
     """Set every VF, with all their PFs locked, and read back what the NICs made of it."""
     with hold_all(node.run, [taking.pf_pci for taking in entered], _LOCK_S):
         for pf in sorted({taking.vf.pf for taking in entered}):
@@ -91,6 +108,9 @@ def _set(node: Node, entered: Sequence[Taking]) -> None:
             plan.check_rates(pf, rate, node.port.read_all(pf), wanted)
             for taking in of_pf:
                 _set_one(node, taking)
+    for taking in entered:
+        if (mtu := conf.network_of(taking.vf.network).mtu) is not None and taking.entry.original.name is not None:
+            _set_mtu(taking, mtu)
 
 
 def _set_one(node: Node, taking: Taking) -> None:
@@ -99,12 +119,49 @@ def _set_one(node: Node, taking: Taking) -> None:
         return
     try:
         node.port.write(vf.pf, vf.vf, settings)
-        if settings.mac is not None:
-            netlink.set_mac(temporary_name(vf.pci), settings.mac)
     except OSError as refused:
-        # The kernel stops at the first refusal: what is not as wished is that setting, and what came after it.
-        wrong = plan.differences(settings, node.port.read(vf.pf, vf.vf)) or ["its own MAC cannot be set"]
-        what = f"pf {vf.pf!r} refuses a setting of vf {vf.vf} ({refused.strerror}): {'; '.join(wrong)}"
-        raise CniError(NIC_REFUSED, what) from refused
+        raise _refusal(node, vf, settings, refused) from refused
     if wrong := plan.differences(settings, node.port.read(vf.pf, vf.vf)):
-        raise CniError(NIC_REFUSED, f"pf {vf.pf!r}, vf {vf.vf}: {'; '.join(wrong)}")
+        raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
+    if settings.mac is not None and taking.entry.original.name is not None:
+        _set_mac(taking, settings.mac)
+
+
+def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
+    """Name the setting that a PF refuses, by setting one at a time: the kernel says why, and not which."""
+    for alone in plan.one_by_one(settings):
+        try:
+            node.port.write(vf.pf, vf.vf, alone)
+        except OSError as said:
+            return CniError(NIC_REFUSED, plan.refusal_text(vf, alone, said))
+    return CniError(NIC_REFUSED, plan.refusal_text(vf, settings, refused))
+
+
+def _set_mac(taking: Taking, mac: str) -> None:
+    """Bring a VF's netdev to its admin MAC, and wait until it has it.
+
+    Some NICs do it by themselves and late, and refuse meanwhile; mlx5 never does.
+    """
+    name, refusals = temporary_name(taking.entry.pci), []
+
+    def has_it() -> bool:
+        link = netlink.find(name)
+        if link is not None and link.mac == mac:
+            return True
+        try:
+            netlink.set_mac(name, mac)
+        except OSError as refused:
+            refusals.append(refused)
+        return False
+
+    if not freeing.comes_true(has_it, _MAC_S):
+        text = plan.refusal_text(taking.vf, VfSettings(mac=mac), *refusals[-1:])
+        raise CniError(NIC_REFUSED, f"{text}; its netdev does not get it")
+
+
+def _set_mtu(taking: Taking, mtu: int) -> None:
+    try:
+        netlink.set_mtu(temporary_name(taking.entry.pci), mtu)
+    except OSError as refused:
+        what = f"vf {taking.vf.vf} of pf {taking.vf.pf!r} refuses mtu {mtu}"
+        raise CniError(NIC_REFUSED, what, plan.symbol(refused)) from refused

@@ -1,21 +1,22 @@
 """Give one VF back: from whatever state it is in to the state in which it was found, driven by its ledger entry alone.
 
-The same code serves DEL, an ADD that failed at any step, and whatever a killed call left behind: it looks where the VF
-is now and does what is missing, so that it may be run again at any point. The entry is removed last.
+Its RDMA device leaves the pod first (in exclusive mode), then its netdev; it is waited for and held to be free of the
+pod's processes; then settings, netdev and addresses are put back. The same code serves DEL, an ADD that failed at any
+step, and whatever a killed call left behind: it looks where the VF is now and does what is missing, so that it may be
+run again at any point. The entry is removed last.
 """
 
 import errno
 import os
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
-from cni import ipam, netlink, netns
+from cni import freeing, ipam, netlink, netns, rdma
 from cni.ledger import Ledger
+from cni.plan import ATTRIBUTES, NO_MAC
 from cni.skel import TRY_AGAIN, CniError
 from cni.sysfs import Sysfs
 from mooring.ledger import LedgerEntry
@@ -28,12 +29,8 @@ _log = structlog.get_logger()
 # How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
 RETURNS_S = 3.0
 _LOCK_S = 30.0
-_POLL_S = 0.01
-# What one netlink attribute carries. Spoof check first: with it on, some drivers refuse to change the MAC.
-_ATTRIBUTES = (
-    *(("spoofchk",), ("mac",), ("vlan", "qos"), ("min_tx_rate", "max_tx_rate"), ("trust",), ("link_state",)),
-    ("guid",),
-)
+# Spoof check first: with it on, some drivers refuse to change the MAC.
+_ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +50,49 @@ def temporary_name(pci: str) -> str:
     return f"mo{int(domain, 16):x}-{rid:04x}"
 
 
-def give_back(node: Node, entry: LedgerEntry) -> None:
-    """Restore a VF and close its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now."""
+def give_back(node: Node, entry: LedgerEntry) -> bool:
+    """Restore a VF and close its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now.
+
+    Return False for a VF that is restored but not free: a process has its RDMA device and cannot be made to let go. Its
+    entry stays `returning`, so that nobody gets it.
+    """
     entry = replace(entry, phase="returning")
     # A full disk must not keep a VF: the entry says who has it either way, and is removed in the end.
     with suppress(OSError):
         node.ledger.write(entry)
     same_boot = entry.boot == node.boot
+    free = True
     if same_boot:
-        _fetch(entry)
+        _fetch(node, entry)
     if node.sysfs.exists(entry.pci):
-        if same_boot and entry.original.name is not None and node.sysfs.await_netdev(entry.pci, RETURNS_S) is None:
+        freeing.ensure_bound(node.sysfs, entry.pci)
+        if same_boot and not is_home(node, entry, RETURNS_S):
             # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
             raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
-        _restore(node, entry, same_boot=same_boot)
+        free = _restore(node, entry, same_boot=same_boot)
     _return_addresses(entry, entry.netns.path if same_boot else "")
-    node.ledger.remove(entry.pci)
+    if free:
+        node.ledger.remove(entry.pci)
+    else:
+        node.ledger.write(replace(entry, addresses=(), ipam=None))
+    return free
+
+
+def is_home(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
+    """Say whether all that a VF has is on the host: its netdev and, in exclusive mode, its RDMA device.
+
+    Waits up to ``limit_s`` seconds: the kernel takes its time over a namespace that died.
+    """
+    return freeing.comes_true(lambda: _netdev_is_home(node, entry) and _rdma_is_home(node, entry), limit_s)
+
+
+def _netdev_is_home(node: Node, entry: LedgerEntry) -> bool:
+    return entry.original.name is None or node.sysfs.netdev(entry.pci) is not None
+
+
+def _rdma_is_home(node: Node, entry: LedgerEntry) -> bool:
+    name = node.sysfs.rdma(entry.pci)
+    return entry.rdma is None or name is None or rdma.mode() != "exclusive" or name in rdma.devices()
 
 
 def _return_addresses(entry: LedgerEntry, path: str) -> None:
@@ -83,14 +107,17 @@ def _return_addresses(entry: LedgerEntry, path: str) -> None:
         _log.warning("ipam plugin that gave no address fails", pci=entry.pci, reason=str(failed))
 
 
-def _fetch(entry: LedgerEntry) -> None:
-    """Move the VF's netdev out of the pod's namespace, if that is still the one and the netdev is in it."""
+def _fetch(node: Node, entry: LedgerEntry) -> None:
+    """Move the VF's RDMA device, then its netdev, out of the pod's namespace, if that is still the one with them."""
     if not netns.is_same(entry.netns.path, entry.netns.cookie):
         return
     host = f"/proc/{os.getpid()}/ns/net"
     temporary = temporary_name(entry.pci)
+    device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
 
     def leave() -> None:
+        if device is not None and device in rdma.devices():
+            rdma.move(device, host)
         link = _in_pod(entry, temporary)
         if link is None:
             return
@@ -117,14 +144,19 @@ def _in_pod(entry: LedgerEntry, temporary: str) -> netlink.Link | None:
     return next((link for link in named if link.mac in macs), None)
 
 
-def _restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> None:
-    """Put back the VF's settings, then its netdev's own; another boot's entry resets and replays nothing."""
+def _restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
+    """Put back the VF's settings, then its netdev's own; another boot's entry resets and replays nothing.
+
+    Return whether the VF is free as well: that is seen to first, for a driver that is rebound makes a new netdev.
+    """
     try:
+        free = not same_boot or freeing.free_again(node.sysfs, entry)
         _restore_settings(node, entry, _fresh(entry) if not same_boot else entry.original.settings)
         if same_boot and entry.original.name is not None:
             _restore_netdev(node, entry)
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
+    return free
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
@@ -141,27 +173,42 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
 
 def _fresh(entry: LedgerEntry) -> VfSettings:
     """What a reset leaves set: nothing. A setting that was unsupported before is left alone."""
-    fresh = VfSettings(0, 0, "00:00:00:00:00:00", 0, 0, trust=False, spoofchk=False, link_state="auto")
+    fresh = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
     known = {name: getattr(fresh, name) for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
     return VfSettings(**known)
 
 
 def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     original = entry.original
-    name = node.sysfs.await_netdev(entry.pci, RETURNS_S)
-    if name is None or original.name is None:
+    link = _come_home(node, entry.pci)
+    if link is None or original.name is None:
         raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
-    link = _settled(name)
     netlink.set_up(link.name, up=False)
-    if original.netdev_mac and link.mac != original.netdev_mac:
-        netlink.set_mac(link.name, original.netdev_mac)
+    _restore_mac(node, entry, link)
     if original.mtu and link.mtu != original.mtu:
         netlink.set_mtu(link.name, original.mtu)
     netlink.rename(link.name, original.name)
     _restore_altnames(original.name, original.altnames)
     if original.up:
         netlink.set_up(original.name, up=True)
-    _await(lambda: node.sysfs.netdev(entry.pci) == original.name, RETURNS_S)
+    freeing.comes_true(lambda: node.sysfs.netdev(entry.pci) == original.name, RETURNS_S)
+
+
+def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
+    """Give a netdev its own MAC back; that of IPoIB holds the number of a queue pair and is the driver's."""
+    mac, admin_mac = entry.original.netdev_mac, entry.original.settings.mac
+    if mac is None or len(mac) != len(NO_MAC) or link.mac == mac:
+        return
+    try:
+        netlink.set_mac(link.name, mac)
+    except OSError:
+        if admin_mac in (None, NO_MAC):
+            raise
+        # A VF that is not trusted may only have its admin MAC: it gets its own back by way of that one.
+        with hold(node.run, _pf_pci(node, entry), _LOCK_S):
+            node.port.write(entry.pf, entry.vf, VfSettings(mac=mac))
+            netlink.set_mac(link.name, mac)
+            node.port.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
 
 
 def _restore_altnames(name: str, wanted: tuple[str, ...]) -> None:
@@ -172,18 +219,19 @@ def _restore_altnames(name: str, wanted: tuple[str, ...]) -> None:
     netlink.add_altnames(name, [altname for altname in wanted if altname not in present and altname != name])
 
 
-def _settled(name: str) -> netlink.Link:
-    link = netlink.find(name)
-    if link is None:
-        raise OSError(errno.ENODEV, f"network interface {name!r} is gone again")
-    return link
+def _come_home(node: Node, pci: str) -> netlink.Link | None:
+    """Return a VF's netdev once the kernel knows it by the name that sysfs shows: udev may rename it in between."""
+    found: list[netlink.Link] = []
+
+    def is_there() -> bool:
+        name = node.sysfs.netdev(pci)
+        link = netlink.find(name) if name is not None else None
+        found.extend([link] if link is not None else [])
+        return link is not None
+
+    freeing.comes_true(is_there, RETURNS_S)
+    return found[0] if found else None
 
 
 def _pf_pci(node: Node, entry: LedgerEntry) -> str:
     return (node.sysfs.root / "bus/pci/devices" / entry.pci / "physfn").readlink().name
-
-
-def _await(reached: Callable[[], bool], limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    while not reached() and time.monotonic() < deadline:
-        time.sleep(_POLL_S)

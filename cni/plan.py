@@ -1,5 +1,6 @@
 """Decide what an ADD does, without doing it: whose VFs, under which names, with which settings, within which rate."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,11 +64,22 @@ def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping
     return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
 
 
-def effective(wished: VfSettings, found: VfSettings) -> VfSettings:
+# What one netlink attribute carries, in the kernel's order (do_setvfinfo in net/core/rtnetlink.c).
+ATTRIBUTES: tuple[tuple[str, ...], ...] = (
+    *(("mac",), ("vlan", "qos"), ("min_tx_rate", "max_tx_rate"), ("spoofchk",), ("link_state",), ("trust",)),
+    ("guid",),
+)
+NO_MAC = "00:00:00:00:00:00"
+
+
+def effective(wished: VfSettings, found: VfSettings, netdev_mac: str | None = None) -> VfSettings:
     """Return what to set: the wish, and no rate left over from before where the pod asks for none.
 
-    A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not.
+    A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof check holds
+    a VF to its admin MAC, so that a VF without one gets its netdev's.
     """
+    if wished.spoofchk and wished.mac is None and found.mac == NO_MAC:
+        wished = replace(wished, mac=netdev_mac)
     unknown = [name for name in ("min_tx_rate", "max_tx_rate", "vlan", "qos") if getattr(found, name) is None]
     wished = replace(wished, **{name: None for name in unknown if getattr(wished, name) == 0})
     return replace(
@@ -75,6 +87,25 @@ def effective(wished: VfSettings, found: VfSettings) -> VfSettings:
         min_tx_rate=0 if wished.min_tx_rate is None and found.min_tx_rate else wished.min_tx_rate,
         max_tx_rate=0 if wished.max_tx_rate is None and found.max_tx_rate else wished.max_tx_rate,
     )
+
+
+def one_by_one(settings: VfSettings) -> list[VfSettings]:
+    """Split settings into one piece for each netlink attribute: the kernel does not say which one a NIC refuses."""
+    present = settings.to_fields()
+    pieces = [{name: present[name] for name in attribute if name in present} for attribute in ATTRIBUTES]
+    return [replace(VfSettings(), **piece) for piece in pieces if piece]  # type: ignore[arg-type]
+
+
+def refusal_text(vf: AssignedVf, settings: VfSettings, *refused: OSError) -> str:
+    """Say what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
+    what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
+    return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)
+
+
+def symbol(failed: OSError) -> str:
+    """Return the kernel's name for an error: "EOPNOTSUPP (Operation not supported)"."""
+    name = errno.errorcode.get(failed.errno or 0, str(failed.errno))
+    return f"{name} ({failed.strerror})"
 
 
 def check_rates(pf: str, line_mbps: int, found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings]) -> None:

@@ -40,6 +40,25 @@ class Sysfs:
             time.sleep(_POLL_S)
         return name
 
+    def lacks_netdev(self, pci: str) -> bool:
+        """Say whether a function has no netdev at all: the folder of one in another namespace is there, and empty."""
+        return not (self._device(pci) / "net").exists()
+
+    def rdma(self, pci: str) -> str | None:
+        """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``."""
+        try:
+            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            return (verbs / "ibdev").read_text().strip() if verbs is not None else None
+        except OSError:
+            return None
+
+    def driver(self, pci: str) -> str | None:
+        """Return the name of the driver that a function is bound to."""
+        try:
+            return (self._device(pci) / "driver").readlink().name
+        except OSError:
+            return None
+
     def pf_pci(self, vf: AssignedVf) -> str:
         """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned."""
         device = self._device(vf.pci)

@@ -27,9 +27,11 @@ Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
 _KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma", "attachment"))
-_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up"))
+_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users"))
 _ATTACHMENT = ("name", "ifname", "network")
 _MOST = 64
+# PID_MAX_LIMIT of a 64-bit kernel; and more monitors than anybody runs.
+_MOST_PID, _MOST_PIDS = 1 << 22, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,11 @@ class Netns:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A VF before it was touched: its netdev's name, altnames, MTU, own MAC and whether up, and its settings."""
+    """A VF before it was touched: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
+
+    ``name`` is None for a VF without a netdev. ``users`` are processes of the host's own (monitors) that had its RDMA
+    device open: they are not the pod's when it is given back.
+    """
 
     name: str | None = None
     altnames: tuple[str, ...] = ()
@@ -50,6 +56,7 @@ class Original:
     netdev_mac: str | None = None
     up: bool = False
     settings: VfSettings = field(default_factory=VfSettings)
+    users: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,7 @@ def _original(value: Value) -> Original:
         netdev_mac=document.optional("netdev_mac", lambda mac: mac.string(longest=64)),
         up=document.optional("up", Value.boolean) or False,
         settings=read_found_settings(document),
+        users=document.optional("users", _pids) or (),
     )
 
 
@@ -192,6 +200,10 @@ def _strings(value: Value) -> tuple[str, ...]:
     return tuple(item.string(longest=256) for item in value.items(_MOST))
 
 
+def _pids(value: Value) -> tuple[int, ...]:
+    return tuple(item.integer(0, _MOST_PID) for item in value.items(_MOST_PIDS))
+
+
 def _dump_original(original: Original) -> dict[str, object]:
     own = {
         "name": original.name,
@@ -199,5 +211,6 @@ def _dump_original(original: Original) -> dict[str, object]:
         "mtu": original.mtu,
         "netdev_mac": original.netdev_mac,
         "up": True if original.up else None,
+        "users": list(original.users) or None,
     }
     return original.settings.to_fields() | {name: value for name, value in own.items() if value is not None}

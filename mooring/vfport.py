@@ -22,6 +22,7 @@ _VF_WITHOUT_STATISTICS = 1 | 8
 _LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
 # IFLA_VF_* read as all ones where the driver does not report them.
 _UNSUPPORTED = 0xFFFF_FFFF
+_NO_GUIDS = (":".join(8 * ["00"]), ":".join(8 * ["ff"]))
 
 
 class VfPort(Protocol):
@@ -29,7 +30,8 @@ class VfPort(Protocol):
 
     def read(self, pf: str, vf: int) -> VfSettings: ...
 
-    def read_all(self, pf: str) -> Mapping[int, VfSettings]: ...
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        """Return the settings of every VF of a PF; a list that is not whole is an error, never a shorter list."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         """Set what is not None, in one message; what came before a refusal stays set."""
@@ -47,13 +49,14 @@ class RtnetlinkVfPort:
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         with netlink_session() as netlink:
             (message,) = netlink.link("get", index=index_of(netlink, pf), ext_mask=_VF_WITHOUT_STATISTICS)
-            listed = message.get_attr("IFLA_VFINFO_LIST")
-        infos = listed.get_attrs("IFLA_VF_INFO") if listed is not None else ()
-        return dict(_read_info(info) for info in infos)
+        return settings_listed(pf, message)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         with netlink_session() as netlink:
-            netlink.link("set", index=index_of(netlink, pf), vf={"vf": vf, **_vf_attributes(settings)})
+            if attributes := _vf_attributes(settings):
+                netlink.link("set", index=index_of(netlink, pf), vf={"vf": vf, **attributes})
+        if settings.guid is not None:
+            self.write_guid(pf, vf, settings.guid)
 
     def write_guid(self, pf: str, vf: int, guid: str) -> None:
         """Set a VF's node and port GUID on InfiniBand."""
@@ -79,6 +82,20 @@ def index_of(netlink: Any, name: str) -> int:
         raise OSError(errno.ENODEV, f"no interface {name!r}") from None
 
 
+def settings_listed(pf: str, message: Any) -> Mapping[int, VfSettings]:
+    """Return the settings of every VF in a link message; raise OSError where some of its VFs are missing.
+
+    IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has 16 bits for its length
+    and is cut off without a word.
+    """
+    listed = message.get_attr("IFLA_VFINFO_LIST")
+    found = dict(_read_info(info) for info in (listed.get_attrs("IFLA_VF_INFO") if listed is not None else ()))
+    expected = message.get_attr("IFLA_NUM_VF") or 0
+    if len(found) != expected:
+        raise OSError(errno.EMSGSIZE, f"the kernel lists {len(found)} of the {expected} vfs of pf {pf!r}")
+    return found
+
+
 def _read_info(info: Any) -> tuple[int, VfSettings]:
     mac, vlan, rate = (info.get_attr(name) or {} for name in ("IFLA_VF_MAC", "IFLA_VF_VLAN", "IFLA_VF_RATE"))
     link_state = _value(info, "IFLA_VF_LINK_STATE", "link_state")
@@ -91,6 +108,7 @@ def _read_info(info: Any) -> tuple[int, VfSettings]:
         trust=_flag(_value(info, "IFLA_VF_TRUST", "trust")),
         spoofchk=_flag(_value(info, "IFLA_VF_SPOOFCHK", "spoofchk")),
         link_state=_LINK_STATES[link_state] if link_state is not None and link_state < 3 else None,
+        guid=_guid(info.get_attr("IFLA_VF_IB_NODE_GUID")),
     )
     return int(mac.get("vf", vlan.get("vf", 0))), settings
 
@@ -98,6 +116,12 @@ def _read_info(info: Any) -> tuple[int, VfSettings]:
 def _value(info: Any, attribute: str, name: str) -> int | None:
     value = info.get_attr(attribute)
     return None if value is None or value[name] in (_UNSUPPORTED, -1) else int(value[name])
+
+
+def _guid(attribute: Any) -> str | None:
+    """Return a VF's node GUID; one that was never set reads as zeros or ones, and there is nothing to go back to."""
+    guid = str(attribute["ib_node_guid"]) if attribute is not None else _NO_GUIDS[0]
+    return None if guid in _NO_GUIDS else guid
 
 
 def _flag(value: int | None) -> bool | None:
@@ -126,7 +150,5 @@ def _vf_attributes(settings: VfSettings) -> dict[str, object]:
 
 def guid_attributes(kind: str, vf: int, guid: str) -> dict[str, object]:
     """Return the attributes that set a VF's node or port GUID on InfiniBand (struct ifla_vf_guid: u32, pad, u64)."""
-    value = (*bytes(4), *bytes.fromhex(guid.replace(":", ""))[::-1])
-    field = f"ib_{kind}_guid"
-    fields = {"vf": vf, field: (*value, *bytes(32 - len(value)))}
+    fields = {"vf": vf, f"ib_{kind}_guid": guid}
     return {"attrs": [["IFLA_VF_INFO", {"attrs": [[f"IFLA_VF_IB_{kind.upper()}_GUID", fields]]}]]}

@@ -1,8 +1,10 @@
 """What init decides about a PF, and the words for what forbids it."""
 
 import errno
+import struct
 
 import pytest
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from advertiser.facts import PciFunction, Vf
 from advertiser.offer import Init, read_offer
@@ -86,10 +88,13 @@ def test_settings_are_written_one_by_one_in_an_order_that_drivers_take() -> None
 
 def test_a_guid_travels_as_the_kernel_reads_it() -> None:
     """struct ifla_vf_guid is u32 vf, four bytes of padding, and the GUID as a u64 of the host's byte order."""
-    (name, content), *rest = guid_attributes("port", 3, "02:01:9a:00:00:da:d2:c8")["attrs"][0][1]["attrs"]  # type: ignore[index]
-    assert (name, content["vf"], rest) == ("IFLA_VF_IB_PORT_GUID", 3, [])
-    packed = bytes(content["ib_port_guid"])
-    assert int.from_bytes(packed[4:12], "little") == 0x02019A0000DAD2C8
+    message = ifinfmsg()
+    message["attrs"] = [("IFLA_VFINFO_LIST", guid_attributes("port", 3, "02:01:9a:00:00:da:d2:c8"))]
+    message.encode()
+    # struct nlmsghdr and struct ifinfomsg have 16 bytes each; then three nested attributes: the list (22), one VF (1), its port GUID (11).
+    listed, of_vf, guid = (struct.unpack_from("=HH", message.data, 32 + 4 * depth) for depth in range(3))
+    assert [kind & 0x3FFF for _, kind in (listed, of_vf, guid)] == [22, 1, 11]
+    assert struct.unpack_from("=I4xQ", message.data, 44) == (3, 0x02019A0000DAD2C8)
 
 
 def test_the_offer_says_what_init_makes() -> None:

@@ -1,0 +1,100 @@
+"""RDMA devices in the network namespace of the calling thread: which there are, where they go, and who uses one.
+
+In exclusive mode an RDMA device is in one network namespace and follows its VF; in shared mode (the kernel's default)
+all see it, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source: nldev.c, device.c and
+restrack.c in the kernel's drivers/infiniband/core.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Literal
+
+from mooring import nldev
+
+Mode = Literal["shared", "exclusive"]
+# A process that has the device, but is not the one that opened it: the kernel only names those that did.
+NAMELESS = 0
+# What a process makes on a device, and the table and the entry that it is listed in. RES_CTX_GET is younger (5.15).
+_TABLES = (
+    (nldev.RES_QP_GET, nldev.RES_QP, nldev.RES_QP_ENTRY),
+    (nldev.RES_CM_ID_GET, nldev.RES_CM_ID, nldev.RES_CM_ID_ENTRY),
+    (nldev.RES_CTX_GET, nldev.RES_CTX, nldev.RES_CTX_ENTRY),
+)
+
+
+def mode() -> Mode | None:
+    """Return how the RDMA stack shares its devices, None where there is no RDMA; one that cannot say shares them."""
+    try:
+        answer = nldev.exchange(nldev.SYS_GET, {})
+    except OSError as refused:
+        return None if refused.errno == errno.EPROTONOSUPPORT else "shared"
+    said = dict(chain(*answer)).get(nldev.SYS_ATTR_NETNS_MODE)
+    return "exclusive" if said is not None and nldev.number(said) == 0 else "shared"
+
+
+def devices() -> Mapping[str, int]:
+    """Return the index of every RDMA device that this namespace sees, by name."""
+    try:
+        found = [dict(message) for message in nldev.exchange(nldev.GET, {}, dump=True)]
+    except OSError as refused:
+        if refused.errno == errno.EPROTONOSUPPORT:
+            return {}
+        raise
+    return {nldev.text(device[nldev.DEV_NAME]): nldev.number(device[nldev.DEV_INDEX]) for device in found}
+
+
+def move(name: str, netns: str) -> None:
+    """Move a device of this namespace to the one at a path; the kernel takes its processes' objects from them."""
+    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        nldev.exchange(nldev.SET, {**_index(name), nldev.NET_NS_FD: nldev.u32(descriptor)})
+    finally:
+        os.close(descriptor)
+
+
+def users(name: str) -> frozenset[int]:
+    """Return the ids of the processes that have a device in use, with NAMELESS for what somebody else opened for one.
+
+    Objects of the kernel's own clients are none: they come and go with the device.
+    """
+    index = _index(name)
+    (summary,) = nldev.exchange(nldev.RES_GET, index)
+    contexts = dict(_counts(summary)).get("ctx", 0)
+    named = [_users_in(command, index, table, entry) for command, table, entry in _TABLES]
+    return frozenset(chain(*named)) | (frozenset((NAMELESS,)) if contexts > len(named[-1]) else frozenset())
+
+
+def _users_in(command: int, index: Mapping[int, bytes], table: int, entry: int) -> list[int]:
+    try:
+        answer = nldev.exchange(command, index, dump=True)
+    except OSError as unknown:
+        if unknown.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            return []
+        raise
+    return [pid for message in answer for pid in users_listed(message, table, entry)]
+
+
+def users_listed(message: Sequence[nldev.Attribute], table: int, entry: int) -> Iterator[int]:
+    """Yield the process ids in one message of a resource table; a kernel object has a name in its place."""
+    for kind, value in message:
+        if kind in (table, entry):
+            yield from users_listed(tuple(nldev.read_attributes(value)), table, entry)
+        elif kind == nldev.RES_PID:
+            yield nldev.number(value)
+
+
+def _counts(message: Sequence[nldev.Attribute]) -> Iterator[tuple[str, int]]:
+    """Yield how many objects of each kind there are: "qp", "ctx", …"""
+    summary = dict(message).get(nldev.RES_SUMMARY, b"")
+    for _, value in nldev.read_attributes(summary):
+        entry = dict(nldev.read_attributes(value))
+        yield nldev.text(entry[nldev.RES_SUMMARY_ENTRY_NAME]), nldev.number(entry[nldev.RES_SUMMARY_ENTRY_CURR])
+
+
+def _index(name: str) -> Mapping[int, bytes]:
+    index = devices().get(name)
+    if index is None:
+        raise OSError(errno.ENODEV, f"no rdma device {name!r} in this network namespace")
+    return {nldev.DEV_INDEX: nldev.u32(index)}
