@@ -1,11 +1,12 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
-`nodes` and `pods` take what the watches tell, `bound` what became of a bind; `step` decides about the next pod. All
-return instructions: `Bind`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
+`nodes` and `pods` take what the watches tell, `bound` and `evicted` what became of a bind or an eviction; `step`
+decides about the next pod, `tick` does what is due at a time. All return instructions: `Bind`, `Evict`, `Report` and
+`Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mooring import names
@@ -14,12 +15,15 @@ from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster, Seat
 from scheduler.cycle import Bind, Unschedulable, decide
+from scheduler.happenings import of_leaving, of_node
+from scheduler.kin import kin_of
 from scheduler.nodes import read_node
-from scheduler.objects import Node, Pod
+from scheduler.objects import Metadata, Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.queue import NOTHING, Happening, Queue
 from scheduler.resources import pod_requests
 from scheduler.task import Refusal, Task, host_ports, read_task
+from scheduler.unstarted import Overdue, Unstarted
 
 Blame = Literal["pod", "node", "inventory", "assignment", "dispute"]
 
@@ -29,7 +33,7 @@ class Report:
     """Tell a pod's owner: by an event, and unless the pod was scheduled by its PodScheduled condition."""
 
     pod: Pod
-    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf"]
+    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts"]
     message: str
     why: str = '{"v":1}'
 
@@ -43,7 +47,15 @@ class Notice:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-Instruction = Bind | Report | Notice
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict a pod that can never start where it is; somebody makes it anew. ``reason`` is for its owner."""
+
+    pod: Pod
+    reason: str
+
+
+Instruction = Bind | Evict | Report | Notice
 
 
 @dataclass(slots=True)
@@ -63,28 +75,31 @@ class Machine:
         self.queue = Queue()
         self._scheduler_name = scheduler_name
         self._pending: dict[str, _Pending] = {}
+        self._gated: set[str] = set()
+        self._unstarted = Unstarted()
+        self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}
 
     def nodes(self, event: Event[Node], now: float) -> list[Instruction]:
         match event:
             case Synced(entries):
-                gone = self.cluster.node_names() - {entry.identity.name for entry in entries}
-                for name in gone:
-                    self.cluster.remove_node(name)
+                for name in self.cluster.node_names() - {entry.identity.name for entry in entries}:
+                    self._remove_node(name, now)
                 return [one for entry in entries for one in self.nodes(entry, now)]
             case Changed(_, node):
                 return self._node(node, now)
             case Unreadable(identity, why):
-                return self._leave_out_node(identity.name, why)
+                return self._leave_out_node(identity.name, why, now)
             case Removed(identity):
-                self.cluster.remove_node(identity.name)
+                self._left_out.pop(f"node {identity.name}", None)
+                self._remove_node(identity.name, now)
                 return []
 
     def pods(self, event: Event[Pod], now: float) -> list[Instruction]:
         match event:
             case Synced(entries):
                 there = {entry.identity.uid for entry in entries}
-                known = self._pending.keys() | {seat.uid for seat in self.cluster.seats()}
+                known = self._pending.keys() | self._gated | {seat.uid for seat in self.cluster.seats()}
                 for uid in sorted(known - there):
                     self._leave(uid, now)
                 return [one for entry in entries for one in self.pods(entry, now)]
@@ -112,8 +127,15 @@ class Machine:
         seat = self.cluster.seat(uid)
         if seat is not None and seat.assumed:
             self.cluster.remove(uid, now)
-            self.queue.wake(Happening.POD_GONE)
+            self.queue.wake(of_leaving(seat.ports, seat.assignment), now)
         return self._unbound(decision, outcome)
+
+    def evicted(self, order: Evict, *, taken: bool, now: float) -> list[Instruction]:
+        """Take what became of an eviction: whether the API server took it; if not, it is tried again later."""
+        if taken:
+            return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")]
+        self._unstarted.retry(order.pod.metadata.uid, now)
+        return []
 
     def _ghost(self, decision: Bind) -> list[Instruction]:
         """The API server binds to a node that does not exist: say so; the garbage collector removes such pods."""
@@ -133,10 +155,34 @@ class Machine:
             return self._tell(pending, "InvalidRequest", pending.task.reason)
         decision = decide(pending.task, self.cluster, now)
         if isinstance(decision, Unschedulable):
-            self.queue.park(uid, decision.helped_by)
-            return self._tell(pending, "Unschedulable", decision.reason, decision.why)
+            others = self.queue.park(uid, decision.helped_by, kin_of(pending.task))
+            told = [self._pending[one] for one in (uid, *sorted(others))]
+            return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
         self.cluster.put(decision.seat, now)
+        self.queue.placed(uid)
+        self.queue.wake(Happening.POD_SEATED, now)
         return [decision]
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Return what is to be done because of the time: pods that never start."""
+        found: list[Instruction] = []
+        while (overdue := self._unstarted.take_overdue(now)) is not None:
+            self._judge(overdue.node, now)
+            found += _end_of_patience(overdue)
+        return found
+
+    def next_due(self) -> float | None:
+        """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
+        times = [time for time in (self.queue.next_ready(), self._unstarted.next_due()) if time is not None]
+        return min(times, default=None)
+
+    def depths(self) -> Mapping[str, int]:
+        """Count the pods that wait, by where; gated ones wait for their gates to be lifted."""
+        return self.queue.depths() | {"gated": len(self._gated)}
+
+    def disputed(self) -> int:
+        """Count the VFs that more than one live pod claims."""
+        return sum(len(disputes) for disputes in self._disputes.values())
 
     def check(self) -> None:
         """Raise AssertionError if anything that is kept contradicts what it is derived from."""
@@ -149,16 +195,24 @@ class Machine:
         try:
             facts, error = read_node(node, known, now)
         except ValueError as unreadable:
-            return self._leave_out_node(node.metadata.name, str(unreadable))
+            return self._leave_out_node(node.metadata.name, str(unreadable), now)
         self._left_out.pop(f"node {facts.name}", None)
+        found: list[Instruction] = []
         if facts != known:
             self.cluster.put_node(facts)
-            self.queue.wake(Happening.NODE)
+            self.queue.wake(of_node(known, facts), now)
+            found = self._settle(facts.name, now)
         fields = {"node": facts.name, "reason": error}
-        return [Notice("inventory", "node left out: inventory cannot be read", fields)] if error else []
+        return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
 
-    def _leave_out_node(self, name: str, why: str) -> list[Instruction]:
+    def _remove_node(self, name: str, now: float) -> None:
         self.cluster.remove_node(name)
+        self._disputes.pop(name, None)
+        self._judge(name, now)
+        self.queue.wake(Happening.NODE_REMOVED, now)
+
+    def _leave_out_node(self, name: str, why: str, now: float) -> list[Instruction]:
+        self._remove_node(name, now)
         return self._leave_out(f"node {name}", Notice("node", "node left out", {"node": name, "reason": why}))
 
     def _leave_out_pod(self, identity: Identity, why: str) -> list[Instruction]:
@@ -184,20 +238,23 @@ class Machine:
             if (pending := self._pending.get(uid)) is not None:
                 pending.pod, pending.task = pod, read_task(pod)
             return []
-        waits = pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
-        if waits and pod.spec.scheduler_name == self._scheduler_name:
+        ours = pod.spec.scheduler_name == self._scheduler_name and pod.metadata.deletion_timestamp is None
+        if ours and not pod.spec.scheduling_gates:
             self._offer(pod, now)
         else:
             self._forget(uid)
+            if ours:
+                self._gated.add(uid)
         return []
 
     def _offer(self, pod: Pod, now: float) -> None:
         uid, known = pod.metadata.uid, self._pending.get(pod.metadata.uid)
+        self._gated.discard(uid)
         if known is not None and _asks_the_same(known.pod, pod):
             # Only its status changed, most often by our own hand.
             known.pod = pod
             return
-        self._pending[uid] = _Pending(pod, read_task(pod), known.told if known else _condition_message(pod))
+        self._pending[uid] = _Pending(pod, read_task(pod), known.told if known else "")
         self.queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:
@@ -206,30 +263,54 @@ class Machine:
         assumed = self.cluster.seat(uid)
         seat, notices = _seated(pod)
         self.cluster.put(seat, now)
-        if assumed is not None and assumed.node != node:
-            self.queue.wake(Happening.POD_GONE)
+        self._wake_for(seat, assumed, now)
+        if self._unstarted.see(pod, _ours(pod, seat, self._scheduler_name)):
+            self._judge(node, now)
         if seat.assignment is not None and (assumed is None or assumed.assignment != seat.assignment):
-            notices += self._disputes(pod, seat)
+            notices += self._settle(node, now)
         return notices
 
-    def _disputes(self, pod: Pod, seat: Seat) -> list[Instruction]:
-        found: list[Instruction] = []
-        for pci, uids in self.cluster.disputes(seat.node).items():
-            if seat.uid not in uids:
-                continue
-            pods = ", ".join(other.pod for uid in uids if (other := self.cluster.seat(uid)) is not None)
-            message = f"VF {pci} of node {seat.node} is claimed by {pods}: not given again before all of them are gone"
-            fields = {"node": seat.node, "pci": pci, "pod": seat.pod, "uid": seat.uid, "reason": f"claimed by {pods}"}
-            found += [Notice("dispute", "VF is claimed twice", fields), Report(pod, "DisputedVf", message)]
-        return found
+    def _wake_for(self, seat: Seat, known: Seat | None, now: float) -> None:
+        if known is None:
+            self.queue.wake(Happening.POD_SEATED, now)
+        elif replace(known, assumed=seat.assumed) != seat:
+            self.queue.wake(of_leaving(known.ports, known.assignment) | Happening.POD_SEATED, now)
+
+    def _settle(self, node: str, now: float) -> list[Instruction]:
+        """Look anew which VFs of a node are claimed twice, tell what is new, and judge its pods by it."""
+        known, found = self._disputes.get(node, {}), self.cluster.disputes(node)
+        if found:
+            self._disputes[node] = found
+        else:
+            self._disputes.pop(node, None)
+        self._judge(node, now)
+        news = [(pci, uids) for pci, uids in found.items() if set(uids) - set(known.get(pci, ()))]
+        return [one for pci, uids in news for one in self._tell_dispute(node, pci, uids)]
+
+    def _tell_dispute(self, node: str, pci: str, uids: Sequence[str]) -> Iterator[Instruction]:
+        seats = [seat for uid in uids if (seat := self.cluster.seat(uid)) is not None]
+        claimants = f"claimed by {', '.join(seat.pod for seat in seats)}"
+        about = {"node": node, "pci": pci, "pod": seats[-1].pod, "uid": seats[-1].uid, "reason": claimants}
+        yield Notice("dispute", "VF is claimed twice", about)
+        for seat in seats:
+            message = f"VF {pci} of node {node} is {claimants}: not given again before all of them are gone"
+            yield Report(_stand_in(seat), "DisputedVf", message)
+
+    def _judge(self, node: str, now: float) -> None:
+        self._unstarted.judge(node, self.cluster.node(node), self._disputes.get(node, {}), now)
 
     def _leave(self, uid: str, now: float) -> None:
         self._forget(uid)
-        if self.cluster.remove(uid, now) is not None:
-            self.queue.wake(Happening.POD_GONE)
+        self._unstarted.drop(uid)
+        seat = self.cluster.remove(uid, now)
+        if seat is not None:
+            self.queue.wake(of_leaving(seat.ports, seat.assignment), now)
+            if seat.node in self._disputes:
+                self._settle(seat.node, now)
 
     def _forget(self, uid: str) -> None:
         self._pending.pop(uid, None)
+        self._gated.discard(uid)
         self.queue.forget(uid)
 
     def _unbound(self, decision: Bind, outcome: Outcome) -> list[Instruction]:
@@ -250,7 +331,8 @@ class Machine:
     def _tell(
         self, pending: _Pending, reason: Literal["Unschedulable", "InvalidRequest"], message: str, why: str = '{"v":1}'
     ) -> list[Instruction]:
-        if pending.told == message:
+        # What an earlier leader told stands on the pod.
+        if message == (pending.told or _condition_message(pending.pod)):
             return []
         pending.told = message
         return [Report(pending.pod, reason, message, why)]
@@ -272,6 +354,24 @@ def _seated(pod: Pod) -> tuple[Seat, list[Instruction]]:
     except ValueError as unreadable:
         notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": str(unreadable)}))
     return Seat(uid, pod.key, node, resources, tuple(host_ports(pod.spec)), assignment), notices
+
+
+def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:
+    """Return what we gave a pod; nobody else's pod is evicted for what its annotation says."""
+    return seat.assignment if pod.spec.scheduler_name == scheduler_name else None
+
+
+def _end_of_patience(overdue: Overdue) -> list[Instruction]:
+    message = f"cannot start on node {overdue.node}: {overdue.reason}"
+    if overdue.evict:
+        return [Evict(overdue.pod, message)]
+    return [Report(overdue.pod, "NeverStarts", f"{message}; no controller owns it, so it stays until it is deleted")]
+
+
+def _stand_in(seat: Seat) -> Pod:
+    """Return as much of a bound pod as an event needs: the pod itself is not kept."""
+    namespace, _, name = seat.pod.partition("/")
+    return Pod(Metadata(name=name, namespace=namespace, uid=seat.uid))
 
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:

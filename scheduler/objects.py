@@ -186,9 +186,28 @@ class Condition(Struct):
     last_transition_time: str | None = None
 
 
+class Present(Struct):
+    """An object of which only counts that it is there."""
+
+
+class ContainerState(Struct):
+    running: Present | None = None
+    terminated: Present | None = None
+
+
+class ContainerStatus(Struct):
+    """Whether a container has ever run."""
+
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+    restart_count: int = 0
+
+
 class PodStatus(Struct):
     phase: str | None = None
     conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class Pod(Struct):

@@ -1,23 +1,41 @@
 """Which pod is looked at next.
 
-Active pods go by priority, then age. A pod that was tried waits out its backoff, 1 s doubled with every try to 10 s. A
-pod that fits nowhere is parked until something happens that can help one of the rules that refused it: no polling.
+Active pods go by priority, then by how long they are in the queue, as kube-scheduler's PrioritySort has it; pods that
+came together go by age. A pod that was tried waits out its backoff, 1 s doubled with every try to 10 s. A pod that fits
+nowhere is parked until something happens that can help one of the rules that refused it: no polling.
+
+Parked pods of one kin (equal in all that a rule reads) share one answer. What happens wakes the first of them only, the
+scout: finds it a place, the next is woken, finds it none, none of the others would. So a flood of replicas that fit
+nowhere costs one decision, not one each, whatever happens and however often.
 """
 
 import enum
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
+Order = tuple[int, float, str, str]
 
 
 class Happening(enum.Flag):
-    """What can help a parked pod."""
+    """What can help a parked pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
 
-    NODE = enum.auto()  # a node came, or something about it changed that a rule reads
-    POD_GONE = enum.auto()  # a pod left its node: resources, VFs and ports are free again
+    NODE_ADDED = enum.auto()
+    NODE_REMOVED = enum.auto()  # a topology domain may be gone, and the skew with it
+    NODE_LABELS = enum.auto()
+    NODE_TAINTS = enum.auto()  # or it was made schedulable again
+    NODE_ALLOCATABLE = enum.auto()
+    NODE_INVENTORY = enum.auto()  # its VFs, or that they may be given: boot, readiness
+    POD_GONE = enum.auto()  # a pod left its node: cpu, memory and its place among the pods are free, its labels gone
+    PORTS_FREED = enum.auto()  # and so are host ports
+    VFS_FREED = enum.auto()  # and so are VFs and their rates
+    POD_SEATED = enum.auto()  # a pod is on a node that was not there before: affinity, spread
+    POD_LABELS = enum.auto()  # the labels of a pod on a node changed: affinity, spread
+    NAMESPACE = enum.auto()  # a namespace is new or its labels changed: a namespaceSelector may take it
+    # Whatever a node can bring.
+    NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY
 
 
 NOTHING = Happening(0)
@@ -28,12 +46,30 @@ class _Entry:
     """A pod in the queue; ``ticket`` tells its valid heap entry from those left behind."""
 
     uid: str
-    order: tuple[int, str, str]
+    priority: int
+    created: str
+    queued_at: float
     attempts: int = 0
     ready_at: float = 0.0
-    waits_for: Happening = NOTHING
     ticket: int = 0
     place: str = ""
+    kin: Hashable = None
+
+    @property
+    def order(self) -> Order:
+        return (-self.priority, self.queued_at, self.created, self.uid)
+
+
+@dataclass(slots=True)
+class _Kin:
+    """The parked pods that share an answer, in heaps: those whose backoff is over by order, the others by its end."""
+
+    waits_for: Happening
+    members: set[str] = field(default_factory=set)
+    ripe: list[tuple[Order, int, str]] = field(default_factory=list)
+    unripe: list[tuple[float, int, str]] = field(default_factory=list)
+    # Who was sent to look whether what has happened helps; empty while nothing has.
+    scout: str = ""
 
 
 class Queue:
@@ -41,20 +77,27 @@ class Queue:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._active: list[tuple[tuple[int, str, str], int, str]] = []
+        self._active: list[tuple[Order, int, str]] = []
         self._backoff: list[tuple[float, int, str]] = []
-        self._parked: dict[Happening, set[str]] = {}
+        self._kins: dict[Hashable, _Kin] = {}
+        self._waiting: dict[Happening, set[Hashable]] = {}
         self._tickets = 0
+        self._now = 0.0
 
     def offer(self, uid: str, priority: int, created: str, now: float) -> None:
         """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time."""
+        self._now = max(self._now, now)
         self.forget(uid)
-        self._activate(_Entry(uid, (-priority, created, uid), ready_at=now))
+        self._activate(_Entry(uid, priority, created, now, ready_at=now))
 
     def forget(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
-        if entry is not None and entry.place == "parked":
+        if entry is None:
+            return
+        if entry.place == "parked":
             self._unpark(entry)
+        else:
+            self._send_next(entry)
 
     def pop(self, now: float) -> str | None:
         """Return the next pod's uid and count the try; None if none is ready."""
@@ -65,16 +108,39 @@ class Queue:
             if entry is not None and entry.ticket == ticket:
                 entry.place = "out"
                 entry.attempts += 1
+                entry.queued_at = now
                 entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
                 return uid
         return None
 
-    def park(self, uid: str, waits_for: Happening) -> None:
-        """Set a popped pod aside until something that it waits for happens; nothing: until it changes itself."""
+    def placed(self, uid: str) -> None:
+        """Say that a popped pod found a place: the next of its kin may find one too."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.place == "out":
-            entry.place, entry.waits_for = "parked", waits_for
-            self._parked.setdefault(waits_for, set()).add(uid)
+        group = self._kins.get(entry.kin) if entry is not None else None
+        if entry is not None and group is not None and group.scout in ("", uid):
+            self._stop_waiting(entry.kin, group)
+            self._send_scout(group)
+
+    def park(self, uid: str, waits_for: Happening, kin: Hashable = None) -> frozenset[str]:
+        """Set a popped pod aside until something that it waits for happens; nothing: until it changes itself.
+
+        The answer holds for all of its ``kin``. Return the others of them that wait for something else by it.
+        """
+        entry = self._entries.get(uid)
+        if entry is None or entry.place != "out":
+            return frozenset()
+        kin = uid if kin is None or not waits_for else kin
+        if entry.kin != kin:
+            self._send_next(entry)
+        group = self._kins.setdefault(kin, _Kin(waits_for))
+        differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
+        self._stop_waiting(kin, group)
+        group.waits_for, group.scout = waits_for, ""
+        self._waiting.setdefault(waits_for, set()).add(kin)
+        self._move(entry, "parked", kin)
+        group.members.add(uid)
+        heapq.heappush(group.unripe, (entry.ready_at, entry.ticket, uid))
+        return differs
 
     def retry(self, uid: str) -> None:
         """Let a popped pod come again after its backoff."""
@@ -82,11 +148,12 @@ class Queue:
         if entry is not None and entry.place == "out":
             self._defer(entry)
 
-    def wake(self, happening: Happening) -> None:
-        """Let the parked pods come again, after their backoff, that wait for what has happened."""
-        for waits_for in [waits_for for waits_for in self._parked if waits_for & happening]:
-            for uid in sorted(self._parked.pop(waits_for)):
-                self._defer(self._entries[uid])
+    def wake(self, happening: Happening, now: float) -> None:
+        """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
+        self._now = max(self._now, now)
+        for waits_for in [waits_for for waits_for in self._waiting if waits_for & happening]:
+            for kin in self._waiting.pop(waits_for):
+                self._send_scout(self._kins[kin])
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready; None if there is none."""
@@ -105,42 +172,84 @@ class Queue:
         return self._entries.keys()
 
     def check(self) -> None:
-        """Raise AssertionError unless every pod is in exactly one place."""
-        for uid, entry in self._entries.items():
-            active = any(ticket == entry.ticket for _, ticket, other in self._active if other == uid)
-            backoff = any(ticket == entry.ticket for _, ticket, other in self._backoff if other == uid)
-            parked = uid in self._parked.get(entry.waits_for, ())
-            places = [*["active"] * active, *["backoff"] * backoff, *["parked"] * parked]
-            expected = [] if entry.place == "out" else [entry.place]
-            assert places == expected, f"pod {uid!r} is {entry.place} but stands in {places}"
-        strays = {uid for uids in self._parked.values() for uid in uids} - self._entries.keys()
-        assert not strays, f"parked pods that are not known: {sorted(strays)}"
+        """Raise AssertionError unless every pod is in exactly one place, and every parked one can be woken."""
+        active, backoff = self._standing(self._active), self._standing(self._backoff)
+        parked = [uid for group in self._kins.values() for uid in group.members]
+        for place, uids in (("active", active), ("backoff", backoff), ("parked", parked)):
+            expected = {uid for uid, entry in self._entries.items() if entry.place == place}
+            assert len(uids) == len(set(uids)), f"a pod stands twice among those {place}"
+            assert set(uids) == expected, f"{place}: {sorted(set(uids) ^ expected)} differ"
+        for kin, group in self._kins.items():
+            assert group.members, f"kin {kin!r} is kept without a pod"
+            inside = self._standing(group.ripe) + self._standing(group.unripe)
+            assert sorted(inside) == sorted(group.members), f"kin {kin!r}: its heaps differ from its members"
+            waiting = kin in self._waiting.get(group.waits_for, ())
+            assert waiting != bool(group.scout), f"kin {kin!r} neither waits nor has a scout on the way"
+            assert not group.scout or group.scout in self._entries, f"kin {kin!r} waits for a scout that is gone"
+        strays = {kin for kins in self._waiting.values() for kin in kins} - self._kins.keys()
+        assert not strays, f"kins that wait and are not known: {strays}"
+
+    def _standing(self, heap: Iterable[tuple[object, int, str]]) -> list[str]:
+        return [uid for _, ticket, uid in heap if (one := self._entries.get(uid)) and one.ticket == ticket]
 
     def _ripen(self, now: float) -> None:
+        self._now = max(self._now, now)
         while self._backoff and (self._backoff[0][0] <= now or not self._is_valid(self._backoff[0])):
             heap_entry = heapq.heappop(self._backoff)
             if self._is_valid(heap_entry):
                 self._activate(self._entries[heap_entry[2]])
 
-    def _is_valid(self, heap_entry: tuple[float, int, str]) -> bool:
+    def _is_valid(self, heap_entry: tuple[object, int, str]) -> bool:
         entry = self._entries.get(heap_entry[2])
         return entry is not None and entry.ticket == heap_entry[1]
 
     def _activate(self, entry: _Entry) -> None:
-        self._move(entry, "active")
+        self._move(entry, "active", entry.kin)
         heapq.heappush(self._active, (entry.order, entry.ticket, entry.uid))
 
     def _defer(self, entry: _Entry) -> None:
-        self._move(entry, "backoff")
+        self._move(entry, "backoff", entry.kin)
         heapq.heappush(self._backoff, (entry.ready_at, entry.ticket, entry.uid))
 
-    def _move(self, entry: _Entry, place: str) -> None:
+    def _move(self, entry: _Entry, place: str, kin: Hashable) -> None:
         self._tickets += 1
         self._entries[entry.uid] = entry
-        entry.ticket, entry.place, entry.waits_for = self._tickets, place, NOTHING
+        entry.ticket, entry.place, entry.kin = self._tickets, place, kin
 
     def _unpark(self, entry: _Entry) -> None:
-        parked = self._parked[entry.waits_for]
-        parked.discard(entry.uid)
-        if not parked:
-            del self._parked[entry.waits_for]
+        group = self._kins[entry.kin]
+        group.members.discard(entry.uid)
+        if not group.members:
+            self._drop(entry.kin, group)
+
+    def _drop(self, kin: Hashable, group: _Kin) -> None:
+        self._stop_waiting(kin, group)
+        del self._kins[kin]
+
+    def _stop_waiting(self, kin: Hashable, group: _Kin) -> None:
+        waiting = self._waiting.get(group.waits_for, set())
+        waiting.discard(kin)
+        if not waiting:
+            self._waiting.pop(group.waits_for, None)
+
+    def _send_next(self, entry: _Entry) -> None:
+        """Send another of its kin where a scout has found a place, or will never tell."""
+        group = self._kins.get(entry.kin)
+        if group is not None and group.scout == entry.uid:
+            self._send_scout(group)
+
+    def _send_scout(self, group: _Kin) -> None:
+        """Let the best of those come whose backoff is over; where there is none, the first whose backoff will be."""
+        while group.unripe and (group.unripe[0][0] <= self._now or not self._is_valid(group.unripe[0])):
+            heap_entry = heapq.heappop(group.unripe)
+            if self._is_valid(heap_entry):
+                heapq.heappush(group.ripe, (self._entries[heap_entry[2]].order, *heap_entry[1:]))
+        while group.ripe and not self._is_valid(group.ripe[0]):
+            heapq.heappop(group.ripe)
+        uid = heapq.heappop(group.ripe)[2] if group.ripe else heapq.heappop(group.unripe)[2]
+        entry = self._entries[uid]
+        group.scout = uid
+        group.members.discard(uid)
+        if not group.members:
+            self._drop(entry.kin, group)
+        self._defer(entry)

@@ -1,5 +1,6 @@
 """Which pod is next: priority, age, backoff, and being woken by what can help."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -44,9 +45,9 @@ def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
         queue.offer(uid, 0, "", 0.0)
         assert queue.pop(0.0) == uid
         queue.park(uid, waits_for)
-    queue.wake(Happening.POD_GONE)
+    queue.wake(Happening.POD_GONE, 0.0)
     assert _pop_all(queue, 100.0) == ["both"]
-    queue.wake(Happening.NODE)
+    queue.wake(Happening.NODE_LABELS, 100.0)
     assert _pop_all(queue, 100.0) == ["node"]
     queue.offer("never", 0, "", 100.0)
     assert _pop_all(queue, 100.0) == ["never"]
@@ -58,7 +59,7 @@ def test_a_woken_pod_still_waits_out_its_backoff() -> None:
     queue.offer("a", 0, "", 0.0)
     queue.pop(0.0)
     queue.park("a", Happening.NODE)
-    queue.wake(Happening.NODE)
+    queue.wake(Happening.NODE, 0.0)
     assert queue.pop(0.9) is None
     assert queue.pop(1.0) == "a"
 
@@ -74,9 +75,97 @@ def test_a_forgotten_pod_never_comes_again() -> None:
     queue.park("backoff", Happening.NODE)
     for uid in ("active", "backoff", "parked"):
         queue.forget(uid)
-    queue.wake(Happening.NODE)
+    queue.wake(Happening.NODE, 0.0)
     assert _pop_all(queue, 100.0) == []
     assert queue.next_ready() is None
+
+
+def _park_all(queue: Queue, now: float, waits_for: Happening = Happening.VFS_FREED) -> list[str]:
+    """Pop all that are ready and park them as one kin."""
+    popped = []
+    while (uid := queue.pop(now)) is not None:
+        popped.append(uid)
+        queue.park(uid, waits_for, "kin")
+    return popped
+
+
+def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
+    """However many wait, and however often something happens, one try tells for all of them."""
+    queue = Queue()
+    for number in range(10_000):
+        queue.offer(f"p{number:05}", 0, "", 0.0)
+    assert len(_park_all(queue, 0.0)) == 10_000
+    tried = 0
+    for second in range(20, 120, 10):
+        for _ in range(100):
+            queue.wake(Happening.VFS_FREED, float(second))
+        tried += len(_park_all(queue, float(second)))
+    assert tried == 10
+    queue.check()
+
+
+def test_a_scout_that_finds_a_place_sends_the_next() -> None:
+    """Three VFs are free for five replicas: three are placed, the fourth tells for the fifth."""
+    queue, places, tried = Queue(), 3, []
+    for name in "abcde":
+        queue.offer(name, 0, name, 0.0)
+    _park_all(queue, 0.0)
+    queue.wake(Happening.VFS_FREED, 5.0)
+    while (uid := queue.pop(5.0)) is not None:
+        tried.append(uid)
+        if places:
+            places -= 1
+            queue.placed(uid)
+        else:
+            queue.park(uid, Happening.VFS_FREED, "kin")
+    assert tried == ["a", "b", "c", "d"]
+    assert queue.depths() == {"active": 0, "backoff": 0, "parked": 2, "out": 3}
+    queue.check()
+
+
+@pytest.mark.parametrize("lost", ["deleted", "changed", "refused for good"])
+def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
+    """What woke it may help the others all the same."""
+    queue = Queue()
+    for uid in "ab":
+        queue.offer(uid, 0, uid, 0.0)
+    _park_all(queue, 0.0)
+    queue.wake(Happening.VFS_FREED, 5.0)
+    if lost == "deleted":
+        queue.forget("a")
+    elif lost == "changed":
+        queue.offer("a", 0, "a", 5.0)
+        assert queue.pop(5.0) in ("a", "b")
+    else:
+        assert queue.pop(5.0) == "a"
+        queue.park("a", NOTHING)
+    assert len(_pop_all(queue, 5.0)) == 1
+    assert queue.depths()["out"] == (2 if lost == "changed" else 1)
+
+
+def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
+    """Other rules than before: all of them wait for what helps these, and are named to be told."""
+    queue = Queue()
+    for uid in "abc":
+        queue.offer(uid, 0, uid, 0.0)
+    _park_all(queue, 0.0)
+    queue.wake(Happening.VFS_FREED, 5.0)
+    assert queue.pop(5.0) == "a"
+    assert queue.park("a", Happening.NODE_TAINTS, "kin") == {"b", "c"}
+    queue.wake(Happening.VFS_FREED, 50.0)
+    assert _pop_all(queue, 50.0) == []
+    queue.wake(Happening.NODE_TAINTS, 50.0)
+    assert _pop_all(queue, 50.0) == ["b"]
+
+
+def test_a_pod_that_was_tried_goes_behind_those_that_came_before_the_try() -> None:
+    """Priority, then the time of queueing, as PrioritySort has it: one that never fits holds up nobody."""
+    queue = Queue()
+    queue.offer("old", 0, "a", 0.0)
+    assert queue.pop(1.0) == "old"
+    queue.offer("young", 0, "b", 0.5)
+    queue.retry("old")
+    assert _pop_all(queue, 5.0) == ["young", "old"]
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -114,14 +203,19 @@ class QueueMachine(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(sorted(self.popped)))
         self.popped.discard(uid)
         if data.draw(st.booleans()):
-            self.queue.park(uid, waits_for)
+            self.queue.park(uid, waits_for, data.draw(st.sampled_from(["kin", "others", None])))
         else:
             self.queue.retry(uid)
+
+    @precondition(lambda self: self.popped)
+    @rule(data=st.data())
+    def place(self, data: st.DataObject) -> None:
+        self.queue.placed(data.draw(st.sampled_from(sorted(self.popped))))
 
     @rule(happening=st.sampled_from([Happening.NODE, Happening.POD_GONE]), seconds=st.floats(0, 20))
     def wake(self, happening: Happening, seconds: float) -> None:
         self.now += seconds
-        self.queue.wake(happening)
+        self.queue.wake(happening, self.now)
 
     @invariant()
     def each_pod_has_one_place(self) -> None:

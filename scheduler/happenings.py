@@ -1,0 +1,34 @@
+"""What a change of the cluster can help with: the events that the queue wakes parked pods by. Pure."""
+
+from mooring.assignment import Assignment
+from scheduler.nodes import NodeFacts
+from scheduler.objects import Port
+from scheduler.queue import NOTHING, Happening
+
+
+def of_node(known: NodeFacts | None, facts: NodeFacts) -> Happening:
+    """Return what about a node is new to the rules; a heartbeat is nothing."""
+    if known is None:
+        return Happening.NODE_ADDED
+    changed = NOTHING
+    for happening, before, after in (
+        (Happening.NODE_LABELS, known.labels, facts.labels),
+        (Happening.NODE_TAINTS, (known.taints, known.unschedulable), (facts.taints, facts.unschedulable)),
+        (Happening.NODE_ALLOCATABLE, known.allocatable, facts.allocatable),
+        (Happening.NODE_INVENTORY, _offer(known), _offer(facts)),
+    ):
+        changed |= happening if before != after else NOTHING
+    return changed
+
+
+def _offer(facts: NodeFacts) -> tuple[object, ...]:
+    # The versions of a node's programs are in its inventory too, and no rule reads them.
+    pfs = facts.inventory.pfs if facts.inventory else ()
+    return pfs, facts.fault, facts.unready_since is None
+
+
+def of_leaving(ports: tuple[Port, ...], assignment: Assignment | None) -> Happening:
+    """Return what a pod sets free that has left its node."""
+    freed = Happening.POD_GONE
+    freed |= Happening.PORTS_FREED if ports else NOTHING
+    return freed | (Happening.VFS_FREED if assignment is not None and assignment.vfs else NOTHING)

@@ -1,0 +1,161 @@
+"""Pods that are bound and have never started, and what their nodes say of their assignments. Pure: time is an argument.
+
+A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF: the node refuses such a pod for ever,
+and nobody else gives it another VF. One whose assignment a fresh inventory contradicts for `PATIENCE_S` without a break
+is evicted if a controller will make it anew, else its owner is told. What is not fresh (another boot's, a node that is
+not Ready, no inventory) contradicts nothing, and the time begins again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mooring.assignment import AssignedVf, Assignment
+from mooring.inventory import Pf
+from scheduler.nodes import NodeFacts
+from scheduler.objects import ContainerStatus, Pod
+
+PATIENCE_S = 300.0
+# An eviction that the API server did not take (a disruption budget, an outage) is tried again after this long.
+_AGAIN_S = 60.0
+# Reasons of the advertiser that say nothing against a pod that has the VF by assignment already.
+_HARMLESS = frozenset({"drained", "preparing"})
+# PCI address of a VF to the uids of all live pods that claim it.
+Disputes = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A pod that its node contradicts for too long, why, and whether it is to be evicted or only told of."""
+
+    pod: Pod
+    node: str
+    reason: str
+    evict: bool
+
+
+@dataclass(slots=True)
+class _Case:
+    pod: Pod
+    assignment: Assignment
+    why: str = ""
+    due: float | None = None
+    # Its time is over, and what follows has been done.
+    settled: bool = False
+
+
+class Unstarted:
+    """The bound pods with VFs that have never started, by uid; a few, however large the cluster."""
+
+    def __init__(self) -> None:
+        self._cases: dict[str, _Case] = {}
+        self._on: dict[str, set[str]] = {}
+
+    def see(self, pod: Pod, assignment: Assignment | None) -> bool:
+        """Take note of a bound pod; say whether it is one of these."""
+        uid = pod.metadata.uid
+        if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
+            self.drop(uid)
+            return False
+        known = self._cases.get(uid)
+        if known is not None and known.assignment == assignment:
+            known.pod = pod
+            return True
+        self.drop(uid)
+        self._cases[uid] = _Case(pod, assignment)
+        self._on.setdefault(assignment.node, set()).add(uid)
+        return True
+
+    def drop(self, uid: str) -> None:
+        case = self._cases.pop(uid, None)
+        if case is not None:
+            on_node = self._on[case.assignment.node]
+            on_node.discard(uid)
+            if not on_node:
+                del self._on[case.assignment.node]
+
+    def judge(self, node: str, facts: NodeFacts | None, disputes: Disputes, now: float) -> None:
+        """Hold the assignments of a node's pods against what the node says now."""
+        for uid in self._on.get(node, ()):
+            case = self._cases[uid]
+            case.why = _contradiction(case, facts, self._contested(disputes, uid)) if facts is not None else ""
+            if not case.why:
+                case.due, case.settled = None, False
+            elif case.due is None and not case.settled:
+                case.due = now + PATIENCE_S
+
+    def next_due(self) -> float | None:
+        """Return when the first pod's time is over; None if no pod is contradicted."""
+        return min((case.due for case in self._cases.values() if case.due is not None), default=None)
+
+    def take_overdue(self, now: float) -> Overdue | None:
+        """Return, once, the pod whose time was over first; judge its node anew before you ask for the next."""
+        over = [case for case in self._cases.values() if case.due is not None and case.due <= now]
+        if not over:
+            return None
+        case = min(over, key=lambda case: (case.due, case.pod.metadata.uid))
+        case.due, case.settled = None, True
+        return Overdue(case.pod, case.assignment.node, case.why, evict=is_controlled(case.pod))
+
+    def retry(self, uid: str, now: float) -> None:
+        """Take it that an eviction did not happen."""
+        case = self._cases.get(uid)
+        if case is not None and case.why:
+            case.due, case.settled = now + _AGAIN_S, False
+
+    def _contested(self, disputes: Disputes, uid: str) -> Disputes:
+        """Return the VFs that others claim who are not on their way out."""
+        staying = {
+            pci: tuple(one for one in uids if one != uid and not self._leaves(one)) for pci, uids in disputes.items()
+        }
+        return {pci: others for pci, others in staying.items() if others}
+
+    def _leaves(self, uid: str) -> bool:
+        case = self._cases.get(uid)
+        return case is not None and case.settled and is_controlled(case.pod)
+
+
+def has_started(pod: Pod) -> bool:
+    """Say whether anything of a pod has ever run, its sandbox included: then its VFs were given to it."""
+    status = pod.status
+    if status.phase not in (None, "", "Pending"):
+        return True
+    if any(one.type == "PodReadyToStartContainers" and one.status == "True" for one in status.conditions or ()):
+        return True
+    return any(_has_run(one) for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ())))
+
+
+def _has_run(container: ContainerStatus) -> bool:
+    states = [state for state in (container.state, container.last_state) if state is not None]
+    return container.restart_count > 0 or any(state.running or state.terminated for state in states)
+
+
+def is_controlled(pod: Pod) -> bool:
+    """Say whether somebody makes the pod anew when it is gone; a static pod's owner is its node, which does not."""
+    return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
+
+
+def _contradiction(case: _Case, facts: NodeFacts, contested: Disputes) -> str:
+    """Return what a fresh inventory says against an assignment; empty if nothing, or if it is not fresh."""
+    if facts.inventory is None or facts.fault or facts.unready_since is not None:
+        return ""
+    pfs = {pf.name: pf for pf in facts.inventory.pfs}
+    found = (_against(vf, pfs.get(vf.pf), case.assignment.uid, contested) for vf in case.assignment.vfs)
+    return next((why for why in found if why), "")
+
+
+def _against(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> str:
+    name = f"VF {vf.pci} ({vf.pf}/{vf.vf})"
+    if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
+        return f"{name} does not exist any more"
+    if (pf.link, pf.network) != (vf.link, vf.network):
+        return f"{name} is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
+    for out in pf.out:
+        if vf.vf in out.vfs and out.why not in _HARMLESS and uid not in out.why:
+            return f"{name} cannot be used: {out.why}"
+    if vf.pci in contested:
+        return f"{name} is claimed by another pod too: {_listed(contested[vf.pci])}"
+    return ""
+
+
+def _listed(uids: Iterable[str]) -> str:
+    return ", ".join(f"uid {uid}" for uid in uids)
