@@ -14,6 +14,8 @@ from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.objects import Affinity, Pod, PodSpec, Port
 from scheduler.quantity import parse_resources
 from scheduler.resources import pod_requests
+from scheduler.spreading import Constraint, read_constraints
+from scheduler.ties import NOBODY, Kin, read_kin
 
 Blame = Literal["malformed", "unsupported"]
 
@@ -26,10 +28,16 @@ class Task:
     resources: Mapping[str, int]
     ports: tuple[Port, ...] = ()
     request: PodRequest | None = None
+    kin: Kin = NOBODY
+    spread: tuple[Constraint, ...] = ()
 
     @property
     def uid(self) -> str:
         return self.pod.metadata.uid
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.pod.metadata.labels or {}
 
     @property
     def interfaces(self) -> tuple[VfRequest, ...]:
@@ -47,7 +55,11 @@ class Refusal:
 def read_task(pod: Pod) -> Task | Refusal:
     """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
     try:
-        task = Task(pod, pod_requests(pod.spec), tuple(host_ports(pod.spec)), _request(pod))
+        kin, spread = read_kin(pod), read_constraints(pod)
+    except ValueError as unreadable:
+        return Refusal("malformed", str(unreadable))
+    try:
+        task = Task(pod, pod_requests(pod.spec), tuple(host_ports(pod.spec)), _request(pod), kin, spread)
     except AnnotationError as unreadable:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:

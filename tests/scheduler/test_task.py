@@ -15,6 +15,19 @@ def _container(name: str = "c", cpu: str = "1", **fields: Any) -> dict[str, Any]
     return {"name": name, "resources": {"requests": {"cpu": cpu}}} | fields
 
 
+def _spread(**fields: Any) -> dict[str, Any]:
+    return {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | fields
+
+
+def _term(operator: str, *values: str) -> dict[str, Any]:
+    expression = {"key": "a", "operator": operator, "values": list(values)}
+    return {"topologyKey": "zone", "labelSelector": {"matchExpressions": [expression]}}
+
+
+def _affinity(kind: str, term: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -60,15 +73,14 @@ def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected:
         ({"spec": {"volumes": [{"name": "v", "ephemeral": {}}]}}, "volume 'v': persistent volume claims"),
         ({"spec": {"volumes": [{"name": "v", "iscsi": {"x": 1}}]}}, "volume 'v': disks"),
         ({"spec": {"resourceClaims": [{"name": "gpu"}]}}, "resource claims"),
-        ({"spec": {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}}, "topology spread"),
-        (
-            {"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
-            "pod affinity",
-        ),
-        (
-            {"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
-            "pod anti-affinity",
-        ),
+        ({"spec": {"topologySpreadConstraints": [_spread(topologyKey="")]}}, "spread constraint: topologyKey is miss"),
+        ({"spec": {"topologySpreadConstraints": [_spread(whenUnsatisfiable="X")]}}, "whenUnsatisfiable is 'X'"),
+        ({"spec": {"topologySpreadConstraints": [_spread(maxSkew=0)]}}, "maxSkew 0 is not above 0"),
+        ({"spec": {"topologySpreadConstraints": [_spread(nodeTaintsPolicy="X")]}}, "nodeTaintsPolicy is 'X'"),
+        ({"spec": _affinity("podAffinity", {})}, "pod affinity term: topologyKey is missing"),
+        ({"spec": _affinity("podAntiAffinity", _term("Gt", "1"))}, "operator 'Gt' of key 'a' is not known"),
+        ({"spec": _affinity("podAntiAffinity", _term("In"))}, "operator 'In' of key 'a' needs values"),
+        ({"spec": _affinity("podAntiAffinity", _term("Exists", "1"))}, "operator 'Exists' of key 'a' takes no"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
@@ -83,7 +95,7 @@ def test_what_cannot_be_honoured_is_refused_in_words(fields: dict[str, Any], rea
     [
         {"hostNetwork": True},
         {"volumes": [{"name": "v", "emptyDir": {}}]},
-        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "zone"}]},
     ],
 )
 def test_an_ordinary_pod_is_not_refused(spec: dict[str, Any], make_pod: MakePod) -> None:

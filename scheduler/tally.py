@@ -1,0 +1,61 @@
+"""How many of something are on each row: kept as numbers for few rows, as an array for many."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+_FEW = 64
+
+
+class Tally:
+    """Counts by row, each below or above zero; ``users`` is for who keeps it."""
+
+    __slots__ = ("_counts", "_few", "users")
+
+    def __init__(self) -> None:
+        self._few: dict[int, int] | None = {}
+        self._counts: Counts = np.zeros(0, np.int64)
+        self.users = 0
+
+    def shift(self, row: int, by: int) -> None:
+        few = self._few
+        if few is not None:
+            few[row] = few.get(row, 0) + by
+            if not few[row]:
+                del few[row]
+            if len(few) > _FEW:
+                self._to_array(few)
+            return
+        if row >= len(self._counts):
+            self._grow(row + 1)
+        self._counts[row] += by
+
+    def rows(self) -> tuple[NDArray[np.intp], Counts]:
+        """Return the rows that count, in no order, and their counts."""
+        few = self._few
+        if few is None:
+            rows = np.flatnonzero(self._counts)
+            return rows, self._counts[rows]
+        return np.fromiter(few, np.intp, len(few)), np.fromiter(few.values(), np.int64, len(few))
+
+    def array(self, size: int) -> Counts:
+        """Return the counts of rows 0 to ``size``; not to be written to."""
+        if self._few is not None:
+            counts = np.zeros(size, np.int64)
+            rows, amounts = self.rows()
+            counts[rows] = amounts
+            return counts
+        if len(self._counts) < size:
+            self._grow(size)
+        return self._counts[:size]
+
+    def _to_array(self, few: dict[int, int]) -> None:
+        self._few = None
+        self._grow(max(few) + 1)
+        for row, count in few.items():
+            self._counts[row] = count
+
+    def _grow(self, size: int) -> None:
+        grown = np.zeros(max(size, 2 * len(self._counts)), np.int64)
+        grown[: len(self._counts)] = self._counts
+        self._counts = grown
