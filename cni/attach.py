@@ -13,9 +13,10 @@ import structlog
 from cni import freeing, netlink, netns, plan, rdma
 from cni.bringin import Taking, bring_in
 from cni.conf import Conf
-from cni.giveback import Node, give_back, temporary_name
+from cni.giveback import Node, give_back, netdev_of, temporary_name
 from cni.result import Attached
 from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
+from cni.sysfs import APPEARS_S
 from mooring.assignment import AssignedVf
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
@@ -91,8 +92,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     found = node.port.read(vf.pf, vf.vf)
     if device is not None and node.sysfs.lacks_netdev(vf.pci):
         return Original(settings=found, users=users), device
-    netdev = node.sysfs.await_netdev(vf.pci)
-    link = netlink.find(netdev) if netdev is not None else None
+    link = netdev_of(node, vf.pci, APPEARS_S)
     if link is None:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
     return Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users), device

@@ -50,6 +50,22 @@ def temporary_name(pci: str) -> str:
     return f"mo{int(domain, 16):x}-{rid:04x}"
 
 
+def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
+    """Return a VF's netdev in this network namespace, None if it does not come within ``limit_s`` seconds.
+
+    It has the name that we gave it, or the one that sysfs shows, once the kernel knows it: udev may rename in between.
+    """
+    found: list[netlink.Link] = []
+
+    def is_there() -> bool:
+        names = (temporary_name(pci), node.sysfs.netdev(pci))
+        found.extend(link for name in names if name is not None and (link := netlink.find(name)) is not None)
+        return bool(found)
+
+    freeing.comes_true(is_there, limit_s)
+    return found[0] if found else None
+
+
 def give_back(node: Node, entry: LedgerEntry) -> bool:
     """Restore a VF and close its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now.
 
@@ -87,7 +103,7 @@ def is_home(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
 
 
 def _netdev_is_home(node: Node, entry: LedgerEntry) -> bool:
-    return entry.original.name is None or node.sysfs.netdev(entry.pci) is not None
+    return entry.original.name is None or netdev_of(node, entry.pci, 0) is not None
 
 
 def _rdma_is_home(node: Node, entry: LedgerEntry) -> bool:
@@ -180,7 +196,7 @@ def _fresh(entry: LedgerEntry) -> VfSettings:
 
 def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     original = entry.original
-    link = _come_home(node, entry.pci)
+    link = netdev_of(node, entry.pci, RETURNS_S)
     if link is None or original.name is None:
         raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
     netlink.set_up(link.name, up=False)
@@ -191,7 +207,6 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     _restore_altnames(original.name, original.altnames)
     if original.up:
         netlink.set_up(original.name, up=True)
-    freeing.comes_true(lambda: node.sysfs.netdev(entry.pci) == original.name, RETURNS_S)
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
@@ -217,20 +232,6 @@ def _restore_altnames(name: str, wanted: tuple[str, ...]) -> None:
     for altname in present - set(wanted):
         netlink.remove_altname(name, altname)
     netlink.add_altnames(name, [altname for altname in wanted if altname not in present and altname != name])
-
-
-def _come_home(node: Node, pci: str) -> netlink.Link | None:
-    """Return a VF's netdev once the kernel knows it by the name that sysfs shows: udev may rename it in between."""
-    found: list[netlink.Link] = []
-
-    def is_there() -> bool:
-        name = node.sysfs.netdev(pci)
-        link = netlink.find(name) if name is not None else None
-        found.extend([link] if link is not None else [])
-        return link is not None
-
-    freeing.comes_true(is_there, RETURNS_S)
-    return found[0] if found else None
 
 
 def _pf_pci(node: Node, entry: LedgerEntry) -> str:

@@ -1,18 +1,37 @@
-"""RTNETLINK: links by name in the namespace of the calling thread. Every failure is the kernel's own, as OSError."""
+"""Links, addresses, routes and rules, by name, in the namespace of the calling thread; failures are OSErrors."""
 
+import errno
 import os
+import socket
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_address, ip_interface, ip_network
 
-from mooring.vfport import index_of, netlink_session
+from cni import rtnetlink
+from cni.rtnetlink import CREATE, DUMP, EXCLUSIVE, NESTED
+from mooring.nldev import Attribute, number, read_attributes, text, u32
 
-_IFF_UP = 1
+ETHERNET = 1
+_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
+_IFINFO = struct.Struct("=BxHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_RTMSG = struct.Struct("=8BI")
+_ADDRESS, _IFNAME, _MTU, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 28, 52, 53, 56
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 7, 15
+_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 2, 6, 15
+_TO_TABLE = 1
+_MAIN, _UNICAST, _STATIC, _BOOT = 254, 1, 4, 3
+_UNIVERSE, _ON_LINK = 0, 253
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network interface; ``parent`` is its PCI address where the kernel tells it (Linux 5.14, real devices)."""
+    """A network interface; ``parent`` is its PCI address where the kernel tells it (Linux 5.14, real devices).
+
+    ``carrier`` says whether frames would leave, ``hardware`` is its ARPHRD number.
+    """
 
     index: int
     name: str
@@ -21,20 +40,31 @@ class Link:
     up: bool
     altnames: tuple[str, ...]
     parent: str | None
+    carrier: bool = True
+    hardware: int = ETHERNET
 
 
 def links() -> tuple[Link, ...]:
     """Return every link of this thread's network namespace."""
-    with netlink_session() as netlink:
-        return tuple(_link(message) for message in netlink.get_links())
+    return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(0), flags=DUMP))
 
 
 def find(name: str) -> Link | None:
-    return next((link for link in links() if link.name == name), None)
+    """Return the link that has this name, and not only as an altname."""
+    try:
+        index = _index(name)
+        bodies = rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(index))
+    except OSError as missing:
+        if missing.errno == errno.ENODEV:
+            return None
+        raise
+    link = _link(bodies[0])
+    return link if link.name == name else None
 
 
 def set_up(name: str, *, up: bool) -> None:
-    _set(name, state="up" if up else "down")
+    flags = _IFF_UP if up else 0
+    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _IFF_UP))
 
 
 def rename(name: str, to: str) -> None:
@@ -44,63 +74,138 @@ def rename(name: str, to: str) -> None:
     link = find(name)
     if link is not None and to in link.altnames:
         remove_altname(name, to)
-    _set(name, ifname=to)
+    _set(name, (_IFNAME, _string(to)))
 
 
 def set_mac(name: str, mac: str) -> None:
-    _set(name, address=mac)
+    _set(name, (_ADDRESS, bytes.fromhex(mac.replace(":", ""))))
 
 
 def set_mtu(name: str, mtu: int) -> None:
-    _set(name, mtu=mtu)
+    _set(name, (_MTU, u32(mtu)))
 
 
 def move(name: str, netns: str) -> None:
     """Move a link into the network namespace at a path."""
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set(name, net_ns_fd=descriptor)
+        _set(name, (_NET_NS_FD, u32(descriptor)))
     finally:
         os.close(descriptor)
 
 
 def add_altnames(name: str, altnames: Sequence[str]) -> None:
     for altname in altnames:
-        with netlink_session() as netlink:
-            netlink.link("property_add", index=index_of(netlink, name), altname=altname)
+        _alter(rtnetlink.NEW_LINK_PROP, name, altname)
 
 
 def remove_altname(name: str, altname: str) -> None:
-    with netlink_session() as netlink:
-        netlink.link("property_del", index=index_of(netlink, name), altname=altname)
+    _alter(rtnetlink.DEL_LINK_PROP, name, altname)
 
 
 def add_address(name: str, address: str) -> None:
-    with netlink_session() as netlink:
-        host, _, prefix = address.partition("/")
-        netlink.addr("add", index=index_of(netlink, name), address=host, prefixlen=int(prefix or 32))
+    """Add an address with its prefix length; IPv6 without duplicate detection: IPAM gives an address once."""
+    interface = ip_interface(address)
+    packed = interface.ip.packed
+    attributes: list[Attribute] = [(_IFA_LOCAL, packed), (_IFA_ADDRESS, packed)]
+    flags, family = _NO_DAD, socket.AF_INET6
+    if interface.version == 4:
+        flags, family = 0, socket.AF_INET
+        if interface.network.prefixlen < 31:
+            attributes.append((_IFA_BROADCAST, interface.network.broadcast_address.packed))
+    header = _IFADDR.pack(family, interface.network.prefixlen, flags, _UNIVERSE, _index(name))
+    rtnetlink.exchange(rtnetlink.NEW_ADDRESS, header, attributes, CREATE | EXCLUSIVE)
 
 
-def add_route(name: str, dst: str, gateway: str | None) -> None:
-    with netlink_session() as netlink:
-        via = {"gateway": gateway} if gateway else {"scope": "link"}
-        netlink.route("add", dst=dst, oif=index_of(netlink, name), **via)
+def addresses(index: int) -> tuple[str, ...]:
+    """Return a link's addresses with their prefix lengths, as they are written: ``10.0.0.2/24``."""
+    bodies = rtnetlink.exchange(rtnetlink.GET_ADDRESS, _IFADDR.pack(0, 0, 0, 0, 0), flags=DUMP)
+    return tuple(_address(body) for body in bodies if _IFADDR.unpack_from(body)[-1] == index)
 
 
-def _set(name: str, **attributes: Any) -> None:
-    with netlink_session() as netlink:
-        netlink.link("set", index=index_of(netlink, name), **attributes)
+def _address(body: bytes) -> str:
+    _, prefix, *_ = _IFADDR.unpack_from(body)
+    found = dict(read_attributes(body[_IFADDR.size :]))
+    return f"{ip_address(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS])}/{prefix}"
 
 
-def _link(message: Any) -> Link:
-    properties = message.get_attr("IFLA_PROP_LIST")
-    altnames = properties.get_attrs("IFLA_ALT_IFNAME") if properties is not None else ()
+def add_route(name: str, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
+    """Add a route through a link: by a gateway, which the link reaches, or to neighbours on it."""
+    network = ip_network(dst, strict=False)
+    family = socket.AF_INET if network.version == 4 else socket.AF_INET6
+    scope = _ON_LINK if gateway is None and network.version == 4 else _UNIVERSE
+    attributes: list[Attribute] = [(_RTA_OIF, u32(_index(name))), (_RTA_TABLE, u32(table))]
+    if network.prefixlen:
+        attributes.append((_RTA_DST, network.network_address.packed))
+    for kind, address in ((_RTA_GATEWAY, gateway), (_RTA_PREFSRC, source)):
+        if address is not None:
+            attributes.append((kind, ip_address(address).packed))
+    header = _RTMSG.pack(family, network.prefixlen, 0, 0, min(table, 0xFF) & 0xFF, _BOOT, scope, _UNICAST, 0)
+    rtnetlink.exchange(rtnetlink.NEW_ROUTE, header, attributes, CREATE | EXCLUSIVE)
+
+
+def add_rule(source: str, table: int, priority: int) -> None:
+    """Let packets from an address be routed by a table."""
+    _rule(rtnetlink.NEW_RULE, source, table, priority, CREATE | EXCLUSIVE)
+
+
+def remove_rules(table: int) -> None:
+    """Remove every rule that leads to a table, IPv4 and IPv6."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for body in rtnetlink.exchange(rtnetlink.GET_RULE, _RTMSG.pack(family, *bytes(7), 0), flags=DUMP):
+            found = dict(read_attributes(body[_RTMSG.size :]))
+            if number(found.get(_FRA_TABLE, b"")) == table:
+                rtnetlink.exchange(
+                    rtnetlink.DEL_RULE,
+                    body[: _RTMSG.size],
+                    [(kind, found[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in found],
+                )
+
+
+def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None:
+    address = ip_address(source)
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    header = _RTMSG.pack(family, 0, address.max_prefixlen, 0, 0, 0, 0, _TO_TABLE, 0)
+    attributes = [(_FRA_SRC, address.packed), (_FRA_PRIORITY, u32(priority)), (_FRA_TABLE, u32(table))]
+    rtnetlink.exchange(kind, header, attributes, flags)
+
+
+def _set(name: str, attribute: Attribute) -> None:
+    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(_index(name)), [attribute])
+
+
+def _alter(kind: int, name: str, altname: str) -> None:
+    properties = rtnetlink.pack(_ALT_IFNAME, _string(altname))
+    rtnetlink.exchange(kind, _ifinfo(_index(name)), [(_PROP_LIST | NESTED, properties)], CREATE | EXCLUSIVE)
+
+
+def _index(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        raise OSError(errno.ENODEV, f"no interface {name!r}") from None
+
+
+def _ifinfo(index: int) -> bytes:
+    return _IFINFO.pack(0, 0, index, 0, 0)
+
+
+def _string(value: str) -> bytes:
+    return value.encode() + b"\0"
+
+
+def _link(body: bytes) -> Link:
+    _, hardware, index, flags, _ = _IFINFO.unpack_from(body)
+    found = dict(read_attributes(body[_IFINFO.size :]))
+    properties = read_attributes(found.get(_PROP_LIST, b""))
     return Link(
-        index=message["index"],
-        name=message.get_attr("IFLA_IFNAME"),
-        mac=message.get_attr("IFLA_ADDRESS") or "",
-        mtu=message.get_attr("IFLA_MTU") or 0,
-        up=bool(message["flags"] & _IFF_UP),
-        altnames=tuple(altnames),
-        parent=message.get_attr("IFLA_PARENT_DEV_NAME"),
+        index=index,
+        name=text(found[_IFNAME]),
+        mac=found.get(_ADDRESS, b"").hex(":"),
+        mtu=number(found.get(_MTU, b"")),
+        up=bool(flags & _IFF_UP),
+        altnames=tuple(text(value) for kind, value in properties if kind == _ALT_IFNAME),
+        parent=text(found[_PARENT_NAME]) if _PARENT_NAME in found else None,
+        carrier=bool(flags & _IFF_LOWER_UP),
+        hardware=hardware,
     )

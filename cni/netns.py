@@ -27,14 +27,14 @@ def run_in(path: str, work: Callable[[], T]) -> T:
     outcome: list[T] = []
     failure: list[BaseException] = []
 
-    def enter() -> None:
+    def visit() -> None:
         try:
-            _enter(path)
+            enter(path)
             outcome.append(work())
         except BaseException as failed:  # noqa: BLE001 - carried over to the caller's thread and raised there
             failure.append(failed)
 
-    thread = threading.Thread(target=enter, name=f"netns {path}")
+    thread = threading.Thread(target=visit, name=f"netns {path}")
     thread.start()
     thread.join()
     if failure:
@@ -55,7 +55,8 @@ def is_same(path: str, cookie: int) -> bool:
         return False
 
 
-def _enter(path: str) -> None:
+def enter(path: str) -> None:
+    """Put the calling thread into the namespace at ``path`` for the rest of its life; raise NetnsGoneError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as gone:
