@@ -16,7 +16,8 @@ from cni.calls import BOOT_ID, answer
 from cni.giveback import Node
 from cni.ledger import Ledger
 from cni.server import AlreadyServedError, serving
-from cni.skel import BAD_CONFIG, VERSIONS, CniError, error_answer
+from cni.show import show
+from cni.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer
 from cni.sysfs import Sysfs
 from mooring import log
 from mooring.config import ConfigError, load, option
@@ -42,10 +43,16 @@ class Options:
         10.0, "seconds between two looks for orphaned VFs; the promise of 30 s for a repair needs 10 or less"
     )
 
-    def defaults(self) -> dict[str, str]:
+    await_init: bool = option(
+        False, "mooring-advertiser init makes this node's VFs: pods with VFs try again until RUN/ready is there"
+    )
+    output: str = option("table", "how show writes: table or json", short="o")
+
+    def defaults(self) -> dict[str, object]:
         """Return what a network configuration may leave out."""
         node = self.node_name or platform.node().lower()
-        return {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "node": node}
+        places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs)}
+        return {**places, "node": node, "awaitInit": self.await_init}
 
     def node(self, port: Callable[[], VfPort]) -> Node:
         """Return what the server's own repairs work with."""
@@ -60,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = Rt
         if not words and "CNI_COMMAND" in os.environ:
             return _call(port)
         command, options = load(Options, PROGRAM, words, os.environ, COMMANDS)
-        return _show(options) if command == "show" else _serve(options, port)
+        return _show(options, port) if command == "show" else _serve(options, port)
     except (ConfigError, AlreadyServedError, OSError) as failed:
         _log.error("mooring-cni ends", reason=str(failed))
         return 2 if isinstance(failed, ConfigError) else 1
@@ -69,14 +76,24 @@ def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = Rt
 def _call(port: Callable[[], VfPort]) -> int:
     """Answer the one call that the runtime executes this program for."""
     try:
+        stdin = _read_stdin()
         _, options = load(Options, PROGRAM, (), os.environ)
-    except (ConfigError, OSError) as failed:
+    except (ConfigError, CniError, OSError) as failed:
         # A runtime reads stdout and nothing else.
-        sys.stdout.write(error_answer(CniError(BAD_CONFIG, str(failed)), VERSIONS[0]))
+        error = failed if isinstance(failed, CniError) else CniError(BAD_CONFIG, str(failed))
+        sys.stdout.write(error_answer(error, VERSIONS[0]))
         return 1
-    done = answer(dict(os.environ), sys.stdin.buffer.read(), port, options.defaults())
+    done = answer(dict(os.environ), stdin, port, options.defaults())
     sys.stdout.write(done.text)
     return done.status
+
+
+def _read_stdin() -> bytes:
+    try:
+        with open(0, "rb", closefd=False) as stdin:
+            return stdin.read()
+    except OSError as unreadable:
+        raise CniError(IO_FAILURE, "standard input cannot be read", str(unreadable)) from unreadable
 
 
 def _serve(options: Options, port: Callable[[], VfPort]) -> int:
@@ -88,8 +105,8 @@ def _serve(options: Options, port: Callable[[], VfPort]) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    write_file(options.run / "version" / PROGRAM, version("mooring"))
     with serving(options.socket, port, options.defaults()) as server:
+        write_file(options.run / "version" / PROGRAM, version("mooring"))
         metrics = Metrics()
         server.observe = metrics.call
         if options.metrics_addr:
@@ -107,10 +124,10 @@ def _serve(options: Options, port: Callable[[], VfPort]) -> int:
     return 0
 
 
-def _show(options: Options) -> int:
-    for entry in Ledger(options.state).entries():
-        where = f"{entry.pf} vf {entry.vf} ({entry.pci})"
-        print(f"{where}: {entry.phase} by pod {entry.pod} (uid {entry.uid}) as {entry.ifname} in {entry.netns.path}")
+def _show(options: Options, port: Callable[[], VfPort]) -> int:
+    if options.output not in ("table", "json"):
+        raise ConfigError(f"option output of {PROGRAM}: {options.output!r} is neither 'table' nor 'json'")
+    print(show(options.node(port), as_json=options.output == "json"))
     return 0
 
 

@@ -68,6 +68,11 @@ class Conf:
         own = self.networks.get(network, NetworkConf())
         return own if own.ipam is not None else replace(own, ipam=self.ipam)
 
+    def every_ipam(self) -> list[Mapping[str, Any]]:
+        """Return each IPAM configuration that some network's VFs may have, once."""
+        named = [self.ipam, *(network.ipam for network in self.networks.values())]
+        return [ipam for index, ipam in enumerate(named) if ipam is not None and ipam not in named[:index]]
+
     def delegated(self, ipam: Mapping[str, Any]) -> dict[str, object]:
         """Return the configuration that an IPAM plugin is called with: of 1.0.0 at most, which is what they speak.
 

@@ -7,6 +7,9 @@ process of its own; where a server went away with the call, it says "try again".
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+
+from cni.skel import FORWARDER
 
 _TEXT = """\
 #!{python} -ISE
@@ -18,6 +21,7 @@ import _socket
 
 SOCKET = {socket!r}
 FALLBACK = {fallback!r}
+VERSION = {version!r}
 AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni\\'s server went away with the call"}}'
 
 
@@ -35,6 +39,7 @@ def main():
     except OSError:
         posix.execv(FALLBACK[0], FALLBACK)
     call = [key + b"=" + value for key, value in posix.environ.items() if key.startswith(b"CNI_")]
+    call.append(VERSION)
     call = b"\\0".join(call) + b"\\0\\0" + read(lambda size: posix.read(0, size))
     try:
         server.sendall(call)
@@ -53,11 +58,12 @@ sys.exit(main())
 
 def render(socket: str, fallback: Sequence[str]) -> str:
     """Return the executable's text for a server at ``socket`` and a command that does the work without one."""
-    return _TEXT.format(python=sys.executable, socket=socket, fallback=list(fallback))
+    said = f"{FORWARDER}={version('mooring')}".encode()
+    return _TEXT.format(python=sys.executable, socket=socket, fallback=list(fallback), version=said)
 
 
 def parse_request(request: bytes) -> tuple[dict[str, str], bytes]:
-    """Split what the forwarder sends into the CNI_* environment and standard input."""
+    """Split what the forwarder sends into environment (CNI_* and its own version) and standard input."""
     head, _, stdin = request.partition(b"\0\0")
     pairs = (pair.partition(b"=") for pair in head.split(b"\0"))
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}, stdin

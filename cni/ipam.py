@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cni.result import DEFAULT_ROUTES, Address, Route
-from cni.skel import BAD_CONFIG, IO_FAILURE, CniError
+from cni.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, CniError
 from mooring.ledger import Ipam
 
 # The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin that anybody delegates to.
@@ -44,6 +44,21 @@ def add(ipam: Ipam, container: str, netns: str, args: str, *, default_route: boo
 def remove(ipam: Ipam, container: str, netns: str) -> None:
     """Give the addresses of one interface back; nothing to do for a plugin that knows of none."""
     _run("DEL", ipam, container, netns, "")
+
+
+def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -> None:
+    """Pass CHECK on for one interface; raise CniError with the plugin's own code and text."""
+    conf = {**ipam.conf, "prevResult": {**previous, "cniVersion": ipam.conf.get("cniVersion")}}
+    _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), container, netns, "")
+
+
+def tell(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:
+    """Pass STATUS or GC on; a plugin from before 1.1.0 refuses version or command, and has nothing to say."""
+    try:
+        _run(command, Ipam("", conf, path), "", "", "")
+    except CniError as refused:
+        if refused.code not in (INCOMPATIBLE_VERSION, BAD_ENVIRONMENT):
+            raise
 
 
 def _run(command: str, ipam: Ipam, container: str, netns: str, args: str) -> Mapping[str, Any]:

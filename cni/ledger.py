@@ -1,6 +1,6 @@
 """The ledger on disk: who has which VF, written before the first change to the VF and removed last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,14 +35,24 @@ class Ledger:
 
     def entries(self) -> Iterator[LedgerEntry]:
         """Yield every entry by address; one that cannot be read is logged and passed over, since it names nobody."""
+        readable, unreadable = self.whole()
+        for reason in unreadable.values():
+            _log.error("ledger entry is passed over", reason=reason)
+        yield from readable
+
+    def whole(self) -> tuple[Sequence[LedgerEntry], Mapping[str, str]]:
+        """Return every entry by address, and why each of the others cannot be read, by its file's name."""
+        readable: list[LedgerEntry] = []
+        unreadable: dict[str, str] = {}
         for path in record_paths(self.state / ledger.FOLDER):
             try:
                 entry = self.read(path.stem)
-            except RecordError as unreadable:
-                _log.error("ledger entry is passed over", reason=str(unreadable))
+            except (RecordError, OSError) as why:
+                unreadable[path.name] = str(why)
                 continue
             if entry is not None:
-                yield entry
+                readable.append(entry)
+        return readable, unreadable
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read."""

@@ -37,6 +37,8 @@ VF_MISSING = 102
 # CHECK alone: the pod's VFs are not as ADD made them.
 DRIFTED = 103
 
+# How the forwarder tells the server its own version, beside the specification's variables.
+FORWARDER = "MOORING_FORWARDER"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}", re.ASCII)
 _MOST_BYTES = 16 << 20
@@ -57,7 +59,10 @@ class CniError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: ``netns`` is None where CNI_NETNS is empty, ``conf`` the JSON object from standard input."""
+    """One call: ``netns`` is None where CNI_NETNS is empty, ``conf`` the JSON object from standard input.
+
+    ``forwarder`` is the version of the executable that was called, empty where it was this very program.
+    """
 
     command: Command
     container: str
@@ -66,6 +71,7 @@ class Call:
     args: Mapping[str, str]
     path: tuple[str, ...]
     conf: Mapping[str, object]
+    forwarder: str = ""
 
 
 def read_call(environment: Mapping[str, str], stdin: bytes) -> Call:
@@ -86,6 +92,7 @@ def read_call(environment: Mapping[str, str], stdin: bytes) -> Call:
         args=_args(environment.get("CNI_ARGS", "")),
         path=tuple(folder for folder in environment.get("CNI_PATH", "").split(":") if folder.startswith("/")),
         conf=conf,
+        forwarder=environment.get(FORWARDER, ""),
     )
 
 

@@ -22,9 +22,9 @@ class ConfigError(ValueError):
     """A configuration value that cannot be used: which option, from where, and the rule."""
 
 
-def option(default: object, meaning: str) -> Any:
-    """Describe one option; ``meaning`` carries the unit and why the default is what it is."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning})
+def option(default: object, meaning: str, short: str = "") -> Any:
+    """Describe one option; ``meaning`` carries the unit and why the default is what it is, ``short`` is one letter."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "short": short})
 
 
 def load(
@@ -65,9 +65,10 @@ def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argpar
         default = "none" if shown in (None, "") else shown
         meaning = field.metadata["meaning"].replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
+        flags = (f"-{field.metadata['short']}", flag) if field.metadata["short"] else (flag,)
         # A bare --check is --check true.
         bare: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(field.default, bool) else {}
-        parser.add_argument(flag, metavar=flag[2].upper(), help=f"{meaning} (default {default})", **bare)
+        parser.add_argument(*flags, metavar=flag[2].upper(), help=f"{meaning} (default {default})", **bare)
     return parser
 
 

@@ -1,0 +1,103 @@
+"""ADD: whose VFs they are, that nobody else has them, and then the attaching itself."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from cni import netns, plan
+from cni.asked import check_asked
+from cni.attach import attach
+from cni.conf import Conf
+from cni.giveback import RETURNS_S, Node, give_back, is_home
+from cni.result import Attached, add_result, passed_on
+from cni.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
+from cni.watch import watching
+from mooring.assignment import AssignedVf
+from mooring.ledger import FOLDER, LedgerEntry
+from mooring.locks import hold_all
+from mooring.podrecord import PodRecord
+
+_log = structlog.get_logger()
+READY = "ready"
+_LOCK_S = 30.0
+
+
+def add(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, object]:
+    """Return the result of ADD; ``caller`` is the socket of whoever waits for it, None in a process of its own."""
+    uid = call.args.get("K8S_POD_UID", "")
+    record = plan.entitled(call, conf, node.ledger.pod(uid) if uid else None)
+    vfs = plan.chosen(record, conf) if record is not None else ()
+    if record is None or not vfs:
+        return passed_on(conf.previous, conf.version)
+    check_asked(call, conf, vfs)
+    _check_place(node, call, conf)
+    attached = _take_and_attach(node, call, conf, record, vfs, caller)
+    _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
+    return add_result(conf.previous, conf.version, call.netns or "", attached)
+
+
+def _check_place(node: Node, call: Call, conf: Conf) -> None:
+    """Refuse a node that is not prepared yet, and a namespace that is the host's own."""
+    if conf.await_init and not (node.run / READY).exists():
+        raise CniError(TRY_AGAIN, "this node's VFs are not prepared yet: mooring-advertiser init has not ended")
+    if netns.is_same(call.netns or "", netns.cookie_of("/proc/thread-self/ns/net")):
+        raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r} is the host's own network namespace")
+
+
+def _take_and_attach(
+    node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf], caller: int | None
+) -> list[Attached]:
+    """Wait until no other sandbox has one of the VFs, then attach them; raise CniError 11 naming the holder.
+
+    Who gives a VF up changes the ledger; a sandbox that dies without a DEL leaves its namespace's folder.
+    """
+    pcis = [vf.pci for vf in vfs]
+    deadline = time.monotonic() + conf.hold_s
+    with watching(node.ledger.state / FOLDER) as watch:
+        while True:
+            with hold_all(node.run, pcis, _LOCK_S):
+                holder = _free_what_can_be_freed(node, call, pcis, deadline)
+                if holder is None:
+                    return attach(node, call, conf, record, vfs)
+            what = f"vf {holder.pci} is still held by pod {holder.pod!r} (uid {holder.uid}, {holder.phase})"
+            if time.monotonic() >= deadline:
+                raise CniError(TRY_AGAIN, what)
+            watch.add(Path(holder.netns.path).parent)
+            if not watch.wait(deadline - time.monotonic(), caller):
+                raise CniError(TRY_AGAIN, "the caller did not wait", what)
+
+
+def _free_what_can_be_freed(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:
+    """Give back what this sandbox or a dead one left; return the entry of a VF that is not free all the same."""
+    for pci in pcis:
+        entry = node.ledger.read(pci)
+        if entry is None:
+            continue
+        _check_attachment(call, entry)
+        if entry.container != call.container and _is_in_use(node, entry, deadline):
+            return entry
+        if not give_back(node, entry):
+            return entry
+    return None
+
+
+def _check_attachment(call: Call, entry: LedgerEntry) -> None:
+    """Refuse to take a VF from this very sandbox's other interface: a network is one delegate's."""
+    other = entry.attachment.ifname if entry.attachment is not None else call.ifname
+    if entry.phase == "held" and entry.container == call.container and other != call.ifname:
+        raise CniError(REFUSED, f"vf {entry.pci} is attached to this sandbox already, by the call for {other!r}")
+
+
+def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:
+    """Say whether a live sandbox has a VF: also one whose namespace has lost its path, while a process keeps it."""
+    if entry.boot != node.boot or entry.phase == "returning":
+        return False
+    if netns.is_same(entry.netns.path, entry.netns.cookie):
+        return True
+    return node.sysfs.exists(entry.pci) and not is_home(node, entry, _within(deadline))
+
+
+def _within(deadline: float) -> float:
+    return min(RETURNS_S, max(deadline - time.monotonic(), 0.1))
