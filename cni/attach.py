@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import structlog
 
 from cni import freeing, netlink, netns, plan, rdma
-from cni.bringin import Taking, bring_in
+from cni.bringin import Taking, bring_all_in, ipam_of
 from cni.conf import Conf
 from cni.giveback import Node, give_back, netdev_of, temporary_name
 from cni.result import Attached
 from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.sysfs import APPEARS_S
 from mooring.assignment import AssignedVf
-from mooring.ledger import Attachment, LedgerEntry, Netns, Original
+from mooring.ledger import Attachment, Ipam, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
@@ -36,9 +36,10 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     entered: list[Taking] = []
     try:
         for vf, name in zip(vfs, names, strict=True):
-            entered.append(_enter(node, call, conf, record, vf, name, space))
+            asked = ipam_of(call, conf, vf, name, first=not entered)
+            entered.append(_enter(node, call, conf, record, vf, name, space, asked))
         _set(node, conf, entered)
-        return [bring_in(node, call, conf, taking, first=taking is entered[0]) for taking in entered]
+        return bring_all_in(node, call, conf, record, entered)
     except BaseException:
         _give_all_back(node, vfs)
         raise
@@ -55,7 +56,16 @@ def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
             _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
-def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
+def _enter(
+    node: Node,
+    call: Call,
+    conf: Conf,
+    record: PodRecord,
+    vf: AssignedVf,
+    name: str,
+    space: Netns,
+    asked: Ipam | None,
+) -> Taking:
     """Enter a VF in the ledger as it was found, then take it down under a name that is nobody's."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
@@ -73,6 +83,7 @@ def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf
         netns=space,
         original=original,
         set=settings,
+        ipam=asked,
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
     )

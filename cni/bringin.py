@@ -1,14 +1,17 @@
-"""Bring one VF, set and ready, into the pod: addresses asked for, the move, the name, the addresses, up, held."""
+"""Bring VFs, set and ready, into the pod: all addresses asked for, then each moved, named, addressed, up and held."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cni import ipam, netlink, netns
+from cni import addressing, ipam, netlink, netns, podlink, rdma
+from cni.addressing import Addressing, Wish
 from cni.conf import Conf
 from cni.giveback import Node, temporary_name
 from cni.result import Attached
 from cni.skel import IO_FAILURE, Call, CniError
 from mooring.assignment import AssignedVf
 from mooring.ledger import Ipam, LedgerEntry
+from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 
 
@@ -22,37 +25,59 @@ class Taking:
     settings: VfSettings
 
 
-def bring_in(node: Node, call: Call, conf: Conf, taking: Taking, *, first: bool) -> Attached:
-    """Move a VF into the pod, name it, give it its addresses and bring it up; its entry is `held` after that."""
-    entry, path = taking.entry, taking.entry.netns.path
-    asked = conf.network_of(taking.vf.network).ipam
-    given = ipam.Given()
-    if asked is not None:
-        entry = replace(entry, ipam=Ipam(entry.ifname, conf.delegated(asked), call.path))
-        node.ledger.write(entry)
-        args = ";".join(f"{name}={value}" for name, value in call.args.items())
-        main = first and conf.previous is None
-        given = ipam.add(entry.ipam, call.container, path, args, default_route=main) if entry.ipam else given
-        entry = replace(entry, addresses=tuple(address.address for address in given.addresses))
-        node.ledger.write(entry)
-    temporary = temporary_name(entry.pci)
+def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str, *, first: bool) -> Ipam | None:
+    """Return the call of the IPAM plugin for a VF; addresses that the runtime asks for are the first VF's."""
+    asked = conf.network_of(vf.network).ipam
+    if asked is None:
+        return None
+    return Ipam(ifname, (conf if first else replace(conf, ips=())).delegated(asked), call.path)
+
+
+def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings: Sequence[Taking]) -> list[Attached]:
+    """Ask for all addresses, decide how the interfaces are to live side by side, and bring them in one by one."""
+    given = [_ask(node, call, taking) for taking in takings]
+    wishes = [
+        Wish(taking.entry.ifname, one.addresses, one.routes, conf.network_of(taking.vf.network).routes)
+        for taking, one in zip(takings, given, strict=True)
+    ]
+    there = _addresses_there(node, call, record, takings)
+    plans = addressing.plan(wishes, conf.previous, there, policy=conf.policy_routing)
+    return [bring_in(node, _with(taking, one), each) for taking, one, each in zip(takings, given, plans, strict=True)]
+
+
+def _ask(node: Node, call: Call, taking: Taking) -> ipam.Given:
+    """Ask the IPAM plugin that the VF's entry names, and enter what it gave."""
+    entry = taking.entry
+    if entry.ipam is None:
+        return ipam.Given()
+    args = ";".join(f"{name}={value}" for name, value in call.args.items())
+    given = ipam.add(entry.ipam, ipam.Asker(entry.container, entry.netns.path, args, node.run, entry.pci))
+    node.ledger.write(_with(taking, given))
+    return given
+
+
+def _with(taking: Taking, given: ipam.Given) -> LedgerEntry:
+    return replace(taking.entry, addresses=tuple(address.address for address in given.addresses))
+
+
+def _addresses_there(node: Node, call: Call, record: PodRecord, takings: Sequence[Taking]) -> list[str]:
+    """Return the addresses of the pod's VFs that other calls brought in: Multus makes one a network."""
+    ours = {taking.vf.pci for taking in takings}
+    others = (node.ledger.read(vf.pci) for vf in record.assignment.vfs if vf.pci not in ours)
+    held = (entry for entry in others if entry is not None and entry.container == call.container)
+    return [address for entry in held for address in entry.addresses]
+
+
+def bring_in(node: Node, entry: LedgerEntry, wanted: Addressing) -> Attached:
+    """Move a VF into the pod and make its link what is wanted there; its entry is `held` after that."""
+    path, temporary = entry.netns.path, temporary_name(entry.pci)
     try:
         netlink.move(temporary, path)
-        link = netns.run_in(path, lambda: _configure(temporary, entry.ifname, given))
+        if entry.rdma is not None and rdma.mode() == "exclusive":
+            rdma.move(entry.rdma, path)
+        link = netns.run_in(path, lambda: podlink.configure(temporary, entry.ifname, wanted))
     except OSError as failed:
         what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"
         raise CniError(IO_FAILURE, what, str(failed)) from failed
     node.ledger.write(replace(entry, phase="held"))
-    return Attached(entry.ifname, link.mac, link.mtu, given.addresses, given.routes, entry.pci)
-
-
-def _configure(temporary: str, name: str, given: ipam.Given) -> netlink.Link:
-    netlink.rename(temporary, name)
-    for address in given.addresses:
-        netlink.add_address(name, address.address)
-    netlink.set_up(name, up=True)
-    for route in given.routes:
-        netlink.add_route(name, route.dst, route.gateway)
-    link = netlink.find(name)
-    assert link is not None, f"{name} was renamed a moment ago"
-    return link
+    return Attached(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci)

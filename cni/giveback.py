@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from cni import freeing, ipam, netlink, netns, rdma
+from cni import freeing, ipam, netlink, netns, podlink, rdma
 from cni.ledger import Ledger
 from cni.plan import ATTRIBUTES, NO_MAC
 from cni.skel import TRY_AGAIN, CniError
@@ -86,7 +86,7 @@ def give_back(node: Node, entry: LedgerEntry) -> bool:
             # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
             raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
         free = _restore(node, entry, same_boot=same_boot)
-    _return_addresses(entry, entry.netns.path if same_boot else "")
+    _return_addresses(node, entry, entry.netns.path if same_boot else "")
     if free:
         node.ledger.remove(entry.pci)
     else:
@@ -111,12 +111,12 @@ def _rdma_is_home(node: Node, entry: LedgerEntry) -> bool:
     return entry.rdma is None or name is None or rdma.mode() != "exclusive" or name in rdma.devices()
 
 
-def _return_addresses(entry: LedgerEntry, path: str) -> None:
+def _return_addresses(node: Node, entry: LedgerEntry, path: str) -> None:
     """Call the IPAM plugin's DEL for what it gave; a plugin that gave nothing may fail, as it did on ADD."""
     if entry.ipam is None:
         return
     try:
-        ipam.remove(entry.ipam, entry.container, path)
+        ipam.remove(entry.ipam, ipam.Asker(entry.container, path, "", node.run, entry.pci))
     except CniError as failed:
         if entry.addresses:
             raise
@@ -137,6 +137,7 @@ def _fetch(node: Node, entry: LedgerEntry) -> None:
         link = _in_pod(entry, temporary)
         if link is None:
             return
+        podlink.withdraw(link)
         netlink.set_up(link.name, up=False)
         netlink.rename(link.name, temporary)
         netlink.move(temporary, host)

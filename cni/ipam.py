@@ -7,68 +7,97 @@ second one. Source: CNI specification 1.1.0, section 4 (delegation).
 import json
 import subprocess
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any, Literal
 
-from cni.result import DEFAULT_ROUTES, Address, Route
+from cni.result import Address, Route
 from cni.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, CniError
 from mooring.ledger import Ipam
+from mooring.locks import hold
 
 # The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin that anybody delegates to.
 _ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Asker:
+    """For whom a plugin is called: its container, namespace, CNI_ARGS, and where the lock of the VF's IPAM lies."""
+
+    container: str
+    netns: str
+    args: str
+    run: Path
+    pci: str
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
-    """What an IPAM plugin gave: addresses and the routes beyond the default ones."""
+    """What an IPAM plugin gave: addresses and routes."""
 
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
 
 
-def add(ipam: Ipam, container: str, netns: str, args: str, *, default_route: bool) -> Given:
-    """Ask for addresses; raise CniError with the plugin's own code and text."""
-    answer = _run("ADD", ipam, container, netns, args)
-    routes = answer.get("routes") or ()
-    return Given(
-        addresses=tuple(Address(ip["address"], ip.get("gateway")) for ip in answer.get("ips") or ()),
-        routes=tuple(
-            Route(route["dst"], route.get("gw"))
-            for route in routes
-            if default_route or route["dst"] not in DEFAULT_ROUTES
-        ),
-    )
+def add(ipam: Ipam, asker: Asker) -> Given:
+    """Ask for addresses; raise CniError with the plugin's own code and text.
+
+    The plugin inherits the lock that `remove` takes: when we are killed, its work is waited for before it is undone.
+    """
+    with _alone(asker) as lock:
+        answer = _run("ADD", ipam, asker, lock)
+    try:
+        return _read(answer)
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise CniError(IO_FAILURE, "the ipam plugin's answer has no addresses and routes", str(wrong)[:200]) from wrong
 
 
-def remove(ipam: Ipam, container: str, netns: str) -> None:
+def _read(answer: Mapping[str, Any]) -> Given:
+    addresses = [Address(ip["address"], ip.get("gateway") or None) for ip in answer.get("ips") or ()]
+    routes = [Route(route["dst"], route.get("gw") or None) for route in answer.get("routes") or ()]
+    for text in (*(each.address for each in addresses), *(route.dst for route in routes)):
+        ip_interface(text)
+    for gateway in (*(each.gateway for each in addresses), *(route.gateway for route in routes)):
+        ip_address(gateway or "::")
+    return Given(tuple(addresses), tuple(routes))
+
+
+def remove(ipam: Ipam, asker: Asker) -> None:
     """Give the addresses of one interface back; nothing to do for a plugin that knows of none."""
-    _run("DEL", ipam, container, netns, "")
+    with _alone(asker) as lock:
+        _run("DEL", ipam, asker, lock)
+
+
+def _alone(asker: Asker) -> AbstractContextManager[int]:
+    """Hold the lock of one VF's IPAM; a plugin that outlived its caller ends first. LockBusyError after a while."""
+    return hold(asker.run, f"{asker.pci}.ipam", _ANSWER_S)
 
 
 def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -> None:
     """Pass CHECK on for one interface; raise CniError with the plugin's own code and text."""
     conf = {**ipam.conf, "prevResult": {**previous, "cniVersion": ipam.conf.get("cniVersion")}}
-    _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), container, netns, "")
+    _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), Asker(container, netns, "", Path(), ""))
 
 
 def tell(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:
     """Pass STATUS or GC on; a plugin from before 1.1.0 refuses version or command, and has nothing to say."""
     try:
-        _run(command, Ipam("", conf, path), "", "", "")
+        _run(command, Ipam("", conf, path), Asker("", "", "", Path(), ""))
     except CniError as refused:
         if refused.code not in (INCOMPATIBLE_VERSION, BAD_ENVIRONMENT):
             raise
 
 
-def _run(command: str, ipam: Ipam, container: str, netns: str, args: str) -> Mapping[str, Any]:
+def _run(command: str, ipam: Ipam, asker: Asker, *inherited: int) -> Mapping[str, Any]:
     kind = str(dict(ipam.conf.get("ipam", {})).get("type", ""))  # type: ignore[call-overload]
     environment = {
         "CNI_COMMAND": command,
-        "CNI_CONTAINERID": container,
-        "CNI_NETNS": netns,
+        "CNI_CONTAINERID": asker.container,
+        "CNI_NETNS": asker.netns,
         "CNI_IFNAME": ipam.ifname,
-        "CNI_ARGS": args,
+        "CNI_ARGS": asker.args,
         "CNI_PATH": ":".join(ipam.path),
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     }
@@ -78,6 +107,7 @@ def _run(command: str, ipam: Ipam, container: str, netns: str, args: str) -> Map
             input=json.dumps(ipam.conf).encode(),
             env=environment,
             capture_output=True,
+            pass_fds=inherited,
             timeout=_ANSWER_S,
             check=False,
         )

@@ -20,14 +20,17 @@ class LockBusyError(TimeoutError):
 
 
 @contextmanager
-def hold(run: Path, pci: str, limit_s: float) -> Iterator[None]:
-    """Hold the lock of one PCI function; raise LockBusyError after ``limit_s`` seconds of waiting."""
+def hold(run: Path, pci: str, limit_s: float) -> Iterator[int]:
+    """Hold the lock of one PCI function; raise LockBusyError after ``limit_s`` seconds of waiting.
+
+    Yields the lock's descriptor: a program that inherits it holds the lock as well, also after our end.
+    """
     folder = run / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / pci, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _take(descriptor, pci, time.monotonic() + limit_s)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

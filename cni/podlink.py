@@ -1,0 +1,71 @@
+"""Make a link in the pod's namespace what `addressing` decided, and undo what would outlive it there.
+
+Runs on a one-shot thread inside that namespace (`cni.netns`): /proc/sys/net and every socket are the pod's.
+"""
+
+import socket
+import time
+from ipaddress import ip_interface
+from pathlib import Path
+
+from cni import netlink
+from cni.addressing import RULE_PRIORITY, Addressing, table_of
+from cni.announcement import frame
+from cni.netlink import Link
+
+_SYSCTL = Path("/proc/sys")
+# A VF's link comes up within milliseconds of its netdev; one whose port has no link is not waited for longer.
+_CARRIER_S = 0.2
+_POLL_S = 0.002
+
+
+def configure(temporary: str, name: str, wanted: Addressing) -> Link:
+    """Name a link that has just come in, give it what is wanted, bring it up and announce it."""
+    netlink.rename(temporary, name)
+    for path, value in wanted.sysctls:
+        (_SYSCTL / path).write_text(value)
+    for address in wanted.addresses:
+        netlink.add_address(name, address.address)
+    netlink.set_up(name, up=True)
+    _route(name, wanted)
+    link = _with_carrier(name) if wanted.addresses else _there(name)
+    if link.carrier and link.hardware == netlink.ETHERNET:
+        announce(link, wanted)
+    return link
+
+
+def announce(link: Link, wanted: Addressing) -> None:
+    """Tell the neighbours where the addresses are now."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
+        for address in wanted.addresses:
+            raw.sendto(frame(link.mac, str(ip_interface(address.address).ip)), (link.name, 0))
+
+
+def withdraw(link: Link) -> None:
+    """Remove the rules that lead to a link's own table; its routes and sysctls go with it when it leaves."""
+    netlink.remove_rules(table_of(link.index))
+
+
+def _route(name: str, wanted: Addressing) -> None:
+    for route in wanted.routes:
+        netlink.add_route(name, route.dst, route.gateway)
+    if not wanted.sources:
+        return
+    table = table_of(_there(name).index)
+    for own in wanted.own_routes:
+        netlink.add_route(name, own.dst, own.gateway, source=own.source, table=table)
+    for source in wanted.sources:
+        netlink.add_rule(source, table, RULE_PRIORITY)
+
+
+def _with_carrier(name: str) -> Link:
+    deadline = time.monotonic() + _CARRIER_S
+    while not (link := _there(name)).carrier and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return link
+
+
+def _there(name: str) -> Link:
+    link = netlink.find(name)
+    assert link is not None, f"{name} was renamed a moment ago"
+    return link
