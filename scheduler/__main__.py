@@ -19,13 +19,17 @@ from mooring.kube.client import Client
 from scheduler import metrics
 from scheduler.health import serve
 from scheduler.leader import Election
-from scheduler.loop import Loop
+from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
 from scheduler.writer import Writer
 
 _log = structlog.get_logger()
-# A Binding that an earlier leader sent may still arrive for as long as its requests last, in seconds.
+# A bind's request is given up after this long, in seconds; it is what a new leader waits out.
 _REQUEST_S = 5.0
+_READ_S = 15.0
+# Connections for lists, the lease, conditions and events; and for binds, which none of those may hold up.
+_READS = 16
+_WRITES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,10 @@ class Config:
     scheduler_name: str = option(names.SCHEDULER_NAME, "pods with this schedulerName are ours")
     leader_elect: bool = option(True, "hold a Lease before deciding anything, so that several may run")
     lease_namespace: str = option("kube-system", "namespace of the Lease")
+    evict_never_started: bool = option(
+        True,
+        "evict a pod whose assignment its node contradicts for 5 min, if it never started and a controller owns it",
+    )
     metrics_addr: str = option("127.0.0.1:10259", "host:port of /metrics, /healthz, /livez and /readyz, empty for none")
 
 
@@ -60,38 +68,46 @@ def _reason(failed: BaseException) -> str:
 
 
 async def _run(config: Config, access: Access) -> None:
-    machine = Machine(config.scheduler_name)
+    machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started)
     metrics.expose(machine)
-    async with Client(access, connections=32, timeout_s=_REQUEST_S) as client:
-        loop = Loop(machine, client, Writer(client, config.scheduler_name), time.time)
-        async with serve(config.metrics_addr, loop.not_ready):
-            work = asyncio.create_task(_lead(config, client, loop) if config.leader_elect else loop.run())
+    async with Client(access, connections=_READS, timeout_s=_READ_S) as api:
+        identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        election = Election(api, identity, f"{config.scheduler_name}-scheduler", config.lease_namespace)
+        guard = election.check if config.leader_elect else _no_guard
+        async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
+            may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
+            writer = Writer(api, config.scheduler_name)
+            loop = Loop(machine, Ways(api, leaders), writer, time.time, may_decide)
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, _stop, loop, work)
-            try:
-                await work
-            except asyncio.CancelledError:
-                _log.info("stopped before it led")
+                asyncio.get_running_loop().add_signal_handler(number, loop.stop)
+            async with serve(config.metrics_addr, loop.not_ready):
+                await (_stand(election, loop) if config.leader_elect else _alone(loop))
 
 
-def _stop(loop: Loop, work: "asyncio.Task[None]") -> None:
-    """End cleanly: binds that are under way are waited for; one that only waits for the lease just ends."""
-    if loop.is_running:
-        loop.stop()
-    else:
-        work.cancel()
+def _no_guard() -> None:
+    """Let every request pass."""
 
 
-async def _lead(config: Config, client: Client, loop: Loop) -> None:
-    identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    election = Election(client, identity, f"{config.scheduler_name}-scheduler", config.lease_namespace)
-    if await election.acquire():
-        loop.not_before = time.monotonic() + _REQUEST_S
+async def _alone(loop: Loop) -> None:
+    loop.lead()
+    await loop.run()
+
+
+async def _stand(election: Election, loop: Loop) -> None:
+    """Follow the cluster; lead once the lease is ours, and give it back when all binds have ended."""
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(election.keep())
-        await loop.run()
-        keeping.cancel()
-    await election.release()
+        candidacy = group.create_task(_lead(election, loop))
+        drained = await loop.run()
+        candidacy.cancel()
+    if drained:
+        await election.release()
+
+
+async def _lead(election: Election, loop: Loop) -> None:
+    took_over = await election.acquire()
+    # A Binding that an earlier leader sent may still arrive for as long as its requests last.
+    loop.lead(time.monotonic() + _REQUEST_S if took_over else 0.0)
+    await election.keep()
 
 
 if __name__ == "__main__":

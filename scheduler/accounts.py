@@ -5,13 +5,23 @@ import msgspec
 from mooring import names
 from scheduler.machine import Report
 from scheduler.objects import Condition, Pod
+from scheduler.pace import Telling
 
 # The API server refuses an event whose note is longer.
 _LONGEST_MESSAGE = 1024
+_OF_PENDING = ("Unschedulable", "InvalidRequest")
+
+
+def is_of_pending(report: Report) -> bool:
+    """Say whether it is about a pod that waits, which its PodScheduled condition tells too."""
+    return report.reason in _OF_PENDING
 
 
 def status_patch(report: Report, now: str) -> bytes:
-    """Return the strategic merge patch of pods/status; the uid in it is a precondition. ``now`` is RFC 3339."""
+    """Return the strategic merge patch of pods/status; ``now`` is RFC 3339.
+
+    Uid and version in it are preconditions: a pod that was bound meanwhile must not be told that it was not.
+    """
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -19,11 +29,12 @@ def status_patch(report: Report, now: str) -> bytes:
         "message": report.message,
         "lastTransitionTime": _since(report.pod, now),
     }
-    return msgspec.json.encode({"metadata": {"uid": report.pod.metadata.uid}, "status": {"conditions": [condition]}})
+    metadata = {"uid": report.pod.metadata.uid, "resourceVersion": report.pod.metadata.resource_version}
+    return msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}})
 
 
-def event(report: Report, component: str, name: str, now: str) -> bytes:
-    """Return the Event that tells a pod's owner; ``name`` makes it one of its own."""
+def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
+    """Return the Event that tells a pod's owner."""
     pod = report.pod.metadata
     involved = {
         "apiVersion": "v1",
@@ -38,7 +49,7 @@ def event(report: Report, component: str, name: str, now: str) -> bytes:
         {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": pod.namespace, "annotations": {names.WHY: report.why}},
+            "metadata": {"name": telling.name, "namespace": pod.namespace, "annotations": {names.WHY: report.why}},
             "involvedObject": involved,
             "reason": event_reason(report),
             "message": report.message[:_LONGEST_MESSAGE],
@@ -46,15 +57,23 @@ def event(report: Report, component: str, name: str, now: str) -> bytes:
             "source": {"component": component},
             "reportingComponent": component,
             "reportingInstance": component,
-            "firstTimestamp": now,
+            "firstTimestamp": telling.first,
             "lastTimestamp": now,
-            "count": 1,
+            "count": telling.count,
         }
     )
 
 
+def repetition(report: Report, telling: Telling, now: str) -> bytes:
+    """Return the merge patch that counts an event that is told again."""
+    annotations = {names.WHY: report.why}
+    return msgspec.json.encode(
+        {"count": telling.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
+    )
+
+
 def event_reason(report: Report) -> str:
-    return report.reason if report.reason in ("Scheduled", "DisputedVf") else "FailedScheduling"
+    return "FailedScheduling" if is_of_pending(report) else report.reason
 
 
 def _since(pod: Pod, now: str) -> str:

@@ -1,7 +1,9 @@
 """Lead alone: hold a coordination Lease, as client-go's leader election does.
 
 A lease lasts 15 s without renewal, renewing is tried every 2 s and given up after 10 s: the leader stops before
-another may begin, whatever their clocks say, because each measures the other's silence on its own monotonic clock.
+another may begin, whatever their clocks say, because each measures the other's silence on its own monotonic clock. A
+leader that was halted (SIGSTOP, a frozen machine) finds its time over when it goes on, before it sends anything:
+`check` stands in front of every write that only a leader may do.
 """
 
 import asyncio
@@ -69,40 +71,52 @@ class Election:
         self._namespace = namespace
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._seen: _Seen | None = None
+        self._renewed = float("-inf")
+        self._took_over = False
+
+    @property
+    def leads(self) -> bool:
+        """Say whether the lease is surely ours at this moment."""
+        return time.monotonic() < self._renewed + RENEW_WITHIN_S
+
+    def check(self) -> None:
+        """Raise LeadershipLost unless the lease is surely ours at this moment."""
+        if not self.leads:
+            raise LeadershipLost(f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s")
 
     async def acquire(self) -> bool:
         """Wait until the lease is ours; say whether it was taken from somebody who had not released it."""
         while True:
             try:
-                took_over = await self._try()
+                ours = await self._try()
             except KubeError as failed:
                 _log.info("lease not acquired", reason=str(failed))
             else:
-                if took_over is not None:
+                if ours:
                     metrics.LEADER.labels(self._name).set(1)
-                    _log.info("leading", lease=self._name, identity=self._identity, took_over=took_over)
-                    return took_over
+                    _log.info("leading", lease=self._name, identity=self._identity, took_over=self._took_over)
+                    return self._took_over
             await asyncio.sleep(RETRY_S)
 
     async def keep(self) -> None:
         """Renew for ever; raise LeadershipLost."""
-        renewed = time.monotonic()
         while True:
             await asyncio.sleep(RETRY_S)
             reason = "another holds the lease"
             try:
-                async with asyncio.timeout(max(renewed + RENEW_WITHIN_S - time.monotonic(), 0.1)):
-                    if await self._try() is not None:
-                        renewed = time.monotonic()
+                async with asyncio.timeout(max(self._renewed + RENEW_WITHIN_S - time.monotonic(), 0.1)):
+                    if await self._try():
                         continue
             except (KubeError, TimeoutError) as failed:
                 reason = str(failed) or "no answer in time"
-            if time.monotonic() - renewed >= RENEW_WITHIN_S or reason.startswith("another"):
+            if not self.leads or reason.startswith("another"):
+                self._renewed = float("-inf")
                 metrics.LEADER.labels(self._name).set(0)
                 raise LeadershipLost(f"lease {self._name!r}: {reason}")
 
     async def release(self) -> None:
-        """Give the lease up, so that the next one need not wait for its end."""
+        """Give the lease up if it is ours, so that the next one need not wait for its end; write nothing after it."""
+        self._renewed = float("-inf")
         metrics.LEADER.labels(self._name).set(0)
         try:
             lease = await self._get()
@@ -113,16 +127,27 @@ class Election:
         except KubeError as failed:
             _log.info("lease not released", reason=str(failed))
 
-    async def _try(self) -> bool | None:
-        """Take or renew the lease: None if another holds it, else whether it was taken over from another."""
+    async def _try(self) -> bool:
+        """Take or renew the lease; False if another holds it."""
+        # Counted from before the request: others count from when they see it, which is later.
+        began = time.monotonic()
         try:
             lease = await self._get()
         except NotFound:
-            return await self._create()
-        holder = lease.spec.holder_identity or ""
+            ours = await self._create()
+        else:
+            ours = await self._take(lease)
+        if ours:
+            self._renewed = began
+        return ours
+
+    async def _take(self, lease: Lease) -> bool:
+        holder, now = lease.spec.holder_identity or "", _now()
         if holder not in ("", self._identity) and not self._is_over(lease.spec):
-            return None
-        now = _now()
+            return False
+        if holder != self._identity:
+            # Kept: the answer to the write may be lost, and then the lease is found to be ours already.
+            self._took_over = holder != ""
         if holder != self._identity:
             lease.spec.acquire_time = now
             lease.spec.lease_transitions = (lease.spec.lease_transitions or 0) + 1
@@ -131,8 +156,8 @@ class Election:
         try:
             await self._put(lease)
         except Conflict:
-            return None
-        return holder not in ("", self._identity)
+            return False
+        return True
 
     def _is_over(self, spec: LeaseSpec) -> bool:
         now = time.monotonic()
@@ -140,15 +165,15 @@ class Election:
             self._seen = _Seen(spec, now)
         return now - self._seen.at > (spec.lease_duration_seconds or LEASE_S)
 
-    async def _create(self) -> bool | None:
+    async def _create(self) -> bool:
         now = _now()
         spec = LeaseSpec(self._identity, LEASE_S, now, now, 0)
         lease = Lease(_Metadata(self._name, self._namespace), spec)
         try:
             await self._client.request("POST", self._folder, msgspec.json.encode(lease))
         except Conflict:
-            return None
-        return False
+            return False
+        return True
 
     async def _get(self) -> Lease:
         return _decode(await self._client.request("GET", f"{self._folder}/{self._name}"))

@@ -1,13 +1,15 @@
 """Run the machine: watches in, decisions out, many binds in flight.
 
 The readers only put events into the inbox; the one task that owns the machine takes them out, decides in slices of a
-few milliseconds, and starts a task for each bind. Nothing is decided before both collections have been listed.
+few milliseconds, and starts a task for each bind. A standby follows the cluster too and decides nothing. Who is told to
+`lead` lists everything anew, so that it knows all that an earlier leader did, and decides from then on for as long as
+``may_decide`` says so.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -19,7 +21,9 @@ from mooring.kube.watch import decoder, watch
 from scheduler import metrics
 from scheduler.bind import bind
 from scheduler.cycle import Bind
-from scheduler.machine import Instruction, Machine, Notice, Report
+from scheduler.evict import evict
+from scheduler.leader import LeadershipLost
+from scheduler.machine import Ending, Evict, Instruction, Machine, Notice, Report
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.writer import Writer
@@ -28,6 +32,8 @@ _log = structlog.get_logger()
 # The machine's task gives way to the readers after this long, in seconds.
 _SLICE_S = 0.01
 _MOST_BINDS = 256
+# At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
+_DRAIN_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,62 +47,111 @@ class _Pods:
 
 
 @dataclass(frozen=True, slots=True)
+class _Listed:
+    """All that was listed of a kind has been taken in."""
+
+    kind: type
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Bound:
     decision: Bind
     outcome: Outcome
 
 
-class Loop:
-    """One scheduler at work. ``clock`` gives UNIX time; no bind starts before ``not_before`` on the monotonic clock."""
+@dataclass(frozen=True, slots=True)
+class _Evicted:
+    order: Evict
+    ending: Ending
 
-    def __init__(self, machine: Machine, client: Client, writer: Writer, clock: Callable[[], float]) -> None:
+
+_Message = _Nodes | _Pods | _Listed | _Bound | _Evicted
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways to the API server: to read and to tell by ``api``, to bind and to evict by ``leaders``, leaders only."""
+
+    api: Client
+    leaders: Client
+
+
+class Loop:
+    """One scheduler at work. ``clock`` gives UNIX time."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        ways: Ways,
+        writer: Writer,
+        clock: Callable[[], float],
+        may_decide: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._machine = machine
-        self._client = client
+        self._ways = ways
         self._writer = writer
         self._clock = clock
-        self._inbox: deque[_Nodes | _Pods | _Bound] = deque()
+        self._may_decide = may_decide
+        self._figures = metrics.Figures(machine.scheduler_name)
+        self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
-        self._synced: set[type] = set()
-        self._binds: set[asyncio.Task[None]] = set()
+        self._readers: list[asyncio.Task[None]] = []
+        self._group: asyncio.TaskGroup | None = None
+        self._listed: set[type] = set()
+        self._ever_listed: set[type] = set()
+        self._writes: set[asyncio.Task[None]] = set()
+        self._leads = False
         self._stopping = False
-        self.is_running = False
-        self.not_before = 0.0
+        self._not_before = 0.0
 
     def not_ready(self) -> str:
-        """Say why no decision can be made yet; empty if it can."""
-        missing = [kind.__name__.strip("_").lower() for kind in (_Nodes, _Pods) if kind not in self._synced]
-        return f"not listed yet: {', '.join(missing)}" if missing else ""
+        """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
+        return _missing(self._ever_listed)
 
-    async def run(self) -> None:
-        """Work until cancelled, or until `stop`; then wait for the binds that are under way."""
-        self.is_running = True
-        async with asyncio.TaskGroup() as self._group:
-            group = self._group
-            readers = [
-                group.create_task(self._read_nodes()),
-                group.create_task(self._read_pods()),
-                group.create_task(self._writer.run()),
-            ]
-            await self._work()
-            if self._binds:
-                await asyncio.wait(self._binds)
-            for reader in readers:
-                reader.cancel()
+    def lead(self, not_before: float = 0.0) -> None:
+        """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock."""
+        self._leads, self._not_before = True, not_before
+        self._listed.clear()
+        # Whatever is on its way from before is older than the lists to come.
+        self._inbox.clear()
+        if self._group is not None:
+            self._read(self._group)
+
+    async def run(self) -> bool:
+        """Work until `stop`, then wait for the binds that are under way; say whether all of them have ended."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._read(self._group)
+                writing = self._group.create_task(self._writer.run())
+                await self._work()
+                drained = await self._drain()
+                for task in (*self._readers, writing):
+                    task.cancel()
+        finally:
+            for task in self._writes:
+                task.cancel()
+        return drained
 
     def stop(self) -> None:
         """Decide nothing more."""
         self._stopping = True
         self._awake.set()
 
+    def _read(self, group: asyncio.TaskGroup) -> None:
+        for reader in self._readers:
+            reader.cancel()
+        self._readers = [group.create_task(self._read_nodes()), group.create_task(self._read_pods())]
+
     async def _read_nodes(self) -> None:
-        async for event in watch(self._client, "/api/v1/nodes", decoder(Node)):
+        async for event in watch(self._ways.api, "/api/v1/nodes", decoder(Node)):
             self._receive(_Nodes(event))
 
     async def _read_pods(self) -> None:
-        async for event in watch(self._client, "/api/v1/pods", decoder(Pod)):
+        async for event in watch(self._ways.api, "/api/v1/pods", decoder(Pod)):
             self._receive(_Pods(event))
 
-    def _receive(self, message: _Nodes | _Pods | _Bound) -> None:
+    def _receive(self, message: _Message) -> None:
         self._inbox.append(message)
         self._awake.set()
 
@@ -107,6 +162,15 @@ class Loop:
                 await asyncio.sleep(0)
             else:
                 await self._wait()
+
+    async def _drain(self) -> bool:
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=_DRAIN_S)
+        while self._inbox:
+            if isinstance(message := self._inbox.popleft(), _Bound | _Evicted):
+                self._follow(self._take(message))
+        await self._writer.flush()
+        return not self._writes
 
     def _slice(self) -> bool:
         """Work for one slice; say whether there is more to do."""
@@ -120,60 +184,99 @@ class Loop:
         return True
 
     def _advance(self) -> bool:
-        """Take one message, or decide about one pod; say whether there was anything to do."""
+        """Take one message, do what is due, or decide about one pod; say whether there was anything to do."""
         if self._inbox:
-            self._follow(self._handle(self._inbox.popleft()))
+            self._follow(self._take(self._inbox.popleft()))
             return True
         if self._held_up():
             return False
+        now = self._clock()
+        self._follow(self._machine.tick(now))
         began = time.perf_counter()
-        instructions = self._machine.step(self._clock())
+        instructions = self._machine.step(now)
         if instructions is None:
             return False
-        metrics.DECISION_S.observe(time.perf_counter() - began)
-        found = any(isinstance(instruction, Bind) for instruction in instructions)
-        metrics.ATTEMPTS.labels("scheduled" if found else "unschedulable").inc()
+        self._figures.decision(time.perf_counter() - began, instructions)
         self._follow(instructions)
         return True
 
     def _held_up(self) -> bool:
-        return bool(self.not_ready()) or len(self._binds) >= _MOST_BINDS or time.monotonic() < self.not_before
+        """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
+        if not self._leads or not self._may_decide() or _missing(self._listed):
+            return True
+        return len(self._writes) >= _MOST_BINDS or time.monotonic() < self._not_before
 
-    def _handle(self, message: _Nodes | _Pods | _Bound) -> list[Instruction]:
+    def _take(self, message: _Message) -> list[Instruction]:
         now = self._clock()
         match message:
+            case _Nodes(Synced()) | _Pods(Synced()):
+                self._take_apart(message, now)
+            case _Listed():
+                self._note(message)
             case _Nodes(event):
-                self._note(_Nodes, event)
                 return self._machine.nodes(event, now)
             case _Pods(event):
-                self._note(_Pods, event)
                 return self._machine.pods(event, now)
             case _Bound(decision, outcome):
                 return self._machine.bound(decision, outcome, now)
+            case _Evicted(order, ending):
+                return self._machine.evicted(order, ending, now)
+        return []
 
-    def _note(self, kind: type, event: Event[Node] | Event[Pod]) -> None:
-        if isinstance(event, Synced):
-            self._synced.add(kind)
-            _log.info("listed", kind=kind.__name__.strip("_").lower(), count=len(event.entries))
+    def _take_apart(self, message: _Nodes | _Pods, now: float) -> None:
+        """Put a list's entries before everything that came after it: they are taken in slices, like all else."""
+        entries: Sequence[_Message] = ()
+        match message:
+            case _Nodes(Synced(nodes)):
+                self._machine.keep_nodes({entry.identity.name for entry in nodes}, now)
+                entries = [_Nodes(entry) for entry in nodes]
+            case _Pods(Synced(pods)):
+                self._machine.keep_pods({entry.identity.uid for entry in pods}, now)
+                entries = [_Pods(entry) for entry in pods]
+        self._inbox.appendleft(_Listed(type(message), len(entries)))
+        self._inbox.extendleft(reversed(entries))
+
+    def _note(self, listed: _Listed) -> None:
+        self._listed.add(listed.kind)
+        self._ever_listed.add(listed.kind)
+        _log.info("listed", kind=_name(listed.kind), count=listed.count, leads=self._leads)
 
     def _follow(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Bind():
-                    task = asyncio.create_task(self._bind(instruction))
-                    self._binds.add(task)
-                    task.add_done_callback(self._binds.discard)
+                    waited = self._machine.waited(instruction.task.uid)
+                    self._start(self._bind(instruction, *waited))
+                case Evict():
+                    self._start(self._evict(instruction))
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
                     metrics.NOTICES.labels(blame).inc()
                     _log.warning(event, **fields)
 
-    async def _bind(self, decision: Bind) -> None:
+    def _start(self, write: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(write)
+        self._writes.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._writes.discard(task)
+        self._awake.set()
+        if not task.cancelled() and (failed := task.exception()) is not None:
+            # What it wanted to write stays assumed. Whoever keeps the lease ends this process.
+            fields = {"reason": str(failed)}
+            if isinstance(failed, LeadershipLost):
+                _log.warning("write given up: another may lead by now", **fields)
+            else:
+                _log.error("bug: a write failed", exc_info=failed, **fields)
+
+    async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
         began = time.monotonic()
-        outcome = await bind(self._client, decision)
-        metrics.BIND_S.observe(time.monotonic() - began)
-        metrics.BINDS.labels(outcome.kind).inc()
+        outcome = await bind(self._ways.leaders, decision)
+        self._figures.bind(outcome, time.monotonic() - began)
+        if outcome.kind == "bound":
+            metrics.count_scheduled(self._clock() - since, attempts)
         fields = {"pod": decision.task.pod.key, "uid": decision.task.uid, "node": decision.seat.node}
         if outcome.kind == "bound":
             _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
@@ -181,21 +284,36 @@ class Loop:
             _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         self._receive(_Bound(decision, outcome))
 
+    async def _evict(self, order: Evict) -> None:
+        ending = await evict(self._ways.leaders, order)
+        metrics.EVICTIONS.labels(ending).inc()
+        self._receive(_Evicted(order, ending))
+
     def _report(self, report: Report) -> None:
+        if not self._leads:
+            return
         if report.reason in ("Unschedulable", "InvalidRequest"):
-            metrics.count_reason(report.message)
             fields = {"pod": report.pod.key, "uid": report.pod.metadata.uid, "reason": report.message}
             _log.info("pod not scheduled", **fields)
         self._writer.put(report)
 
     async def _wait(self) -> None:
-        """Sleep until a message comes, a backoff ends or the first bind may start."""
-        ready = self._machine.queue.next_ready()
-        waits = [self.not_before - time.monotonic()] if time.monotonic() < self.not_before else []
-        if ready is not None and not self._held_up():
-            waits.append(max(ready - self._clock(), 0.0))
+        """Sleep until a message comes, something is due or the first bind may start."""
+        due = self._machine.next_due()
+        waits = [self._not_before - time.monotonic()] if time.monotonic() < self._not_before else []
+        if due is not None and not self._held_up():
+            waits.append(max(due - self._clock(), 0.0))
         try:
             async with asyncio.timeout(min(waits, default=None)):
                 await self._awake.wait()
         except TimeoutError:
             return
+
+
+def _missing(listed: set[type]) -> str:
+    missing = [_name(kind) for kind in (_Nodes, _Pods) if kind not in listed]
+    return f"not listed yet: {', '.join(missing)}" if missing else ""
+
+
+def _name(kind: type) -> str:
+    return kind.__name__.strip("_").lower()

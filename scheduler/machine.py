@@ -6,6 +6,7 @@ decides about the next pod, `tick` does what is due at a time. All return instru
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -13,6 +14,7 @@ from mooring import names
 from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from scheduler.assign import OUT_OF_BUDGET
 from scheduler.cluster import Cluster, Seat
 from scheduler.cycle import Bind, Unschedulable, decide
 from scheduler.happenings import of_leaving, of_node
@@ -56,6 +58,8 @@ class Evict:
 
 
 Instruction = Bind | Evict | Report | Notice
+# Of an eviction. gone: the pod is, or another has its name.
+Ending = Literal["evicted", "gone", "refused"]
 
 
 @dataclass(slots=True)
@@ -64,27 +68,31 @@ class _Pending:
 
     pod: Pod
     task: Task | Refusal
+    since: float
     told: str = ""
+    attempts: int = 0
 
 
 class Machine:
     """State and its transitions. Pods are known by uid: a name may be used again, a uid never is."""
 
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(self, scheduler_name: str, *, evict_never_started: bool = True) -> None:
         self.cluster = Cluster()
         self.queue = Queue()
-        self._scheduler_name = scheduler_name
+        self.scheduler_name = scheduler_name
+        self._evicts = evict_never_started
         self._pending: dict[str, _Pending] = {}
         self._gated: set[str] = set()
         self._unstarted = Unstarted()
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}
+        # Decisions that ended with a search out of steps and no node.
+        self.budget_spent = 0
 
     def nodes(self, event: Event[Node], now: float) -> list[Instruction]:
         match event:
             case Synced(entries):
-                for name in self.cluster.node_names() - {entry.identity.name for entry in entries}:
-                    self._remove_node(name, now)
+                self.keep_nodes({entry.identity.name for entry in entries}, now)
                 return [one for entry in entries for one in self.nodes(entry, now)]
             case Changed(_, node):
                 return self._node(node, now)
@@ -98,10 +106,7 @@ class Machine:
     def pods(self, event: Event[Pod], now: float) -> list[Instruction]:
         match event:
             case Synced(entries):
-                there = {entry.identity.uid for entry in entries}
-                known = self._pending.keys() | self._gated | {seat.uid for seat in self.cluster.seats()}
-                for uid in sorted(known - there):
-                    self._leave(uid, now)
+                self.keep_pods({entry.identity.uid for entry in entries}, now)
                 return [one for entry in entries for one in self.pods(entry, now)]
             case Changed(identity, pod) if identity.uid:
                 self._left_out.pop(identity.uid, None)
@@ -114,6 +119,17 @@ class Machine:
                 self._left_out.pop(identity.uid, None)
                 self._leave(identity.uid, now)
                 return []
+
+    def keep_nodes(self, names: AbstractSet[str], now: float) -> None:
+        """Take it that there are no nodes but these."""
+        for name in sorted(self.cluster.node_names() - names):
+            self._remove_node(name, now)
+
+    def keep_pods(self, uids: AbstractSet[str], now: float) -> None:
+        """Take it that there are no pods but these."""
+        known = self._pending.keys() | self._gated | {seat.uid for seat in self.cluster.seats()}
+        for uid in sorted(known - uids):
+            self._leave(uid, now)
 
     def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         """Take a bind's definite end."""
@@ -130,11 +146,12 @@ class Machine:
             self.queue.wake(of_leaving(seat.ports, seat.assignment), now)
         return self._unbound(decision, outcome)
 
-    def evicted(self, order: Evict, *, taken: bool, now: float) -> list[Instruction]:
-        """Take what became of an eviction: whether the API server took it; if not, it is tried again later."""
-        if taken:
+    def evicted(self, order: Evict, ending: Ending, now: float) -> list[Instruction]:
+        """Take what became of an eviction; one that the API server did not take is tried again later."""
+        if ending == "evicted":
             return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")]
-        self._unstarted.retry(order.pod.metadata.uid, now)
+        if ending == "refused":
+            self._unstarted.retry(order.pod.metadata.uid, now)
         return []
 
     def _ghost(self, decision: Bind) -> list[Instruction]:
@@ -150,11 +167,13 @@ class Machine:
         if uid is None:
             return None
         pending = self._pending[uid]
+        pending.attempts += 1
         if isinstance(pending.task, Refusal):
             self.queue.park(uid, NOTHING)
             return self._tell(pending, "InvalidRequest", pending.task.reason)
         decision = decide(pending.task, self.cluster, now)
         if isinstance(decision, Unschedulable):
+            self.budget_spent += OUT_OF_BUDGET in decision.reason
             others = self.queue.park(uid, decision.helped_by, kin_of(pending.task))
             told = [self._pending[one] for one in (uid, *sorted(others))]
             return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
@@ -168,13 +187,18 @@ class Machine:
         found: list[Instruction] = []
         while (overdue := self._unstarted.take_overdue(now)) is not None:
             self._judge(overdue.node, now)
-            found += _end_of_patience(overdue)
+            found.append(_end_of_patience(overdue, evict=overdue.evict and self._evicts))
         return found
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
         times = [time for time in (self.queue.next_ready(), self._unstarted.next_due()) if time is not None]
         return min(times, default=None)
+
+    def waited(self, uid: str) -> tuple[float, int]:
+        """Return since when a pending pod has been in the queue, and how often it was tried."""
+        pending = self._pending[uid]
+        return pending.since, pending.attempts
 
     def depths(self) -> Mapping[str, int]:
         """Count the pods that wait, by where; gated ones wait for their gates to be lifted."""
@@ -238,7 +262,7 @@ class Machine:
             if (pending := self._pending.get(uid)) is not None:
                 pending.pod, pending.task = pod, read_task(pod)
             return []
-        ours = pod.spec.scheduler_name == self._scheduler_name and pod.metadata.deletion_timestamp is None
+        ours = pod.spec.scheduler_name == self.scheduler_name and pod.metadata.deletion_timestamp is None
         if ours and not pod.spec.scheduling_gates:
             self._offer(pod, now)
         else:
@@ -254,7 +278,10 @@ class Machine:
             # Only its status changed, most often by our own hand.
             known.pod = pod
             return
-        self._pending[uid] = _Pending(pod, read_task(pod), known.told if known else "")
+        if known is None:
+            self._pending[uid] = _Pending(pod, read_task(pod), now)
+        else:
+            known.pod, known.task = pod, read_task(pod)
         self.queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:
@@ -264,7 +291,7 @@ class Machine:
         seat, notices = _seated(pod)
         self.cluster.put(seat, now)
         self._wake_for(seat, assumed, now)
-        if self._unstarted.see(pod, _ours(pod, seat, self._scheduler_name)):
+        if self._unstarted.see(pod, _ours(pod, seat, self.scheduler_name)):
             self._judge(node, now)
         if seat.assignment is not None and (assumed is None or assumed.assignment != seat.assignment):
             notices += self._settle(node, now)
@@ -361,11 +388,9 @@ def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:
     return seat.assignment if pod.spec.scheduler_name == scheduler_name else None
 
 
-def _end_of_patience(overdue: Overdue) -> list[Instruction]:
+def _end_of_patience(overdue: Overdue, *, evict: bool) -> Instruction:
     message = f"cannot start on node {overdue.node}: {overdue.reason}"
-    if overdue.evict:
-        return [Evict(overdue.pod, message)]
-    return [Report(overdue.pod, "NeverStarts", f"{message}; no controller owns it, so it stays until it is deleted")]
+    return Evict(overdue.pod, message) if evict else Report(overdue.pod, "NeverStarts", f"{message}; delete it")
 
 
 def _stand_in(seat: Seat) -> Pod:

@@ -1,32 +1,80 @@
 """What Prometheus sees, under the field's names where the field has one (kube-scheduler's ``scheduler_*``)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
-from scheduler.assign import OUT_OF_BUDGET
-from scheduler.machine import Machine
+from scheduler.cycle import Bind
+from scheduler.machine import Instruction, Machine
+from scheduler.outcomes import Outcome
 
-ATTEMPTS = Counter("scheduler_schedule_attempts", "Decisions by result", ["result"])
-DECISION_S = Histogram(
-    "scheduler_scheduling_algorithm_duration_seconds",
-    "Time of one decision",
-    buckets=[0.00001 * 4**power for power in range(9)],
+_FAST_S = [0.00001 * 4**power for power in range(9)]
+_WAITING_S = [0.01 * 2**power for power in range(20)]
+ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, by result", ["result", "profile"])
+ATTEMPT_S = Histogram(
+    "scheduler_scheduling_attempt_duration_seconds",
+    "Time of one attempt: the decision, and the bind where there was one",
+    ["result", "profile"],
+    buckets=[0.0001 * 2**power for power in range(18)],
 )
-BINDS = Counter("scheduler_binds", "Binds by what became of them", ["outcome"])
-BIND_S = Histogram("scheduler_binding_duration_seconds", "Time from a decision to the definite answer to its Binding")
-BUDGET_SPENT = Counter("mooring_placement_budget_exhausted", "Decisions in which a placement search ran out of steps")
+DECISION_S = Histogram("scheduler_scheduling_algorithm_duration_seconds", "Time of one decision", buckets=_FAST_S)
+POINT_S = Histogram(
+    "scheduler_framework_extension_point_duration_seconds",
+    "Time by extension point",
+    ["extension_point", "status", "profile"],
+    buckets=[0.0001 * 2**power for power in range(18)],
+)
+WAITED_S = Histogram(
+    "scheduler_pod_scheduling_sli_duration_seconds",
+    "Time from a pod's coming into the queue to its bind, by the attempts that it took",
+    ["attempts"],
+    buckets=_WAITING_S,
+)
+TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod was bound", buckets=[1, 2, 4, 8, 16])
+BINDS = Counter("mooring_binds", "Binds by what became of them", ["outcome"])
 NOTICES = Counter("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
-REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events and conditions dropped because too many waited")
+EVICTIONS = Counter("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
+REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
+# kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
+_MOST_ATTEMPTS = 15
 
 
-def count_reason(reason: str) -> None:
-    """Count what a decision's reason stands for beyond "no"."""
-    if OUT_OF_BUDGET in reason:
-        BUDGET_SPENT.inc()
+class Figures:
+    """The counts of one profile: the pods of one schedulerName."""
+
+    def __init__(self, profile: str) -> None:
+        self._profile = profile
+
+    def decision(self, spent_s: float, instructions: Sequence[Instruction]) -> None:
+        """Count a decision; one with a bind ends as an attempt with `bind`."""
+        DECISION_S.observe(spent_s)
+        if not any(isinstance(instruction, Bind) for instruction in instructions):
+            self._attempt("unschedulable", spent_s)
+
+    def bind(self, outcome: Outcome, spent_s: float) -> None:
+        """Count the definite end of a bind."""
+        bound = outcome.kind == "bound"
+        BINDS.labels(outcome.kind).inc()
+        POINT_S.labels("Bind", "Success" if bound else "Error", self._profile).observe(spent_s)
+        self._attempt("scheduled" if bound else "error", spent_s)
+
+    def _attempt(self, result: str, spent_s: float) -> None:
+        ATTEMPTS.labels(result, self._profile).inc()
+        ATTEMPT_S.labels(result, self._profile).observe(spent_s)
+
+
+def count_scheduled(waited_s: float, attempts: int) -> None:
+    """Count a pod that was bound after so long in the queue."""
+    label = str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+"
+    WAITED_S.labels(label).observe(waited_s)
+    TRIES.observe(attempts)
+
+
+# Ours to kube-scheduler's; a pod that is out is being bound, which the field does not count as pending.
+_QUEUES = {"parked": "unschedulable", "out": "binding"}
 
 
 class _Derived(Collector):
@@ -38,11 +86,15 @@ class _Derived(Collector):
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return []
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         pending = GaugeMetricFamily("scheduler_pending_pods", "Pods by place in the queue", labels=["queue"])
-        for place, count in self._machine.queue.depths().items():
-            pending.add_metric([place], count)
+        for place, count in self._machine.depths().items():
+            pending.add_metric([_QUEUES.get(place, place)], count)
         yield pending
+        disputed = "VFs that more than one live pod claims"
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.disputed())
+        spent = "Decisions that found no node because a placement search ran out of steps"
+        yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
         faults = GaugeMetricFamily("mooring_nodes_without_inventory", "Nodes left out, by reason", labels=["reason"])
         for reason, count in self._faults().items():

@@ -38,7 +38,6 @@ class _Case:
     pod: Pod
     assignment: Assignment
     why: str = ""
-    due: float | None = None
     # Its time is over, and what follows has been done.
     settled: bool = False
 
@@ -49,6 +48,8 @@ class Unstarted:
     def __init__(self) -> None:
         self._cases: dict[str, _Case] = {}
         self._on: dict[str, set[str]] = {}
+        # Of the contradicted ones only, when their time is over.
+        self._due: dict[str, float] = {}
 
     def see(self, pod: Pod, assignment: Assignment | None) -> bool:
         """Take note of a bound pod; say whether it is one of these."""
@@ -66,6 +67,7 @@ class Unstarted:
         return True
 
     def drop(self, uid: str) -> None:
+        self._due.pop(uid, None)
         case = self._cases.pop(uid, None)
         if case is not None:
             on_node = self._on[case.assignment.node]
@@ -79,28 +81,32 @@ class Unstarted:
             case = self._cases[uid]
             case.why = _contradiction(case, facts, self._contested(disputes, uid)) if facts is not None else ""
             if not case.why:
-                case.due, case.settled = None, False
-            elif case.due is None and not case.settled:
-                case.due = now + PATIENCE_S
+                case.settled = False
+                self._due.pop(uid, None)
+            elif not case.settled:
+                self._due.setdefault(uid, now + PATIENCE_S)
 
     def next_due(self) -> float | None:
         """Return when the first pod's time is over; None if no pod is contradicted."""
-        return min((case.due for case in self._cases.values() if case.due is not None), default=None)
+        return min(self._due.values(), default=None)
 
     def take_overdue(self, now: float) -> Overdue | None:
         """Return, once, the pod whose time was over first; judge its node anew before you ask for the next."""
-        over = [case for case in self._cases.values() if case.due is not None and case.due <= now]
+        over = [(due, uid) for uid, due in self._due.items() if due <= now]
         if not over:
             return None
-        case = min(over, key=lambda case: (case.due, case.pod.metadata.uid))
-        case.due, case.settled = None, True
+        _, uid = min(over)
+        case = self._cases[uid]
+        case.settled = True
+        del self._due[uid]
         return Overdue(case.pod, case.assignment.node, case.why, evict=is_controlled(case.pod))
 
     def retry(self, uid: str, now: float) -> None:
         """Take it that an eviction did not happen."""
         case = self._cases.get(uid)
         if case is not None and case.why:
-            case.due, case.settled = now + _AGAIN_S, False
+            case.settled = False
+            self._due[uid] = now + _AGAIN_S
 
     def _contested(self, disputes: Disputes, uid: str) -> Disputes:
         """Return the VFs that others claim who are not on their way out."""

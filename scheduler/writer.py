@@ -1,73 +1,146 @@
-"""Write conditions and events without ever holding up a bind: a few at a time, and dropped when too many wait."""
+"""Write conditions and events without ever holding up a bind: a few at a time, and dropped when too many wait.
+
+Of a pod's conditions only the newest is kept, and they are written at a pace that an API server does not feel, so that
+ten thousand pods that wait cost it as little as a few.
+"""
 
 import asyncio
+import contextlib
 import itertools
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
 import structlog
 
-from mooring.kube.client import STRATEGIC_PATCH, Client
-from mooring.kube.failures import KubeError
+from mooring.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound
 from mooring.kube.persist import until_definite
 from scheduler import metrics
-from scheduler.accounts import event, status_patch
+from scheduler.accounts import event, event_reason, is_of_pending, repetition, status_patch
 from scheduler.machine import Report
+from scheduler.objects import Pod
+from scheduler.pace import Bucket, Telling, Told
 
 _log = structlog.get_logger()
-_MOST_WAITING = 10_000
+_MOST_EVENTS = 10_000
 _AT_ONCE = 4
+# Conditions a second, and at once; kube-scheduler's client is held to 50 and 100 for all that it writes.
+_CONDITIONS_PER_S = 50.0
+_CONDITIONS_AT_ONCE = 100.0
 _LONGEST_NAME = 253
+_FLUSH_S = 2.0
+_decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class Writer:
-    """A bounded line of reports, and the tasks that work it off."""
+    """The reports that wait to be written, and the tasks that work them off."""
 
     def __init__(self, client: Client, component: str) -> None:
         self._client = client
         self._component = component
-        self._waiting: asyncio.Queue[Report] = asyncio.Queue(_MOST_WAITING)
+        self._events: asyncio.Queue[Report] = asyncio.Queue(_MOST_EVENTS)
+        self._conditions: dict[str, Report] = {}
+        self._new_condition = asyncio.Event()
+        self._pace = Bucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
+        self._told = Told()
         self._serial = itertools.count()
 
     def put(self, report: Report) -> None:
-        """Take a report, or drop it where the line is full."""
+        """Take a report; its event is dropped where the line is full."""
+        uid = report.pod.metadata.uid
+        if is_of_pending(report):
+            self._conditions[uid] = report
+            self._new_condition.set()
+        else:
+            self._conditions.pop(uid, None)
         try:
-            self._waiting.put_nowait(report)
+            self._events.put_nowait(report)
         except asyncio.QueueFull:
             metrics.REPORTS_DROPPED.inc()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(_AT_ONCE):
-                group.create_task(self._work())
+                group.create_task(self._write_events())
+            group.create_task(self._write_conditions())
 
-    async def _work(self) -> None:
+    async def _write_conditions(self) -> None:
         while True:
-            report = await self._waiting.get()
-            try:
-                await self._write(report)
-            except KubeError as failed:
-                # A pod deleted meanwhile, or missing permissions: nobody to tell, or no way.
-                pod = report.pod
-                _log.info("report was refused", pod=pod.key, uid=pod.metadata.uid, reason=str(failed))
+            await self._new_condition.wait()
+            while wait_s := self._pace.take(time.monotonic()):
+                await asyncio.sleep(wait_s)
+            uid = next(iter(self._conditions), None)
+            if uid is None:
+                self._new_condition.clear()
+            else:
+                await self._attempt(self._conditions.pop(uid), self._write_condition)
 
-    async def _write(self, report: Report) -> None:
-        pod, now = report.pod.metadata, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if report.reason in ("Unschedulable", "InvalidRequest"):
-            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-            await _patch(self._client, path, status_patch(report, now))
+    async def flush(self) -> None:
+        """Wait until the events that are in the line are written, a moment at the most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await self._events.join()
+
+    async def _write_events(self) -> None:
+        while True:
+            await self._attempt(await self._events.get(), self._write_event)
+            self._events.task_done()
+
+    async def _attempt(self, report: Report, write: Callable[[Report], Awaitable[None]]) -> None:
+        try:
+            await write(report)
+        except KubeError as failed:
+            # A pod deleted meanwhile, or missing permissions: nobody to tell, or no way.
+            pod = report.pod
+            _log.info("report was refused", pod=pod.key, uid=pod.metadata.uid, reason=str(failed))
+
+    async def _write_condition(self, report: Report) -> None:
+        pod = report.pod.metadata
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            await _send(self._client, "PATCH", f"{path}/status", status_patch(report, _now()), STRATEGIC_PATCH)
+        except Conflict:
+            await self._tell_anew(report, path)
+
+    async def _tell_anew(self, report: Report, path: str) -> None:
+        """Take the pod as it is now, unless it needs not be told any more, or something newer is to be told."""
+        try:
+            pod = _decode_pod(await _send(self._client, "GET", path))
+        except msgspec.MsgspecError:
+            return
+        uid = pod.metadata.uid
+        if uid == report.pod.metadata.uid and not pod.spec.node_name and uid not in self._conditions:
+            self._conditions[uid] = replace(report, pod=pod)
+            self._new_condition.set()
+
+    async def _write_event(self, report: Report) -> None:
+        pod, now = report.pod.metadata, _now()
         suffix = f".{time.time_ns():x}{next(self._serial):x}"
-        name = pod.name[: _LONGEST_NAME - len(suffix)] + suffix
-        await _post(
-            self._client, f"/api/v1/namespaces/{pod.namespace}/events", event(report, self._component, name, now)
-        )
+        new = Telling(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
+        about = (pod.uid, event_reason(report), report.message)
+        telling = self._told.tell(*about, new, time.monotonic())
+        if telling is None:
+            metrics.REPORTS_DROPPED.inc()
+            return
+        folder = f"/api/v1/namespaces/{pod.namespace}/events"
+        if telling.count > 1:
+            try:
+                patch = repetition(report, telling, now)
+                await _send(self._client, "PATCH", f"{folder}/{telling.name}", patch, MERGE_PATCH)
+            except NotFound:
+                self._told.forget(*about)
+            else:
+                return
+        await _send(self._client, "POST", folder, event(report, self._component, new, now))
 
 
 @until_definite
-async def _patch(client: Client, path: str, body: bytes) -> None:
-    await client.request("PATCH", path, body, content_type=STRATEGIC_PATCH)
+async def _send(client: Client, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> bytes:
+    return await client.request(method, path, body, kind)
 
 
-@until_definite
-async def _post(client: Client, path: str, body: bytes) -> None:
-    await client.request("POST", path, body)
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,7 +10,7 @@ repeated here but a request that was refused with 401 before anything was done, 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -29,12 +29,23 @@ _Params = Mapping[str, str]
 
 
 class Client:
-    """A pool of few connections to one API server; use as an async context manager."""
+    """A pool of few connections to one API server; use as an async context manager.
 
-    def __init__(self, access: Access, connections: int = 16, timeout_s: float = 30.0) -> None:
+    ``guard`` is called right before each request is sent, however long that had to wait for a connection's turn; it
+    raises where nothing may be sent any more.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        connections: int = 16,
+        timeout_s: float = 30.0,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         self._access = access
         self._connections = connections
         self._timeout_s = timeout_s
+        self._guard = guard
         self._headers: Mapping[str, str] = {}
         self._headers_until = float("-inf")
         self._session: aiohttp.ClientSession | None = None
@@ -85,6 +96,7 @@ class Client:
         try:
             for fresh in (False, True):
                 headers = {**await self._authorization(fresh=fresh), "Accept": JSON, "Content-Type": content_type}
+                self._guard()
                 async with self._session.request(
                     method,
                     url,

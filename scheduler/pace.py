@@ -1,0 +1,69 @@
+"""How often something may be done, and what has been said already. Pure: time is an argument."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+# client-go's event correlator: an object's events beyond 25 are dropped but for one in 5 min.
+_EVENTS_AT_ONCE = 25
+_EVENTS_PER_S = 1 / 300
+# Objects and texts remembered; the ones not seen the longest are forgotten.
+_REMEMBERED = 4096
+
+
+class Bucket:
+    """A token bucket: ``burst`` at once, then ``rate`` a second."""
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take a token and return 0, or return how many seconds are left until there is one."""
+        self._tokens = min(self._burst, self._tokens + max(now - self._at, 0.0) * self._rate)
+        self._at = max(now, self._at)
+        if self._tokens < 1:
+            return (1 - self._tokens) / self._rate
+        self._tokens -= 1
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """How an event is to be told: as the object ``name``, for the ``count``-th time since ``first``."""
+
+    name: str
+    count: int
+    first: str
+
+
+class Told:
+    """The events that were told: the same again is counted in the one that is there, too many are not told."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[tuple[str, str, str], Telling] = OrderedDict()
+        self._paces: OrderedDict[str, Bucket] = OrderedDict()
+
+    def tell(self, uid: str, reason: str, message: str, telling: Telling, now: float) -> Telling | None:
+        """Return how to tell it, ``telling`` if it is new; None if this object has had too many.
+
+        ``uid`` is that of the object that the event is about, ``now`` in seconds of any clock.
+        """
+        bucket = self._paces.pop(uid, None) or Bucket(_EVENTS_PER_S, _EVENTS_AT_ONCE, now)
+        self._paces[uid] = bucket
+        if len(self._paces) > _REMEMBERED:
+            self._paces.popitem(last=False)
+        if bucket.take(now) > 0:
+            return None
+        key = (uid, reason, message)
+        known = self._told.pop(key, None)
+        found = telling if known is None else Telling(known.name, known.count + 1, known.first)
+        self._told[key] = found
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
+        return found
+
+    def forget(self, uid: str, reason: str, message: str) -> None:
+        """Take it that an event is no longer there: API servers drop them after an hour."""
+        self._told.pop((uid, reason, message), None)
