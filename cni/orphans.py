@@ -39,11 +39,14 @@ class Sighting:
     home: bool
 
 
+Orphan = tuple[LedgerEntry, Reason]
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """The orphans among the entries, and since when (monotonic seconds) each ``(pci, container)`` has no record."""
 
-    orphans: Sequence[tuple[LedgerEntry, Reason]]
+    orphans: Sequence[Orphan]
     unrecorded: Mapping[tuple[str, str], float]
 
 

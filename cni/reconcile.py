@@ -8,14 +8,15 @@ starts anew from the ledger and the kernel.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
 from cni import netns
-from cni.giveback import Node, give_back
+from cni.giveback import Node, give_back, is_home
 from cni.metrics import Metrics
-from cni.orphans import REASONS, Reason, Sighting, judge
+from cni.orphans import REASONS, Orphan, Reason, Sighting, judge
 from cni.skel import CniError
 from mooring import ledger, podrecord
 from mooring.errors import RecordError
@@ -24,6 +25,8 @@ from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
 
 _log = structlog.get_logger()
+# A VF that a process will not let go of takes up to 13 s; a node has many VFs, and 30 s for each orphan.
+_AT_ONCE = 8
 
 
 class Reconciler:
@@ -54,9 +57,8 @@ class Reconciler:
         judgement = judge(sighted, records, node.boot, self._unrecorded, now)
         self._unrecorded = judgement.unrecorded
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
-        for entry, reason in judgement.orphans:
-            if self._repair(node, entry, reason):
-                del entries[entry.pci]
+        for pci in self._repair_all(node, judgement.orphans):
+            del entries[pci]
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
     def _read(self, node: Node) -> dict[str, LedgerEntry]:
@@ -77,6 +79,13 @@ class Reconciler:
         self._unreadable = unreadable
         return entries
 
+    def _repair_all(self, node: Node, orphans: Sequence[Orphan]) -> list[str]:
+        """Return the addresses of those given back; the ones that resisted before come last, for they take seconds."""
+        ordered = sorted(orphans, key=lambda orphan: orphan[0].pci in self._stuck)
+        with ThreadPoolExecutor(_AT_ONCE, "repair") as repairs:
+            done = repairs.map(lambda orphan: self._repair(node, *orphan), ordered)
+            return [entry.pci for (entry, _), repaired in zip(ordered, done, strict=True) if repaired]
+
     def _repair(self, node: Node, listed: LedgerEntry, reason: Reason) -> bool:
         """Give one orphan back, unless it is in a call's hands or has changed hands since it was listed."""
         try:
@@ -89,9 +98,13 @@ class Reconciler:
 
     def _give_back(self, node: Node, entry: LedgerEntry, reason: Reason) -> bool:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
+        stuck: object = None
         try:
-            give_back(node, entry)
-        except (CniError, OSError) as stuck:
+            if not give_back(node, entry):
+                stuck = "a process still has its rdma device"
+        except (CniError, OSError) as failed:
+            stuck = failed
+        if stuck is not None:
             self._metrics.repair(reason, done=False)
             if self._stuck.get(entry.pci) != str(stuck):
                 event.warning("orphaned vf is not given back yet", reason=f"{REASONS[reason]}; {stuck}")
@@ -103,6 +116,9 @@ class Reconciler:
 
 
 def _sight(node: Node, entry: LedgerEntry) -> Sighting:
-    """Say where a VF is, without waiting; one that has left the machine, or has no netdev, keeps nobody waiting."""
-    away = entry.original.name is not None and node.sysfs.exists(entry.pci) and node.sysfs.netdev(entry.pci) is None
-    return Sighting(reachable=netns.is_same(entry.netns.path, entry.netns.cookie), home=not away)
+    """Say where a VF is, without waiting; what cannot be seen counts as away, and is left where it is."""
+    try:
+        home = not node.sysfs.exists(entry.pci) or is_home(node, entry, limit_s=0)
+    except OSError:
+        home = False
+    return Sighting(reachable=netns.is_same(entry.netns.path, entry.netns.cookie), home=home)

@@ -3,6 +3,7 @@
 Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) and sysfs-class-net (speed, in Mb/s).
 """
 
+import errno
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,18 @@ class Sysfs:
         if listed != vf.pci or not (self._device(pf_pci) / "net" / vf.pf).exists():
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
+
+    def found_as(self, pci: str, pf: str) -> tuple[str, int]:
+        """Return the name that a VF's PF has now, ``pf`` if that is still one of its own, and the VF's index on it.
+
+        Names change hands: over a reboot a PF can come up under the other one's. Raise OSError for a VF without a PF.
+        """
+        device = (self._device(pci) / "physfn").resolve(strict=True)
+        index = next((link.name for link in device.glob("virtfn*") if link.readlink().name == pci), None)
+        names = sorted(entry.name for entry in (device / "net").iterdir())
+        if index is None or (pf not in names and len(names) != 1):
+            raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
+        return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))
 
     def line_rate_mbps(self, pf_pci: str, pf: str) -> int:
         """Return a PF's line rate in Mb/s, 0 where the driver does not know it."""

@@ -1,0 +1,81 @@
+"""Kill an ADD at every call that leaves the process, let the reconciler look, and see what stays behind.
+
+A VF that is `held` is left with the pod, for nobody but the runtime knows that this ADD failed: then the pod's network
+namespace goes, without a DEL, and the reconciler looks again.
+
+    python -m tests.lab.orphan_loop SETTING.json
+
+Run inside the lab, as a program, with the setting of tests/cni/fault_loop.py. Prints one JSON object: how many calls
+were killed, how many left orphans at once, how many VFs that were held, and what was not as before in the end.
+"""
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cni.calls import BOOT_ID
+from cni.giveback import Node
+from cni.ledger import Ledger
+from cni.metrics import Metrics
+from cni.reconcile import Reconciler
+from cni.sysfs import Sysfs
+from mooring import log
+from mooring.vfport import RtnetlinkVfPort
+from tests.cni.fault_loop import NOT_REACHED, broken_add, differing, in_child, run, state
+
+_RETURNS_S = 10.0
+
+
+def look(setting: dict[str, Any]) -> int:
+    """Look once, in a process of its own as the server is."""
+    ledger = Ledger(Path(setting["ledger"]).parent)
+    node = Node(Sysfs(Path("/sys")), ledger, Path("/run/mooring"), RtnetlinkVfPort(), BOOT_ID.read_text().strip())
+    Reconciler(lambda: node, Metrics()).look(time.monotonic())
+    return 0
+
+
+def killed_add(setting: dict[str, Any], number: int) -> int:
+    return in_child(lambda: broken_add(setting, number, kill=True))
+
+
+def phases(setting: dict[str, Any]) -> set[str]:
+    return {json.loads(path.read_text())["phase"] for path in Path(setting["ledger"]).glob("*.json")}
+
+
+def end_sandbox(setting: dict[str, Any]) -> None:
+    """Let the pod's namespace go, and look until the ledger is empty; then make a new one for the next try."""
+    for command in ("delete", "add"):
+        subprocess.run(("ip", "netns", command, Path(setting["environment"]["CNI_NETNS"]).name), check=True)
+        deadline = time.monotonic() + _RETURNS_S
+        while phases(setting) and time.monotonic() < deadline:
+            in_child(lambda: look(setting))
+
+
+def main() -> int:
+    log.set_up("orphan-loop")
+    setting = json.loads(Path(sys.argv[1]).read_text())
+    before = state(setting)
+    left_behind: dict[int, list[str]] = {}
+    orphans = held = 0
+    for number in itertools.count(1):
+        if killed_add(setting, number) == NOT_REACHED:
+            break
+        orphans += bool(phases(setting) - {"held"})
+        in_child(lambda: look(setting))
+        if phases(setting) == {"held"}:
+            held += 1
+            end_sandbox(setting)
+        if found := differing(before, state(setting)):
+            left_behind[number] = found
+            in_child(lambda: run(setting, "DEL"))
+    in_child(lambda: run(setting, "DEL"))
+    print(json.dumps({"killed": number - 1, "orphans": orphans, "held": held, "left_behind": left_behind}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

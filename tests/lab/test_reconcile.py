@@ -1,0 +1,225 @@
+"""The reconciler on the lab kernel: sandboxes end without a DEL, and the server repairs what they left, no more."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+VF: dict[str, Any] = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "default"}
+VFS = [
+    VF | {"min_tx_rate": 100, "max_tx_rate": 2000, "vlan": 7, "trust": True, "mac": "02:00:00:00:00:99"},
+    VF | {"vf": 1, "pci": "0000:3b:01.1", "name": "rdma7"},
+]
+RECORD = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": VFS}}
+CONF = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "type": "mooring-cni",
+    "node": "n1",
+    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
+    # Below the folder that outlives the lab's reboot, as the node's own IPAM data does.
+    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/var/lib/mooring/ipam"},
+}
+ENVIRONMENT = {
+    "CNI_CONTAINERID": "c1",
+    "CNI_NETNS": "/run/netns/pod",
+    "CNI_IFNAME": "eth0",
+    "CNI_PATH": "/usr/lib/cni",
+    "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
+}
+# VF 2 is somebody else's: never handed out by us, with settings of its own.
+PREPARE = f"""
+set -e
+rdma system set netns exclusive
+ip link set eth0 up; ip link set wire0 up
+echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+for vf in 0 1; do
+  netdev=$(ls /sys/bus/pci/devices/0000:3b:00.0/virtfn$vf/net); rdma link add rdma$vf type rxe netdev $netdev
+done
+ip link set eth0 vf 2 vlan 99 max_tx_rate 500
+mkdir -p /var/lib/mooring/pods /run/mooring
+cat >/var/lib/mooring/pods/u1.json <<'END'
+{json.dumps(RECORD)}
+END
+cat >/tmp/conf.json <<'END'
+{json.dumps(CONF)}
+END
+{"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
+entries() {{ ls /var/lib/mooring/vfs /var/lib/mooring/ipam/net 2>/dev/null | grep -E '^[0-9]' || true; }}
+state() {{ ip -d -j link show | jq -c 'map(del(.ifindex, .link_index))'; rdma -j dev | jq -c .; entries; }}
+call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log || cat /tmp/answer; }}
+serve() {{
+  {sys.executable} -m cni serve --reconcile-s ${{1:-10}} --metrics-addr 127.0.0.1:9464 2>>/tmp/server.log & server=$!
+}}
+metrics() {{ curl -sf http://127.0.0.1:9464/metrics | grep "^mooring_cni_$1" | grep -v _created; }}
+looks() {{ metrics last_look | cut -d' ' -f2; }}
+# Waits for three more looks to end: what a look would do, it has done.
+three_looks() {{
+  for _ in 1 2 3; do last=$(looks || true); until [ "$(looks || true)" != "$last" ]; do sleep 0.1; done; done
+}}
+same() {{
+  begun=$(date +%s)
+  until state >/tmp/now; cmp -s /tmp/before /tmp/now; do
+    if [ $(($(date +%s) - begun)) -ge 30 ]; then
+      echo "different $1"; diff /tmp/before /tmp/now; cat /tmp/server.log; return
+    fi
+    sleep 0.1
+  done
+  echo "same $1"
+}}
+told() {{
+  jq -rRc 'fromjson? | select(.event | startswith("orphan")) | [.event, .pod, .uid, .pci, .reason]' /tmp/server.log
+}}
+vf() {{
+  ip -d -j link show $1 | jq -c ".[0].vfinfo_list[$2] | [.rate.min_tx, .rate.max_tx, .vlan_list[0].vlan, .trust]"
+}}
+state >/tmp/before
+"""
+GIVEN_BACK = "orphaned vf given back"
+
+
+def run(lab: Lab, script: str, *options: str, timeout_s: float = 115) -> list[str]:
+    done = lab(PREPARE + script, *options, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_sandbox_that_died_without_a_del_is_cleaned_up(lab: Lab) -> None:
+    """Within 30 s at the default interval, with links, settings, RDMA devices, ledger and addresses as before."""
+    lines = run(
+        lab,
+        """
+        ip netns add pod; serve; call ADD; entries | wc -l
+        three_looks; entries | wc -l
+        ip netns delete pod; same all
+        told; metrics repairs_total | grep -v ' 0.0'; kill $server; wait $server; echo "ended $?"
+        """,
+    )
+    assert lines[:3] == ["4", "4", "same all"]
+    reason = "its network namespace is gone"
+    assert [json.loads(line) for line in lines[3:5]] == [
+        [GIVEN_BACK, "ns/p", "u1", pci, reason] for pci in ("0000:3b:01.0", "0000:3b:01.1")
+    ]
+    assert lines[5:] == ['mooring_cni_repairs_total{reason="netns_gone"} 2.0', "ended 0"]
+
+
+def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: Lab) -> None:
+    """SIGKILL at eight moments from the first entry that is `returning` on; each next server ends the work."""
+    lines = run(
+        lab,
+        """
+        for moment in 0 0.01 0.02 0.03 0.05 0.08 0.12 0.2; do
+          ip netns add pod; call ADD; ip netns delete pod
+          serve; until grep -qs returning /var/lib/mooring/vfs/*.json; do sleep 0.005; done
+          sleep $moment; kill -9 $server; wait $server || true
+          echo "left $(ls /var/lib/mooring/vfs/*.json 2>/dev/null | wc -l)"
+          serve; same $moment; kill $server; wait $server || true
+        done
+        """,
+    )
+    told = [line for line in lines if line.startswith(("same", "different", "left"))]
+    assert told[1::2] == [f"same {moment}" for moment in (0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)]
+    assert "left 2" in told[0::2]
+
+
+def test_a_vf_whose_pod_record_is_gone_is_taken_back(lab: Lab) -> None:
+    """The namespace is still there, the runtime knows the pod no more: within 30 s, and not at the first look."""
+    lines = run(
+        lab,
+        """
+        ip netns add pod; call ADD; rm /var/lib/mooring/pods/u1.json
+        serve; until looks >/dev/null; do sleep 0.1; done; entries | wc -l
+        same all; told; ip -n pod -j link | jq -c 'map(.ifname)'; kill $server; wait $server
+        """,
+    )
+    assert lines[:2] == ["4", "same all"]
+    assert {json.loads(line)[4] for line in lines[2:4]} == {"its pod's record is gone"}
+    assert json.loads(lines[4]) == ["lo"]
+
+
+def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_it(lab: Lab) -> None:
+    """Nothing of the entry or of the VF's settings changes, whatever is missing; with the process the VFs come back."""
+    lines = run(
+        lab,
+        """
+        ip netns add pod; call ADD
+        ip netns exec pod sleep 1000 & process=$!
+        until [ "$(readlink /proc/$process/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+        ip netns delete pod; rm /var/lib/mooring/pods/u1.json
+        state >/tmp/alive; cat /var/lib/mooring/vfs/*.json >/tmp/entries
+        serve 5; three_looks; three_looks; state >/tmp/now
+        cmp /tmp/alive /tmp/now && cat /var/lib/mooring/vfs/*.json | cmp - /tmp/entries && echo untouched
+        nsenter --net=/proc/$process/ns/net ip -j link | jq -c 'map(.ifname)'
+        kill $process; same all; kill $server; wait $server
+        """,
+    )
+    assert lines[0] == "untouched", lines
+    assert json.loads(lines[1]) == ["lo", "net1", "rdma7"]
+    assert lines[2] == "same all"
+
+
+@pytest.mark.timeout(300)
+def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab) -> None:
+    """No DEL ever comes: what it was taking is given back at once, what the pod held when its namespace ends."""
+    setting = {
+        "environment": ENVIRONMENT,
+        "conf": CONF,
+        "vf_table": None,
+        "ledger": "/var/lib/mooring/vfs",
+        "ipam": "/var/lib/mooring/ipam",
+    }
+    script = f"ip netns add pod\ncat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
+    program = f"{sys.executable} -m tests.lab.orphan_loop /tmp/setting.json 2>/tmp/log || tail -3 /tmp/log"
+    report = json.loads(run(lab, script + program, "-t", "280", timeout_s=290)[-1])
+    assert report["left_behind"] == {}
+    assert report["killed"] > 20
+    assert report["orphans"] > 10
+    assert report["held"] > 5
+
+
+BEFORE_REBOOT = """
+ip link set eth0 vf 0 vlan 55 max_tx_rate 700 trust on spoofchk on
+ip netns add pod; call ADD; cat /tmp/answer >/dev/null; entries | wc -l
+"""
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
+    lab: Lab, tmp_path: Path, swapped: bool
+) -> None:
+    """What the VF had before the pod (VLAN 55, 700 Mb/s) is that boot's; what a NIC kept of the pod's is reset.
+
+    Also where the PFs come up under each other's names: an entry's PF is the one that the VF belongs to.
+    """
+    state = tmp_path / "state"
+    state.mkdir()
+    assert run(lab, BEFORE_REBOOT, "-s", str(state)) == ["4"]
+    swap = "ip link set eth0 down; ip link set eth0 name x; ip link set eth1 name eth0; ip link set x name eth1"
+    own, other = ("eth1", "eth0") if swapped else ("eth0", "eth1")
+    lines = run(
+        lab,
+        f"""
+        {swap if swapped else ":"}
+        echo 4 >/sys/bus/pci/devices/0000:3b:00.1/sriov_numvfs
+        for pf in eth0 eth1; do ip link set $pf vf 0 min_tx_rate 100 max_tx_rate 2000 vlan 7 trust on; done
+        entries | wc -l
+        serve; until [ -z "$(entries)" ]; do sleep 0.1; done
+        vf {own} 0; vf {other} 0; vf {own} 2
+        told; kill $server; wait $server
+        """,
+        "-s",
+        str(state),
+    )
+    assert lines[0] == "4"
+    closed, of_other_pf, of_nobody = (json.loads(line) for line in lines[1:4])
+    assert closed == [0, 0, None, False]
+    assert of_other_pf == [100, 2000, 7, True]
+    assert of_nobody == [0, 500, 99, False]
+    assert {json.loads(line)[4] for line in lines[4:]} == {"of another boot"}
