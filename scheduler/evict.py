@@ -5,7 +5,7 @@ import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
-from scheduler.machine import Ending, Evict
+from scheduler.instructions import Ending, Evict
 
 _log = structlog.get_logger()
 

@@ -22,8 +22,9 @@ from scheduler import metrics
 from scheduler.bind import bind
 from scheduler.cycle import Bind
 from scheduler.evict import evict
+from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
 from scheduler.leader import LeadershipLost
-from scheduler.machine import Ending, Evict, Instruction, Machine, Notice, Report
+from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.writer import Writer

@@ -7,59 +7,27 @@ decides about the next pod, `tick` does what is due at a time. All return instru
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mooring import names
-from mooring.assignment import Assignment, believe
-from mooring.errors import AnnotationError
+from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.assign import OUT_OF_BUDGET
 from scheduler.cluster import Cluster, Seat
 from scheduler.cycle import Bind, Unschedulable, decide
 from scheduler.happenings import of_leaving, of_node
+from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
 from scheduler.kin import kin_of
 from scheduler.nodes import read_node
-from scheduler.objects import Metadata, Node, Pod
+from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.queue import NOTHING, Happening, Queue
-from scheduler.resources import pod_requests
-from scheduler.task import Refusal, Task, host_ports, read_task
+from scheduler.seating import read_seat, stand_in
+from scheduler.task import Refusal, Task, read_task
 from scheduler.unstarted import Overdue, Unstarted
 
-Blame = Literal["pod", "node", "inventory", "assignment", "dispute"]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Tell a pod's owner: by an event, and unless the pod was scheduled by its PodScheduled condition."""
-
-    pod: Pod
-    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts"]
-    message: str
-    why: str = '{"v":1}'
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something to log and to count: an object left out, an assignment not believed, a VF claimed twice."""
-
-    blame: Blame
-    event: str
-    fields: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """Evict a pod that can never start where it is; somebody makes it anew. ``reason`` is for its owner."""
-
-    pod: Pod
-    reason: str
-
-
-Instruction = Bind | Evict | Report | Notice
-# Of an eviction. gone: the pod is, or another has its name.
-Ending = Literal["evicted", "gone", "refused"]
+__all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Report"]
 
 
 @dataclass(slots=True)
@@ -288,7 +256,7 @@ class Machine:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         self._forget(uid)
         assumed = self.cluster.seat(uid)
-        seat, notices = _seated(pod)
+        seat, notices = read_seat(pod)
         self.cluster.put(seat, now)
         self._wake_for(seat, assumed, now)
         if self._unstarted.see(pod, _ours(pod, seat, self.scheduler_name)):
@@ -321,7 +289,7 @@ class Machine:
         yield Notice("dispute", "VF is claimed twice", about)
         for seat in seats:
             message = f"VF {pci} of node {node} is {claimants}: not given again before all of them are gone"
-            yield Report(_stand_in(seat), "DisputedVf", message)
+            yield Report(stand_in(seat), "DisputedVf", message)
 
     def _judge(self, node: str, now: float) -> None:
         self._unstarted.judge(node, self.cluster.node(node), self._disputes.get(node, {}), now)
@@ -365,24 +333,6 @@ class Machine:
         return [Report(pending.pod, reason, message, why)]
 
 
-def _seated(pod: Pod) -> tuple[Seat, list[Instruction]]:
-    """Return what a bound pod uses; what cannot be read counts as nothing, and a notice says so."""
-    uid, node = pod.metadata.uid, pod.spec.node_name or ""
-    notices: list[Instruction] = []
-    assignment: Assignment | None = None
-    resources: Mapping[str, int] = {}
-    about = {"pod": pod.key, "uid": uid, "node": node}
-    try:
-        assignment = believe(pod.annotations, uid, node)
-    except AnnotationError as unreadable:
-        notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
-    try:
-        resources = pod_requests(pod.spec)
-    except ValueError as unreadable:
-        notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": str(unreadable)}))
-    return Seat(uid, pod.key, node, resources, tuple(host_ports(pod.spec)), assignment), notices
-
-
 def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:
     """Return what we gave a pod; nobody else's pod is evicted for what its annotation says."""
     return seat.assignment if pod.spec.scheduler_name == scheduler_name else None
@@ -391,12 +341,6 @@ def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:
 def _end_of_patience(overdue: Overdue, *, evict: bool) -> Instruction:
     message = f"cannot start on node {overdue.node}: {overdue.reason}"
     return Evict(overdue.pod, message) if evict else Report(overdue.pod, "NeverStarts", f"{message}; delete it")
-
-
-def _stand_in(seat: Seat) -> Pod:
-    """Return as much of a bound pod as an event needs: the pod itself is not kept."""
-    namespace, _, name = seat.pod.partition("/")
-    return Pod(Metadata(name=name, namespace=namespace, uid=seat.uid))
 
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:

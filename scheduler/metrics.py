@@ -7,7 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.cycle import Bind
-from scheduler.machine import Instruction, Machine
+from scheduler.instructions import Instruction
+from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
 
 _FAST_S = [0.00001 * 4**power for power in range(9)]

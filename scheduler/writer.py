@@ -20,7 +20,7 @@ from mooring.kube.failures import Conflict, KubeError, NotFound
 from mooring.kube.persist import until_definite
 from scheduler import metrics
 from scheduler.accounts import event, event_reason, is_of_pending, repetition, status_patch
-from scheduler.machine import Report
+from scheduler.instructions import Report
 from scheduler.objects import Pod
 from scheduler.pace import Bucket, Telling, Told
 

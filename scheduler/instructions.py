@@ -1,0 +1,42 @@
+"""What the machine wants done: values, carried out at the edge."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scheduler.cycle import Bind
+from scheduler.objects import Pod
+
+Blame = Literal["pod", "node", "inventory", "assignment", "dispute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell a pod's owner: by an event, and unless the pod was scheduled by its PodScheduled condition."""
+
+    pod: Pod
+    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts"]
+    message: str
+    why: str = '{"v":1}'
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to log and to count: an object left out, an assignment not believed, a VF claimed twice."""
+
+    blame: Blame
+    event: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict a pod that can never start where it is; somebody makes it anew. ``reason`` is for its owner."""
+
+    pod: Pod
+    reason: str
+
+
+Instruction = Bind | Evict | Report | Notice
+# Of an eviction. gone: the pod is, or another has its name.
+Ending = Literal["evicted", "gone", "refused"]
