@@ -9,6 +9,7 @@ instead where it is used: the same list, in which unknown fields and nulls are p
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from mooring import names
@@ -49,7 +50,13 @@ class PodRequest:
 
 def read_request(annotations: Mapping[str, str]) -> PodRequest | None:
     """Read a pod's request from its annotations; None if it has none. Raise AnnotationError."""
-    ours, seeds = annotations.get(names.REQUEST), annotations.get(names.SEED_REQUEST)
+    texts = annotations.get(names.REQUEST), annotations.get(names.SEED_REQUEST), annotations.get(names.PLACEMENT)
+    if any(text is not None and len(text) > _SHORT for text in texts):
+        return _read(*texts)
+    return _read_short(*texts)
+
+
+def _read(ours: str | None, seeds: str | None, placement: str | None) -> PodRequest | None:
     if ours is not None and seeds is not None:
         raise AnnotationError(names.REQUEST, "", f"the pod also has {names.SEED_REQUEST!r}; only one may be given")
     if ours is not None:
@@ -58,7 +65,12 @@ def read_request(annotations: Mapping[str, str]) -> PodRequest | None:
         interfaces = _interfaces(parse(seeds, names.SEED_REQUEST, AnnotationError), strict=False)
     else:
         return None
-    return PodRequest(interfaces, _placement(annotations.get(names.PLACEMENT)))
+    return PodRequest(interfaces, _placement(placement))
+
+
+# Replicas carry the same text, and are to share one value. Long texts are rare, and must not fill the memory.
+_SHORT = 1024
+_read_short = lru_cache(maxsize=4096)(_read)
 
 
 def dump_interfaces(interfaces: tuple[VfRequest, ...]) -> str:

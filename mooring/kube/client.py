@@ -75,8 +75,11 @@ class Client:
             return await answer.read()
 
     @asynccontextmanager
-    async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a GET that does not end by itself and give its lines; ``silence_s`` without a byte is Unknown."""
+    async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        """Open a GET that does not end by itself and give its lines, as many at once as have come.
+
+        ``silence_s`` without a byte is Unknown.
+        """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
         async with self._answer("GET", path, None, JSON, params, timeout) as answer:
             yield _lines(answer.content)
@@ -124,10 +127,13 @@ class Client:
         return self._headers
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
     """Yield lines of any length; a last line without its end was cut off and is dropped."""
-    rest = b""
+    begun: list[bytes] = []
     async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        if others:
+            lines = [b"".join(begun), *others]
+            begun = [lines.pop()]
+            yield lines

@@ -14,9 +14,9 @@ they are never older than the call. The caller must only take events away here, 
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -60,6 +60,18 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Change(NamedTuple):
+    """A line of a watch; ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    identity: Identity
+    object: msgspec.Raw
+
+    @property
+    def version(self) -> str:
+        return self.identity.resource_version
+
+
 _decode_object = msgspec.json.Decoder(_Object).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _decode_line = msgspec.json.Decoder(_Line).decode
@@ -76,19 +88,21 @@ async def watch(
     """List ``path``, then follow it for ever; what fails is logged and tried again, 30 s apart at the most."""
     selected = dict(params or {})
     while True:
-        listed, version = await _list(client, path, selected)
-        yield Synced(tuple(_read(raw, decode) for raw in listed))
-        async with aclosing(_follow(client, path, selected, version)) as lines:
-            async for line in lines:
-                yield _event(line, decode)
+        listed, version = await _list(client, path, selected, decode)
+        yield Synced(tuple(listed))
+        # What is known of each object lives with the caller from here on.
+        del listed
+        async with aclosing(_follow(client, path, selected, version)) as batches:
+            async for batch in batches:
+                for change in batch:
+                    yield _event(change, decode)
 
 
-def _event(line: _Line, decode: Decode[T]) -> Event[T]:
-    return Removed(_identify(line.object)) if line.type == "DELETED" else _read(line.object, decode)
+def _event(change: _Change, decode: Decode[T]) -> Event[T]:
+    return Removed(change.identity) if change.type == "DELETED" else _read(change.identity, change.object, decode)
 
 
-def _read(raw: msgspec.Raw, decode: Decode[T]) -> Changed[T] | Unreadable:
-    identity = _identify(raw)
+def _read(identity: Identity, raw: msgspec.Raw, decode: Decode[T]) -> Changed[T] | Unreadable:
     try:
         return Changed(identity, decode(raw))
     except (msgspec.MsgspecError, RecursionError, ValueError) as unreadable:
@@ -102,17 +116,21 @@ def _identify(raw: msgspec.Raw) -> Identity:
         return Identity()
 
 
-async def _follow(client: Client, path: str, selected: dict[str, str], version: str) -> AsyncGenerator[_Line, None]:
+async def _follow(
+    client: Client, path: str, selected: dict[str, str], version: str
+) -> AsyncGenerator[list[_Change], None]:
     """Yield the changes after ``version``, over as many streams as it takes; return when that version is too old."""
     while True:
         heard = False
         try:
             async with AsyncExitStack() as stack:
-                async for line in await _open(client, path, selected | {"resourceVersion": version}, stack):
+                async for texts in await _open(client, path, selected | {"resourceVersion": version}, stack):
                     heard = True
-                    version = _identify(line.object).resource_version or version
-                    if line.type != "BOOKMARK":
-                        yield line
+                    changes, failed = _changes(texts)
+                    version = next((seen for one in reversed(changes) if (seen := one.version)), version)
+                    yield [one for one in changes if one.type != "BOOKMARK"]
+                    if failed is not None:
+                        raise failed
         except Gone:
             return
         except KubeError as lost:
@@ -122,21 +140,23 @@ async def _follow(client: Client, path: str, selected: dict[str, str], version: 
 
 
 @persist
-async def _list(client: Client, path: str, selected: Mapping[str, str]) -> tuple[list[msgspec.Raw], str]:
-    """Return all objects, page by page, and the version to watch from."""
-    items: list[msgspec.Raw] = []
+async def _list(
+    client: Client, path: str, selected: Mapping[str, str], decode: Decode[T]
+) -> tuple[list[Changed[T] | Unreadable], str]:
+    """Return all objects, decoded page by page, and the version to watch from."""
+    entries: list[Changed[T] | Unreadable] = []
     token = ""
     while True:
         try:
             page = await _page(client, path, selected, token)
         except Gone:
             # The token outlived its snapshot: begin again.
-            items, token = [], ""
+            entries, token = [], ""
             continue
-        items += page.items or []
+        entries += [_read(_identify(raw), raw, decode) for raw in page.items or ()]
         token = page.metadata.next_page
         if not token:
-            return items, page.metadata.resource_version
+            return entries, page.metadata.resource_version
 
 
 async def _page(client: Client, path: str, selected: Mapping[str, str], token: str) -> _List:
@@ -149,18 +169,23 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
 
 
 @persist
-async def _open(client: Client, path: str, params: Mapping[str, str], stack: AsyncExitStack) -> AsyncIterator[_Line]:
+async def _open(
+    client: Client, path: str, params: Mapping[str, str], stack: AsyncExitStack
+) -> AsyncIterator[list[bytes]]:
     """Open one stream, which ``stack`` closes, and return its lines."""
     options = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(random.randint(*_WATCH_S))}
-    return _lines(await stack.enter_async_context(client.stream(path, {**params, **options}, _SILENCE_S)))
+    return await stack.enter_async_context(client.stream(path, {**params, **options}, _SILENCE_S))
 
 
-async def _lines(stream: AsyncIterator[bytes]) -> AsyncIterator[_Line]:
-    async for text in stream:
+def _changes(texts: Iterable[bytes]) -> tuple[list[_Change], KubeError | None]:
+    """Return the changes up to the first line that is none, and what that line means."""
+    found: list[_Change] = []
+    for text in texts:
         try:
             line = _decode_line(text)
         except msgspec.MsgspecError as unreadable:
-            raise Unknown(Status(200, message=f"not a watch event: {unreadable}")) from unreadable
+            return found, Unknown(Status(200, message=f"not a watch event: {unreadable}"))
         if line.type == "ERROR":
-            raise failure_of(bytes(line.object))
-        yield line
+            return found, failure_of(bytes(line.object))
+        found.append(_Change(line.type, _identify(line.object), line.object))
+    return found, None

@@ -1,0 +1,119 @@
+"""A stream as it comes off the wire: in pieces that end anywhere, with an error in the midst of changes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from mooring.kube.access import Access
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Event, Synced
+from mooring.kube.watch import decoder, watch
+
+
+class Thing(msgspec.Struct):
+    """Nothing of an object but its name."""
+
+    metadata: dict[str, str]
+
+
+class Server:
+    """Lists nothing, then writes the pieces planned for each stream; it notes the version asked for."""
+
+    def __init__(self, *streams: list[bytes]) -> None:
+        self.streams = list(streams)
+        self.versions: list[str] = []
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        self.versions.append(request.query["resourceVersion"])
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for piece in self.streams.pop(0) if self.streams else []:
+            await response.write(piece)
+            # A piece is a read of its own at the client.
+            await asyncio.sleep(0.01)
+        await response.write_eof()
+        return response
+
+
+async def _told(server: Server, count: int) -> list[str]:
+    """Return the first events of a watch in short."""
+    runner = web.ServerRunner(web.Server(server))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    found = []
+    try:
+        async with asyncio.timeout(10), Client(Access(f"http://{host}:{port}")) as client:
+            events: AsyncIterator[Event[Thing]] = watch(client, "/things", decoder(Thing))
+            async with aclosing(events) as following:  # type: ignore[type-var]
+                async for event in following:
+                    found.append(_short(event))
+                    if len(found) == count:
+                        break
+    finally:
+        await runner.cleanup()
+    return found
+
+
+def _short(event: Event[Thing]) -> str:
+    match event:
+        case Synced(entries):
+            return f"synced {len(entries)}"
+        case Changed(identity):
+            return identity.name
+        case _:
+            return type(event).__name__
+
+
+def _line(kind: str, name: str, version: int) -> bytes:
+    changed = {"metadata": {"name": name, "resourceVersion": str(version)}}
+    return json.dumps({"type": kind, "object": changed}).encode() + b"\n"
+
+
+THREE = b"".join(_line("ADDED", name, version) for version, name in ((2, "a"), (3, "b"), (4, "c")))
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, len(THREE) - 1, len(THREE)])
+async def test_lines_come_whole_wherever_the_pieces_end(size: int) -> None:
+    """Also in the midst of a line and right before its end."""
+    pieces = [THREE[start : start + size] for start in range(0, len(THREE), size)]
+    if size == 1:
+        pieces = [*pieces[:40], THREE[40:]]
+    assert await _told(Server(pieces), 4) == ["synced 0", "a", "b", "c"]
+
+
+async def test_a_line_that_is_cut_off_is_dropped_and_asked_for_again() -> None:
+    """The next stream begins behind the last whole line."""
+    server = Server([THREE[:-3]], [_line("ADDED", "c", 4)])
+    assert await _told(server, 4) == ["synced 0", "a", "b", "c"]
+    assert server.versions == ["1", "3"]
+
+
+async def test_changes_before_an_error_count() -> None:
+    """They come first, then the set anew, as 410 demands; both stood in one piece."""
+    gone = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n'
+    assert await _told(Server([THREE + gone + _line("ADDED", "d", 5)]), 5) == ["synced 0", "a", "b", "c", "synced 0"]
+
+
+async def test_a_line_that_is_no_event_opens_the_stream_again_behind_what_was_read() -> None:
+    """Nothing is told twice, nothing is lost."""
+    server = Server([_line("ADDED", "a", 2) + b"nonsense\n" + THREE], [_line("ADDED", "b", 3)])
+    assert await _told(server, 3) == ["synced 0", "a", "b"]
+    assert server.versions == ["1", "2"]
+
+
+async def test_a_bookmark_moves_the_version_and_is_told_to_nobody() -> None:
+    """It stands between changes in the same piece."""
+    first = _line("ADDED", "a", 2) + _line("BOOKMARK", "", 90)
+    server = Server([first], [_line("ADDED", "b", 91)])
+    assert await _told(server, 3) == ["synced 0", "a", "b"]
+    assert server.versions[1] == "90"
