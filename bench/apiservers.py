@@ -1,0 +1,123 @@
+"""API servers to measure against, over HTTPS on loopback: devcluster's in a process of its own, and a real one."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from devcluster.processes import Processes
+from mooring.kube.access import load_access
+
+_TOKEN = "bench"
+_START_S = 60.0
+# Of an API server that a benchmark must not be throttled by.
+_IN_FLIGHT = ("--max-requests-inflight", "3000", "--max-mutating-requests-inflight", "1500")
+
+
+@contextmanager
+def devcluster(folder: Path) -> Iterator[Path]:
+    """Run devcluster's server below ``folder``; yield a kubeconfig."""
+    certificate, key = _certificate(folder)
+    kubeconfig = folder / "kubeconfig"
+    processes = Processes(folder / "logs")
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    try:
+        processes.start(
+            "apiserver",
+            [sys.executable, "-m", "devcluster.apiserver", "--kubeconfig", str(kubeconfig), *tls],
+        )
+        processes.await_ready("apiserver", kubeconfig.exists)
+        yield kubeconfig
+    finally:
+        processes.stop()
+
+
+@contextmanager
+def real(assets: Path, folder: Path) -> Iterator[Path]:
+    """Run etcd and kube-apiserver from ``assets`` below ``folder``; yield a kubeconfig."""
+    certificate, _ = _certificate(folder)
+    (folder / "tokens.csv").write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
+    etcd, peer, secure = free_ports(3)
+    processes = Processes(folder / "logs")
+    try:
+        processes.start("etcd", _etcd(assets, folder, etcd, peer))
+        processes.start("kube-apiserver", _kube_apiserver(assets, folder, etcd, secure))
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(_kubeconfig(f"https://127.0.0.1:{secure}", certificate))
+        processes.await_ready("kube-apiserver", lambda: is_ready(kubeconfig), _START_S)
+        yield kubeconfig
+    finally:
+        processes.stop()
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1 that is its own authority, and its key."""
+    folder.mkdir(parents=True, exist_ok=True)
+    certificate, key = folder / "server.crt", folder / "server.key"
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        raise FileNotFoundError("openssl is not installed, it makes the server's certificate")
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
+    names = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate))
+    subprocess.run([openssl, *made, *names], check=True, capture_output=True)
+    return certificate, key
+
+
+def _etcd(assets: Path, folder: Path, port: int, peer: int) -> Sequence[str]:
+    own, others = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+    return [
+        *(str(assets / "etcd"), "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync"),
+        *("--listen-client-urls", own, "--advertise-client-urls", own, "--listen-peer-urls", others),
+        *("--initial-advertise-peer-urls", others, "--initial-cluster", f"default={others}"),
+    ]
+
+
+def _kube_apiserver(assets: Path, folder: Path, etcd: int, port: int) -> Sequence[str]:
+    key = str(folder / "server.key")
+    accounts = ("--service-account-issuer", "https://mooring.example", "--service-account-key-file", key)
+    return [
+        *(str(assets / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}"),
+        *("--bind-address", "127.0.0.1", "--secure-port", str(port), "--authorization-mode", "RBAC"),
+        *("--tls-cert-file", str(folder / "server.crt"), "--tls-private-key-file", key),
+        *("--token-auth-file", str(folder / "tokens.csv"), "--service-cluster-ip-range", "10.0.0.0/24"),
+        *("--disable-admission-plugins", "ServiceAccount", *accounts, "--service-account-signing-key-file", key),
+        *("--cert-dir", str(folder / "certs"), *_IN_FLIGHT),
+    ]
+
+
+def _kubeconfig(server: str, authority: Path) -> str:
+    """Return a kubeconfig, as JSON, which is YAML."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "bench", "cluster": {"server": server, "certificate-authority": str(authority)}}],
+            "users": [{"name": "bench", "user": {"token": _TOKEN}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+            "current-context": "bench",
+        }
+    )
+
+
+def is_ready(kubeconfig: Path) -> bool:
+    """Ask the server whether it is ready: /readyz."""
+    access = load_access(str(kubeconfig))
+    request = urllib.request.Request(f"{access.server}/readyz", headers=dict(access.headers()))
+    try:
+        with urllib.request.urlopen(request, timeout=5, context=access.tls) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in listeners]
+    for one in listeners:
+        one.close()
+    return ports

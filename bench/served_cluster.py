@@ -1,0 +1,132 @@
+"""A cluster behind an API server, filled and emptied for a benchmark, and a watch on how fast its pods are bound."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from bench import scheduler_load as load
+from mooring.kube.client import JSON, MERGE_PATCH, Client
+
+_PODS = "/api/v1/namespaces/default/pods"
+_EVENTS = "/api/v1/namespaces/default/events"
+_AT_ONCE = 32
+_STALLED_S = 60.0
+_POLL_S = 0.1
+
+
+async def add_nodes(client: Client, count: int) -> None:
+    """Create nodes; their first taint, which a controller would remove, goes too."""
+    await _few_at_once(_add_node(client, load.node(number)) for number in range(count))
+
+
+async def _add_node(client: Client, node: load.Json) -> None:
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+    await _send(client, "POST", "/api/v1/nodes", {"metadata": node["metadata"]})
+    await _send(client, "PATCH", path, {"spec": {"taints": node["spec"].get("taints")}})
+    await _send(client, "PATCH", f"{path}/status", {"status": node["status"]})
+
+
+async def add_pods(client: Client, pods: Iterable[load.Json]) -> None:
+    await _few_at_once(_send(client, "POST", _PODS, pod) for pod in pods)
+
+
+async def _send(client: Client, method: str, path: str, document: load.Json) -> None:
+    await client.request(method, path, msgspec.json.encode(document), MERGE_PATCH if method == "PATCH" else JSON)
+
+
+async def _few_at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    left = iter(work)
+
+    async def one_by_one() -> None:
+        for one in left:
+            await one
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_AT_ONCE):
+            group.create_task(one_by_one())
+
+
+async def clear(client: Client) -> None:
+    """Delete all pods and events, and wait until they are gone."""
+    for path in (_PODS, _EVENTS):
+        deadline = time.monotonic() + _STALLED_S
+        while await count(client, path):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path}: not empty {_STALLED_S:.0f} s after its deletion")
+            await client.request("DELETE", path, params={"gracePeriodSeconds": "0"})
+
+
+async def count_events(client: Client) -> int:
+    return await count(client, _EVENTS)
+
+
+async def count(client: Client, path: str) -> int:
+    page = msgspec.json.decode(await client.request("GET", path, params={"limit": "1"}))
+    return len(page["items"] or []) + int(page["metadata"].get("remainingItemCount") or 0)
+
+
+@dataclass(slots=True)
+class Binds:
+    """When each pod was seen bound, on the monotonic clock."""
+
+    times: list[float] = field(default_factory=list)
+
+    async def reach(self, wanted: int) -> None:
+        """Wait for so many binds; raise TimeoutError if none comes for a minute."""
+        seen, since = -1, time.monotonic()
+        while len(self.times) < wanted:
+            if len(self.times) != seen:
+                seen, since = len(self.times), time.monotonic()
+            if time.monotonic() - since > _STALLED_S:
+                raise TimeoutError(f"{seen} of {wanted} pods were bound, and no more for {_STALLED_S:.0f} s")
+            await asyncio.sleep(_POLL_S)
+
+    @property
+    def rate(self) -> float:
+        """Binds a second from the first to the last."""
+        return (len(self.times) - 1) / (self.times[-1] - self.times[0])
+
+
+@asynccontextmanager
+async def watching_binds(client: Client) -> AsyncIterator[Binds]:
+    """Follow the bound pods of an empty cluster."""
+    binds = Binds()
+    ready = asyncio.Event()
+
+    async def follow() -> None:
+        selected = {"watch": "true", "fieldSelector": "spec.nodeName!=", "resourceVersion": await _version(client)}
+        async with client.stream(_PODS, selected, 3600.0) as batches:
+            ready.set()
+            async for lines in batches:
+                # An object enters the selection when it is bound: the server calls that ADDED.
+                entered = sum(line.startswith(b'{"type":"ADDED"') for line in lines)
+                binds.times += [time.monotonic()] * entered
+
+    task = asyncio.create_task(follow())
+    try:
+        await ready.wait()
+        yield binds
+    finally:
+        task.cancel()
+
+
+async def _version(client: Client) -> str:
+    page = msgspec.json.decode(await client.request("GET", _PODS, params={"limit": "1"}))
+    return str(page["metadata"]["resourceVersion"])
+
+
+def plain(pods: Sequence[load.Json], scheduler: str) -> list[load.Json]:
+    """Return the same pods for another scheduler, without VFs."""
+    return [
+        {
+            **pod,
+            "metadata": {**pod["metadata"], "annotations": {}},
+            "spec": {**pod["spec"], "schedulerName": scheduler},
+        }
+        for pod in pods
+    ]
