@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cni.result import Address, Route
-from cni.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, CniError
+from cni.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, UNKNOWN_CONTAINER, CniError
 from mooring.ledger import Ipam
 from mooring.locks import hold
 
@@ -82,11 +82,14 @@ def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -
 
 
 def tell(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:
-    """Pass STATUS or GC on; a plugin from before 1.1.0 refuses version or command, and has nothing to say."""
+    """Pass STATUS or GC on; a plugin from before 1.1.0 has nothing to say.
+
+    Such a one refuses the version, the command, or first of all the container's id, which neither command has.
+    """
     try:
         _run(command, Ipam("", conf, path), Asker("", "", "", Path(), ""))
     except CniError as refused:
-        if refused.code not in (INCOMPATIBLE_VERSION, BAD_ENVIRONMENT):
+        if refused.code not in (INCOMPATIBLE_VERSION, UNKNOWN_CONTAINER, BAD_ENVIRONMENT):
             raise
 
 

@@ -22,6 +22,7 @@ _SINCE_1_1 = ("STATUS", "GC")
 
 # The specification's own codes, then those of ours that architecture.md lists.
 INCOMPATIBLE_VERSION = 1
+UNKNOWN_CONTAINER = 3
 BAD_ENVIRONMENT = 4
 IO_FAILURE = 5
 UNDECODABLE = 6

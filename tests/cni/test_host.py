@@ -1,136 +1,28 @@
 """The CNI plugin on a simulated host: real network namespaces, real IPAM plugins, the forwarder as its entry."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devcluster.hosts.layout import Layout
 from mooring import names
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
-NODE = "cnihost"
 FAULTS = Path(__file__).with_name("fault_loop.py")
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedHost:
-    """A host of devcluster's and a pod's network namespace beside it."""
-
-    layout: Layout
-    pod: str
-
-    def enter(self, *command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-        nsenter = ("nsenter", f"--net={self.layout.netns}", *command)
-        return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=60, **options)
-
-    def environment(
-        self, command: str, uid: str = "u1", container: str = "c1", netns: str | None = None
-    ) -> dict[str, str]:
-        return {
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": container,
-            "CNI_NETNS": f"/run/netns/{self.pod}" if netns is None else netns,
-            "CNI_IFNAME": "eth0",
-            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}",
-            "CNI_PATH": str(self.layout.cni_bin),
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        }
-
-    def conf(self, annotations: dict[str, str] | None = None, **fields: object) -> dict[str, Any]:
-        conflist = json.loads((self.layout.cni_conf / "10-mooring.conflist").read_text())
-        own: dict[str, Any] = {**conflist["plugins"][1], "cniVersion": "1.0.0", "name": "mooring"}
-        previous = {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}], "ips": []}
-        return (
-            own | {"prevResult": previous, "runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}} | fields
-        )
-
-    def call(self, command: str, conf: dict[str, Any] | None = None, **environment: Any) -> dict[str, Any]:
-        """Run the executable that a runtime would run; return its exit status and answer."""
-        done = self.enter(
-            str(self.layout.cni_bin / "mooring-cni"),
-            input=json.dumps(conf or self.conf()),
-            env=self.environment(command, **environment),
-        )
-        return {"status": done.returncode, **(json.loads(done.stdout) if done.stdout else {})}
-
-    def record(self, *vfs: dict[str, Any], uid: str = "u1") -> None:
-        """Write what the CRI shim would have written."""
-        entries = [{"link": "ethernet", "network": "default", **vf} for vf in vfs]
-        assignment = {"v": 1, "uid": uid, "node": NODE, "vfs": entries}
-        path = self.layout.state / "pods" / f"{uid}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"v": 1, "pod": f"ns/{uid}", "assignment": assignment}))
-
-    def links(self, *enter: str) -> dict[str, Any]:
-        shown = self.enter(*enter, "ip", "-d", "-j", "link", "show").stdout
-        kept = ("ifname", "address", "mtu", "flags", "altnames")
-        return {link["ifname"]: {name: link.get(name) for name in kept} for link in json.loads(shown)}
-
-    def in_pod(self) -> dict[str, Any]:
-        return self.links("nsenter", f"--net=/run/netns/{self.pod}")
-
-    def ledger(self) -> dict[str, Any]:
-        return {path.stem: json.loads(path.read_text()) for path in (self.layout.state / "vfs").glob("*.json")}
-
-    def table(self) -> Any:
-        return json.loads(self.layout.vftable.read_text())
-
-    def addresses(self) -> list[str]:
-        return sorted(path.name for path in self.layout.ipam.rglob("10.*") if path.is_file())
-
-    def everything(self) -> tuple[object, ...]:
-        """Return what must be as before; a switch port (``_``), which a real host does not see, may be made anew."""
-        links = {name: link for name, link in self.links().items() if "_" not in name}
-        return (links, self.table(), self.ledger(), self.addresses())
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """One simulated host for all tests here; each leaves it as it was, or fails."""
-    root = tmp_path_factory.mktemp("hosts")
-    command = (sys.executable, "-m", "devcluster.hosts", "up", "--root", str(root), "--node", NODE, "--vfs", "4")
-    process = subprocess.Popen(command)
-    layout = Layout.at(root, NODE)
-    deadline = time.monotonic() + 20
-    while not layout.description.exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    yield layout
-    process.terminate()
-    assert process.wait(20) == 0
-
-
-@pytest.fixture
-def host(hosts: Layout) -> Iterator[SimulatedHost]:
-    """The host with a fresh pod namespace; afterwards nothing may be left of what the test did."""
-    pod = "mooring-cni-pod"
-    subprocess.run(("ip", "netns", "add", pod), check=True)
-    found = SimulatedHost(hosts, pod)
-    before = found.everything()
-    yield found
-    found.call("DEL")
-    subprocess.run(("ip", "netns", "delete", pod), check=False, capture_output=True)
-    shutil.rmtree(hosts.state / "pods", ignore_errors=True)
-    assert found.everything() == before
 
 
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
 SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
 
 
-def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: SimulatedHost) -> None:
+def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: Any) -> None:
     """Names, rates, MAC, addresses and the ledger on ADD; everything as before on DEL, and on a second DEL."""
     before = host.everything()
     host.record(FIRST, SECOND)
@@ -149,20 +41,20 @@ def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: SimulatedHost
     assert host.everything() == before
 
 
-def test_a_pod_without_a_request_is_passed_on(host: SimulatedHost) -> None:
+def test_a_pod_without_a_request_is_passed_on(host: Any) -> None:
     """The previous result comes back as it was; annotations may be null."""
     result = host.call("ADD", host.conf(None))
     assert result == {"status": 0, "cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}], "ips": []}
 
 
-def test_a_request_without_a_record_is_refused(host: SimulatedHost) -> None:
+def test_a_request_without_a_record_is_refused(host: Any) -> None:
     """The tripwire: the shim was bypassed, the pod does not start."""
     answer = host.call("ADD", host.conf({names.REQUEST: "[{}]"}))
     assert (answer["status"], answer["code"]) == (1, 100)
     assert "bypassed" in answer["msg"]
 
 
-def test_a_vf_of_a_live_sandbox_is_not_taken(host: SimulatedHost) -> None:
+def test_a_vf_of_a_live_sandbox_is_not_taken(host: Any) -> None:
     """Error 11 names the holder, and the holder keeps it."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
@@ -175,7 +67,7 @@ def test_a_vf_of_a_live_sandbox_is_not_taken(host: SimulatedHost) -> None:
     assert "net1" in host.in_pod()
 
 
-def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: SimulatedHost) -> None:
+def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: Any) -> None:
     """The namespace died without a DEL: the next ADD restores the VF first."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
@@ -188,7 +80,7 @@ def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: SimulatedHost) -> None:
     assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
 
 
-def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: SimulatedHost) -> None:
+def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Any) -> None:
     """A process keeps the namespace alive: the VF still works there, nobody may have it or change its settings."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
@@ -212,7 +104,7 @@ def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Si
     assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
 
 
-def test_del_leaves_the_links_of_other_plugins_alone(host: SimulatedHost) -> None:
+def test_del_leaves_the_links_of_other_plugins_alone(host: Any) -> None:
     """eth0 in the pod and its peer in the host are somebody else's, before, between and after our calls."""
     host.enter("ip", "link", "add", "theirs", "type", "veth", "peer", "name", "eth0", "netns", host.pod)
     before = host.everything(), host.in_pod()
@@ -233,7 +125,7 @@ def test_a_configuration_that_cannot_be_read_is_an_error_of_the_specification() 
     assert "'/nonexistent.yaml' does not exist" in answer["msg"]
 
 
-def test_del_after_the_namespace_died_restores_everything(host: SimulatedHost) -> None:
+def test_del_after_the_namespace_died_restores_everything(host: Any) -> None:
     """The kernel gives the VF back under its pod name; DEL without a netns puts the rest right."""
     before = host.everything()
     host.record(FIRST, SECOND)
@@ -244,7 +136,7 @@ def test_del_after_the_namespace_died_restores_everything(host: SimulatedHost) -
     subprocess.run(("ip", "netns", "add", host.pod), check=True)
 
 
-def test_rates_beyond_the_line_are_refused_and_undone(host: SimulatedHost) -> None:
+def test_rates_beyond_the_line_are_refused_and_undone(host: Any) -> None:
     """Promise 8 at ADD: what is set already counts."""
     before = host.everything()
     host.record({**FIRST, "min_tx_rate": 90000, "max_tx_rate": 0}, {**FIRST, "vf": 2, "pci": "0000:04:00.4"})
@@ -257,14 +149,14 @@ def test_rates_beyond_the_line_are_refused_and_undone(host: SimulatedHost) -> No
 @pytest.mark.parametrize(
     "wrong", [{"pci": "0000:04:00.4"}, {"pf": "enp4s0f1"}, {"vf": 3, "pci": "0000:04:1f.7"}, {"pf": "nope"}]
 )
-def test_a_vf_that_is_not_the_one_named_is_refused(host: SimulatedHost, wrong: dict[str, Any]) -> None:
+def test_a_vf_that_is_not_the_one_named_is_refused(host: Any, wrong: dict[str, Any]) -> None:
     """PF, index and address must be one and the same VF: error 102."""
     host.record({**FIRST, **wrong})
     answer = host.call("ADD")
     assert (answer["status"], answer["code"]) == (1, 102)
 
 
-def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: SimulatedHost) -> None:
+def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: Any) -> None:
     """No ipam: interfaces, no addresses."""
     host.record(FIRST)
     conf = host.conf()
@@ -274,14 +166,14 @@ def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: SimulatedHost) 
     assert host.call("DEL", conf) == {"status": 0}
 
 
-def test_the_static_ipam_plugin_gives_its_address(host: SimulatedHost) -> None:
+def test_the_static_ipam_plugin_gives_its_address(host: Any) -> None:
     """Any IPAM plugin serves, by the same protocol."""
     host.record(FIRST)
     result = host.call("ADD", host.conf(ipam={"type": "static", "addresses": [{"address": "10.77.0.5/24"}]}))
     assert result["ips"] == [{"address": "10.77.0.5/24", "interface": 1}]
 
 
-def test_a_failing_ipam_plugin_undoes_the_vf(host: SimulatedHost) -> None:
+def test_a_failing_ipam_plugin_undoes_the_vf(host: Any) -> None:
     """The plugin's own text reaches the user; the VF never left."""
     before = host.everything()
     host.record(FIRST)
@@ -290,7 +182,7 @@ def test_a_failing_ipam_plugin_undoes_the_vf(host: SimulatedHost) -> None:
     assert host.everything() == before
 
 
-def test_an_add_broken_at_any_call_leaves_nothing(host: SimulatedHost, tmp_path: Path) -> None:
+def test_an_add_broken_at_any_call_leaves_nothing(host: Any, tmp_path: Path) -> None:
     """Each call that leaves the process fails once and is killed once: all of it is as before, each time."""
     host.record(FIRST, SECOND)
     setting = {

@@ -1,0 +1,173 @@
+"""A simulated host and a pod's network namespace beside it: the real program, with the VF table for its port."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from devcluster.hosts.chain import composed_cni
+from devcluster.hosts.layout import Layout
+
+NODE = "cnihost"
+PATIENCE_S = 20
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedHost:
+    """A host of devcluster's and a pod's network namespace beside it."""
+
+    layout: Layout
+    pod: str
+
+    def enter(self, *command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        nsenter = ("nsenter", f"--net={self.layout.netns}", *command)
+        return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=60, **options)
+
+    def environment(
+        self, command: str, uid: str = "u1", container: str = "c1", netns: str | None = None, ifname: str = "eth0"
+    ) -> dict[str, str]:
+        return {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": container,
+            "CNI_NETNS": f"/run/netns/{self.pod}" if netns is None else netns,
+            "CNI_IFNAME": ifname,
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}",
+            "CNI_PATH": str(self.layout.cni_bin),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+
+    def conf(self, annotations: dict[str, str] | None = None, **fields: object) -> dict[str, Any]:
+        conflist = json.loads((self.layout.cni_conf / "10-mooring.conflist").read_text())
+        own: dict[str, Any] = {**conflist["plugins"][1], "cniVersion": "1.0.0", "name": "mooring"}
+        previous = {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}], "ips": []}
+        return (
+            own | {"prevResult": previous, "runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}} | fields
+        )
+
+    def call(self, command: str, conf: dict[str, Any] | None = None, **environment: Any) -> dict[str, Any]:
+        """Run the executable that a runtime would run; return its exit status and answer."""
+        done = self.enter(
+            str(self.layout.cni_bin / "mooring-cni"),
+            input=json.dumps(conf or self.conf()),
+            env=self.environment(command, **environment),
+        )
+        return {"status": done.returncode, **(json.loads(done.stdout) if done.stdout else {})}
+
+    def begin(self, command: str, conf: dict[str, Any] | None = None, **environment: Any) -> "subprocess.Popen[str]":
+        """Start the executable that a runtime would run, and leave it running; its standard input is closed."""
+        program = ("nsenter", f"--net={self.layout.netns}", str(self.layout.cni_bin / "mooring-cni"))
+        process = subprocess.Popen(
+            program,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=self.environment(command, **environment),
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(conf or self.conf()))
+        process.stdin.close()
+        return process
+
+    @contextmanager
+    def served(self) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the warm server, which the executable then finds."""
+        layout = self.layout
+        places = {"--socket": layout.run / "cni.sock", "--state": layout.state, "--run": layout.run}
+        options = [
+            str(word) for pair in {**places, "--sysfs": layout.sys, "--node-name": NODE}.items() for word in pair
+        ]
+        log = (layout.home / "server.log").open("wb")
+        command = ("nsenter", f"--net={layout.netns}", *composed_cni(layout), "serve", *options)
+        with log, subprocess.Popen(command, stderr=log) as server:
+            try:
+                until(lambda: (layout.run / "cni.sock").exists() or server.poll() is not None)
+                yield server
+            finally:
+                server.send_signal(signal.SIGTERM)
+                assert server.wait(PATIENCE_S) == 0
+
+    def log(self) -> list[dict[str, Any]]:
+        """Return what the warm server has logged."""
+        return [json.loads(line) for line in (self.layout.home / "server.log").read_text().splitlines()]
+
+    def record(self, *vfs: dict[str, Any], uid: str = "u1") -> None:
+        """Write what the CRI shim would have written."""
+        entries = [{"link": "ethernet", "network": "default", **vf} for vf in vfs]
+        assignment = {"v": 1, "uid": uid, "node": NODE, "vfs": entries}
+        path = self.layout.state / "pods" / f"{uid}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"v": 1, "pod": f"ns/{uid}", "assignment": assignment}))
+
+    def links(self, *enter: str) -> dict[str, Any]:
+        shown = self.enter(*enter, "ip", "-d", "-j", "link", "show").stdout
+        kept = ("ifname", "address", "mtu", "flags", "altnames")
+        return {link["ifname"]: {name: link.get(name) for name in kept} for link in json.loads(shown)}
+
+    def in_pod(self) -> dict[str, Any]:
+        return self.links("nsenter", f"--net=/run/netns/{self.pod}")
+
+    def ledger(self) -> dict[str, Any]:
+        return {path.stem: json.loads(path.read_text()) for path in (self.layout.state / "vfs").glob("*.json")}
+
+    def table(self) -> Any:
+        return json.loads(self.layout.vftable.read_text())
+
+    def addresses(self) -> list[str]:
+        return sorted(path.name for path in self.layout.ipam.rglob("10.*") if path.is_file())
+
+    def everything(self) -> tuple[object, ...]:
+        """Return what must be as before; a switch port (``_``), which a real host does not see, may be made anew."""
+        links = {name: link for name, link in self.links().items() if "_" not in name}
+        return (links, self.table(), self.ledger(), self.addresses())
+
+
+@pytest.fixture
+def other_netns() -> Iterator[str]:
+    """The path of a second pod's namespace."""
+    name = "mooring-cni-pod2"
+    subprocess.run(("ip", "netns", "add", name), check=True)
+    yield f"/run/netns/{name}"
+    subprocess.run(("ip", "netns", "delete", name), check=False, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """One simulated host for all tests here; each leaves it as it was, or fails."""
+    root = tmp_path_factory.mktemp("hosts")
+    command = (sys.executable, "-m", "devcluster.hosts", "up", "--root", str(root), "--node", NODE, "--vfs", "4")
+    process = subprocess.Popen(command)
+    layout = Layout.at(root, NODE)
+    until(lambda: layout.description.exists() or process.poll() is not None)
+    assert process.poll() is None
+    yield layout
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+@pytest.fixture
+def host(hosts: Layout) -> Iterator[SimulatedHost]:
+    """The host with a fresh pod namespace; afterwards nothing may be left of what the test did."""
+    pod = "mooring-cni-pod"
+    subprocess.run(("ip", "netns", "add", pod), check=True)
+    found = SimulatedHost(hosts, pod)
+    before = found.everything()
+    yield found
+    found.call("DEL")
+    subprocess.run(("ip", "netns", "delete", pod), check=False, capture_output=True)
+    shutil.rmtree(hosts.state / "pods", ignore_errors=True)
+    assert found.everything() == before

@@ -1,0 +1,382 @@
+"""The CNI specification on a simulated host: every command in every version, as runtimes and Multus send them."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni.skel import VERSIONS
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
+]
+FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
+SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
+RAIL0 = {**FIRST, "network": "rail0"}
+RAIL1 = {**SECOND, "network": "rail1"}
+# An IPAM plugin of CNI 1.1.0 that keeps what it is told, and answers what ANSWER has; written for these tests.
+TELLTALE = """#!/bin/sh
+cat >"$(dirname "$0")/../told-$CNI_COMMAND"
+if [ -e "$(dirname "$0")/../refuse-$CNI_COMMAND" ]; then
+  echo '{"cniVersion":"1.1.0","code":50,"msg":"no addresses left"}'
+  exit 1
+fi
+[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion":"1.0.0","ips":[{"address":"10.77.0.5/24"}]}'
+"""
+
+
+def previous(host: Any, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a call's result as a runtime hands it to the next call."""
+    return {name: value for name, value in result.items() if name != "status"}
+
+
+def in_pod(host: Any, *command: str) -> None:
+    done = host.enter("ip", "-n", host.pod, *command)
+    assert done.returncode == 0, done.stderr
+
+
+def drift(host: Any, conf: dict[str, Any]) -> str:
+    """Return what CHECK names; it must name something."""
+    answer = host.call("CHECK", conf)
+    assert (answer["status"], answer["code"]) == (1, 103), answer
+    return str(answer["details"])
+
+
+@pytest.fixture
+def telltale(host: Any) -> Path:
+    """Install the telltale IPAM plugin; return the folder where it keeps what it was told."""
+    program = host.layout.cni_bin / "telltale"
+    program.write_text(TELLTALE)
+    program.chmod(0o755)
+    for left in host.layout.cni_bin.parent.glob("told-*"):
+        left.unlink()
+    folder: Path = host.layout.cni_bin.parent
+    return folder
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pods_life_is_answered_in_the_configurations_version(host: Any, version: str) -> None:
+    """ADD, CHECK, DEL: a result in the version's own shape, with MAC, sandbox, and each address at its interface."""
+    host.record(FIRST, SECOND)
+    sandbox = f"/run/netns/{host.pod}"
+    before: dict[str, Any] = {
+        "cniVersion": version,
+        "interfaces": [{"name": "eth0", "sandbox": sandbox}],
+        "dns": {"domain": "d"},
+    }
+    conf = host.conf(cniVersion=version, prevResult=before)
+    result = host.call("ADD", conf)
+    assert (result["status"], result["cniVersion"], result["dns"]) == (0, version, {"domain": "d"})
+    assert result["interfaces"][0] == before["interfaces"][0]
+    names = [(each["name"], each["sandbox"]) for each in result["interfaces"][1:]]
+    assert names == [("net1", sandbox), ("rdma7", sandbox)]
+    assert result["interfaces"][2]["mac"] == "02:00:00:00:00:77"
+    more = [{name for name in each if name in ("mtu", "pciID")} for each in result["interfaces"][1:]]
+    assert more == [{"mtu", "pciID"} if version == "1.1.0" else set()] * 2
+    assert [ip["interface"] for ip in result["ips"]] == [1, 2]
+    assert {ip.get("version") for ip in result["ips"]} == ({"4"} if version == "0.4.0" else {None})
+    checked = {**conf, "prevResult": previous(host, result)}
+    assert host.call("CHECK", checked) == {"status": 0}
+    assert host.call("DEL", checked) == {"status": 0}
+
+
+def test_as_the_main_plugin_the_first_vf_is_the_interface_asked_for(host: Any) -> None:
+    """No previous result: CNI_IFNAME, then net1."""
+    host.record(FIRST, {**SECOND, "name": "rdma7"})
+    conf = host.conf()
+    del conf["prevResult"]
+    result = host.call("ADD", conf)
+    assert [each["name"] for each in result["interfaces"]] == ["eth0", "rdma7"]
+    assert host.call("DEL", conf) == {"status": 0}
+
+
+def test_a_previous_result_of_another_version_is_converted(host: Any) -> None:
+    """A pod that asks for nothing gets the chain's result, in the version that its configuration speaks."""
+    old = {"cniVersion": "0.3.1", "interfaces": [{"name": "eth0"}], "ips": [{"version": "4", "address": "10.0.0.5/24"}]}
+    new = {"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "mtu": 1500}], "ips": [{"address": "fd00::5/64"}]}
+    upwards = host.call("ADD", host.conf(prevResult=old))
+    assert (upwards["cniVersion"], upwards["ips"]) == ("1.0.0", [{"address": "10.0.0.5/24"}])
+    downwards = host.call("ADD", host.conf(prevResult=new, cniVersion="0.4.0"))
+    assert (downwards["interfaces"], downwards["ips"][0]["version"]) == ([{"name": "eth0"}], "6")
+
+
+def test_check_names_each_drift(host: Any) -> None:
+    """What was changed behind our back: in the pod, on the PF, in the ledger; several at once are all named."""
+    host.record(FIRST, SECOND)
+    conf = host.conf()
+    conf["prevResult"] = previous(host, host.call("ADD", conf))
+    assert host.call("CHECK", conf) == {"status": 0}
+    in_pod(host, "link", "set", "net1", "mtu", "1400")
+    assert "vf 0000:04:00.3: interface 'net1' has mtu 1400 and not 1500" in drift(host, conf)
+    in_pod(host, "addr", "flush", "dev", "rdma7")
+    named = drift(host, conf)
+    assert "mtu 1400" in named
+    assert "interface 'rdma7' has lost address '10.56" in named
+    in_pod(host, "link", "set", "rdma7", "down")
+    in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:78")
+    named = drift(host, conf)
+    assert "interface 'rdma7' is down" in named
+    assert "interface 'rdma7' has mac '02:00:00:00:00:78' and not '02:00:00:00:00:77'" in named
+    in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:77")
+    in_pod(host, "link", "set", "rdma7", "name", "other")
+    assert "interface 'rdma7' is not in the pod" in drift(host, conf)
+    in_pod(host, "link", "set", "other", "name", "rdma7")
+    table = host.table()
+    table["pfs"]["enp4s0f0"]["set"]["1"]["max_tx_rate"] = 30000
+    host.layout.vftable.write_text(json.dumps(table))
+    assert "max_tx_rate is 30000 and not 20000" in drift(host, conf)
+    path = host.layout.state / "vfs" / f"{FIRST['pci']}.json"
+    entry = path.read_text()
+    path.write_text(entry.replace('"held"', '"returning"'))
+    assert "its ledger entry says 'returning' and not 'held'" in drift(host, conf)
+    path.unlink()
+    assert f"vf {FIRST['pci']} is assigned, but the ledger does not give it to this sandbox" in drift(host, conf)
+    path.write_text(entry)
+
+
+def test_check_holds_the_result_against_what_is_there(host: Any) -> None:
+    """The result is what is expected: an interface or address that it lacks, a MAC that a later plugin has set."""
+    host.record(SECOND)
+    conf = host.conf()
+    result = previous(host, host.call("ADD", conf))
+    address = result["ips"][0]["address"]
+    assert "prevResult has no interface 'rdma7'" in drift(host, {**conf, "prevResult": {"cniVersion": "1.0.0"}})
+    assert f"prevResult has not address '{address}'" in drift(host, {**conf, "prevResult": {**result, "ips": []}})
+    interfaces = [result["interfaces"][0], {**result["interfaces"][1], "mac": "02:00:00:00:00:79"}]
+    later = {**conf, "prevResult": {**result, "interfaces": interfaces}}
+    assert "has mac '02:00:00:00:00:77' and not '02:00:00:00:00:79'" in drift(host, later)
+    in_pod(host, "link", "set", "rdma7", "down")
+    in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:79")
+    in_pod(host, "link", "set", "rdma7", "up")
+    assert host.call("CHECK", later) == {"status": 0}
+    in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:77")
+    missing = {name: value for name, value in conf.items() if name != "prevResult"}
+    assert host.call("CHECK", missing)["code"] == 7
+    assert host.call("CHECK", {**missing, "disableCheck": True}) == {"status": 0}
+
+
+def test_check_asks_the_ipam_plugin_too(host: Any) -> None:
+    """An address that host-local does not know any more is a drift like any other."""
+    host.record(FIRST)
+    conf = host.conf()
+    conf["prevResult"] = previous(host, host.call("ADD", conf))
+    (lease,) = (path for path in host.layout.ipam.rglob("10.*") if path.is_file())
+    kept = lease.read_bytes()
+    lease.unlink()
+    assert "ipam plugin 'host-local' failed (CHECK)" in drift(host, conf)
+    lease.write_bytes(kept)
+
+
+def test_check_of_a_pod_without_vfs_is_silent(host: Any) -> None:
+    """It asked for nothing: there is nothing of ours to look at."""
+    assert host.call("CHECK", host.conf(None)) == {"status": 0}
+
+
+def test_gc_frees_what_the_runtime_does_not_list(host: Any, other_netns: str) -> None:
+    """Two sandboxes, one of them still valid: only the other's VF and address are given back."""
+    host.record(FIRST)
+    host.record(SECOND, uid="u2")
+    assert host.call("ADD")["status"] == 0
+    assert host.call("ADD", uid="u2", container="c2", netns=other_netns)["status"] == 0
+    valid = [{"containerID": "c2", "ifname": "eth0"}]
+    fields = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}
+    assert host.call("GC", host.conf(**{**fields, "disableGC": True})) == {"status": 0}
+    assert host.call("GC", host.conf(**{**fields, "name": "another-network"})) == {"status": 0}
+    assert len(host.ledger()) == 2
+    assert host.call("GC", host.conf(**fields)) == {"status": 0}
+    assert [entry["container"] for entry in host.ledger().values()] == ["c2"]
+    assert len(host.addresses()) == 1
+    assert "enp4s0f0v1" in host.links()
+    assert host.call("DEL", uid="u2", container="c2", netns=other_netns) == {"status": 0}
+
+
+def test_gc_without_a_list_takes_nothing(host: Any) -> None:
+    """Absent is not empty; and before 1.1.0 there is no GC."""
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    missing = host.call("GC", host.conf(cniVersion="1.1.0"))
+    assert (missing["code"], len(host.ledger())) == (7, 1)
+    assert host.call("GC", host.conf(**{"cni.dev/valid-attachments": []}))["code"] == 1
+    assert host.call("GC", host.conf(**{"cniVersion": "1.1.0", "cni.dev/attachments": []})) == {"status": 0}
+    assert host.ledger() == {}
+
+
+def test_gc_tells_the_ipam_plugin_the_names_that_it_knows(host: Any, other_netns: str, telltale: Path) -> None:
+    """A runtime lists CNI_IFNAME; the addresses were asked for under each VF's own name, and must not be freed."""
+    host.record(FIRST)
+    host.record(SECOND, uid="u2")
+    ipam = {"type": "telltale"}
+    assert host.call("ADD", host.conf(ipam=ipam))["status"] == 0
+    assert host.call("ADD", host.conf(ipam=ipam), uid="u2", container="c2", netns=other_netns)["status"] == 0
+    valid = [{"containerID": "c2", "ifname": "eth0"}]
+    conf = host.conf(**{"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid, "ipam": ipam})
+    assert host.call("GC", conf) == {"status": 0}
+    told = json.loads((telltale / "told-GC").read_text())
+    assert told["cni.dev/valid-attachments"] == [{"containerID": "c2", "ifname": "rdma7"}]
+    assert (told["cniVersion"], told["name"]) == ("1.1.0", "mooring")
+    assert host.call("DEL", uid="u2", container="c2", netns=other_netns) == {"status": 0}
+
+
+def test_status_says_what_is_missing(host: Any, telltale: Path) -> None:
+    """Ready; then each thing that is not: folders, init, the addresses' plugin; before 1.1.0 there is no STATUS."""
+    ready = {"cniVersion": "1.1.0"}
+    assert host.call("STATUS", host.conf(**ready)) == {"status": 0}
+    assert host.call("STATUS", host.conf())["code"] == 1
+    answer = host.call("STATUS", host.conf(**ready, state="/proc/mooring", awaitInit=True))
+    assert (answer["status"], answer["code"]) == (1, 50)
+    assert "state folder '/proc/mooring' is not writable" in answer["details"]
+    assert "mooring-advertiser init has not ended" in answer["details"]
+    assert host.call("STATUS", host.conf(**ready, ipam={"type": "telltale"})) == {"status": 0}
+    (telltale / "refuse-STATUS").touch()
+    answer = host.call("STATUS", host.conf(**ready, ipam={"type": "telltale"}))
+    (telltale / "refuse-STATUS").unlink()
+    assert (answer["code"], "no addresses left" in answer["msg"]) == (50, True)
+    assert host.everything() == host.everything()
+
+
+def test_a_node_that_init_has_not_prepared_tries_again(host: Any) -> None:
+    """Error 11 until <run>/ready is there; a pod without VFs does not wait for it."""
+    assert host.call("ADD", host.conf(None, awaitInit=True))["status"] == 0
+    host.record(FIRST)
+    assert host.call("ADD", host.conf(awaitInit=True))["code"] == 11
+    ready = host.layout.run / "ready"
+    ready.touch()
+    assert host.call("ADD", host.conf(awaitInit=True))["status"] == 0
+    ready.unlink()
+
+
+def test_multus_has_one_delegate_a_network(host: Any) -> None:
+    """No annotations, a CNI_IFNAME each; DEL of one leaves the other's VF in the pod, and what is left is checked."""
+    host.record(RAIL0, RAIL1)
+    conf = {name: value for name, value in host.conf().items() if name not in ("prevResult", "runtimeConfig")}
+    rail0, rail1 = ({**conf, "name": name, "network": name} for name in ("rail0", "rail1"))
+    first = host.call("ADD", rail0, ifname="net1")
+    second = host.call("ADD", rail1, ifname="net2")
+    assert [each["name"] for each in first["interfaces"]] == ["net1"]
+    assert [each["name"] for each in second["interfaces"]] == ["rdma7"]
+    assert host.call("CHECK", {**rail0, "prevResult": previous(host, first)}, ifname="net1") == {"status": 0}
+    assert host.call("DEL", rail1, ifname="net2") == {"status": 0}
+    assert "net1" in host.in_pod()
+    assert [entry["attachment"]["network"] for entry in host.ledger().values()] == ["rail0"]
+    assert host.call("CHECK", {**rail0, "prevResult": previous(host, first)}, ifname="net1") == {"status": 0}
+    again = host.call("ADD", rail0, ifname="net3")
+    assert (again["code"], "attached to this sandbox already, by the call for 'net1'" in again["msg"]) == (100, True)
+    assert "net1" in host.in_pod()
+    assert host.call("ADD", {**conf, "network": "rail2"}, ifname="net4") == {"status": 0, "cniVersion": "1.0.0"}
+    assert host.call("DEL", rail0, ifname="net1") == {"status": 0}
+    assert host.ledger() == {}
+
+
+def test_a_mac_that_was_not_assigned_is_refused(host: Any) -> None:
+    """The capability must equal the assignment: the scheduler decides, nobody else."""
+    host.record(SECOND)
+    before = host.everything()
+    answer = host.call("ADD", host.conf(runtimeConfig={"mac": "02:00:00:00:00:11"}))
+    assert (answer["code"], "the assignment of vf 0000:04:00.6 has '02:00:00:00:00:77'" in answer["msg"]) == (100, True)
+    assert host.call("ADD", host.conf(runtimeConfig={"mac": "nonsense"}))["code"] == 7
+    assert host.everything() == before
+    assert host.call("ADD", host.conf(runtimeConfig={"mac": "02:00:00:00:00:77"}))["status"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ipam", "asked", "given"),
+    [
+        ({"type": "static"}, "10.77.0.9/24", "10.77.0.9/24"),
+        (None, "10.56.0.77", "10.56.0.77/16"),
+    ],
+)
+def test_the_runtimes_addresses_reach_the_ipam_plugin(
+    host: Any, ipam: dict[str, Any] | None, asked: str, given: str
+) -> None:
+    """The capability `ips`, in the ways in which static and host-local (None: the host's own) look for it."""
+    host.record(FIRST)
+    number = host.conf()["ipam"]["ranges"][0][0]["rangeStart"].split(".")[2]
+    asked, given = (text.replace("10.56.0.", f"10.56.{number}.") for text in (asked, given))
+    fields = {"ipam": ipam} if ipam is not None else {}
+    result = host.call("ADD", host.conf(runtimeConfig={"ips": [asked]}, **fields))
+    assert [ip["address"] for ip in result["ips"]] == [given]
+
+
+def test_addresses_for_one_interface_are_not_given_to_two(host: Any) -> None:
+    """Which of the VFs would have them? Refused, with nothing changed."""
+    host.record(FIRST, SECOND)
+    before = host.everything()
+    answer = host.call("ADD", host.conf(runtimeConfig={"ips": ["10.56.0.77"]}))
+    assert (answer["code"], "this call has 2 VFs" in answer["msg"]) == (7, True)
+    assert host.everything() == before
+
+
+def test_the_hosts_own_namespace_is_no_pod(host: Any) -> None:
+    """A VF that never left would look like one that arrived."""
+    host.record(FIRST)
+    answer = host.call("ADD", netns=str(host.layout.netns))
+    assert (answer["code"], "the host's own network namespace" in answer["msg"]) == (4, True)
+
+
+def test_show_puts_ledger_and_kernel_side_by_side(host: Any) -> None:
+    """A table for a person, and the same as JSON; drift and entries that cannot be read stand out."""
+    assert show(host) == "no VF is handed out\n"
+    host.record(FIRST, SECOND)
+    assert host.call("ADD")["status"] == 0
+    header, first, second = show(host).splitlines()
+    assert header.split() == ["VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS"]
+    assert first.split()[:6] == ["enp4s0f0/1", "0000:04:00.3", "ns/u1", "held", "net1", "alive"]
+    assert "max_tx_rate=20000" in first
+    assert second.split()[4] == "rdma7"
+    in_pod(host, "link", "set", "net1", "down")
+    broken = host.layout.state / "vfs" / "0000:04:1f.0.json"
+    broken.write_text("{")
+    shown = show(host)
+    assert "  ! vf 0000:04:00.3: interface 'net1' is down\n" in shown
+    assert "  ! 0000:04:1f.0.json cannot be read: record" in shown
+    document = json.loads(show(host, "-o", "json"))
+    assert [vf["drift"] for vf in document["vfs"]] == [["vf 0000:04:00.3: interface 'net1' is down"], []]
+    assert document["vfs"][0]["found"]["vlan"] == 7
+    assert list(document["unreadable"]) == ["0000:04:1f.0.json"]
+    broken.unlink()
+
+
+def show(host: Any, *options: str) -> str:
+    from devcluster.hosts.chain import composed_cni
+
+    places = ("--state", host.layout.state, "--run", host.layout.run, "--sysfs", host.layout.sys)
+    done = host.enter(*composed_cni(host.layout), "show", *map(str, places), *options)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+def test_an_add_takes_a_held_vf_as_soon_as_it_is_given_back(host: Any, other_netns: str) -> None:
+    """It waits for the ledger to change, not for its time to run out: well within the holder's limit."""
+    host.record(FIRST)
+    host.record(FIRST, uid="u2")
+    assert host.call("ADD")["status"] == 0
+    conf = host.conf(holdTimeoutSeconds=30)
+    waiting = host.begin("ADD", conf, uid="u2", container="c2", netns=other_netns)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(1.5)
+    started = time.monotonic()
+    assert host.call("DEL") == {"status": 0}
+    assert waiting.wait(20) == 0
+    assert time.monotonic() - started < 5
+    assert host.ledger()[FIRST["pci"]]["uid"] == "u2"
+    assert host.call("DEL", uid="u2", container="c2", netns=other_netns) == {"status": 0}
+
+
+def test_an_add_takes_a_held_vf_as_soon_as_its_sandbox_dies(host: Any, other_netns: str) -> None:
+    """No DEL ever came: the namespace's end is noticed as well."""
+    host.record(FIRST)
+    host.record(FIRST, uid="u2")
+    assert host.call("ADD")["status"] == 0
+    waiting = host.begin("ADD", host.conf(holdTimeoutSeconds=30), uid="u2", container="c2", netns=other_netns)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(1.5)
+    started = time.monotonic()
+    subprocess.run(("ip", "netns", "delete", host.pod), check=True)
+    assert waiting.wait(20) == 0
+    assert time.monotonic() - started < 10
+    assert host.call("DEL", uid="u2", container="c2", netns=other_netns) == {"status": 0}
+    subprocess.run(("ip", "netns", "add", host.pod), check=True)
