@@ -152,7 +152,7 @@ def add_rule(source: str, table: int, priority: int) -> None:
 def remove_rules(table: int) -> None:
     """Remove every rule that leads to a table, IPv4 and IPv6."""
     for family in (socket.AF_INET, socket.AF_INET6):
-        for body in rtnetlink.exchange(rtnetlink.GET_RULE, _RTMSG.pack(family, *bytes(7), 0), flags=DUMP):
+        for body in _rules(family):
             found = dict(read_attributes(body[_RTMSG.size :]))
             if number(found.get(_FRA_TABLE, b"")) == table:
                 rtnetlink.exchange(
@@ -160,6 +160,16 @@ def remove_rules(table: int) -> None:
                     body[: _RTMSG.size],
                     [(kind, found[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in found],
                 )
+
+
+def _rules(family: int) -> list[bytes]:
+    """Return a family's rules; a kernel without policy routing, or without the family, has none."""
+    try:
+        return rtnetlink.exchange(rtnetlink.GET_RULE, _RTMSG.pack(family, *bytes(7), 0), flags=DUMP)
+    except OSError as refused:
+        if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+            return []
+        raise
 
 
 def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None:
