@@ -1,9 +1,8 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
 Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → name →
-addresses → up → held. A VF without a netdev takes those of them that need none. Whatever
-fails, every VF that was entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD
-does the same.
+addresses → up → held. A VF without a netdev takes those of them that need none. Whatever fails, every VF that was
+entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD does the same.
 """
 
 from collections.abc import Sequence
@@ -11,14 +10,14 @@ from collections.abc import Sequence
 import structlog
 
 from cni import freeing, netlink, netns, plan, rdma
-from cni.bringin import Taking, bring_all_in, ipam_of
+from cni.bringin import Taking, bring_all_in, bring_device_in, has_netdev, ipam_of
 from cni.conf import Conf
 from cni.giveback import Node, give_back, netdev_of, temporary_name
 from cni.result import Attached
 from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.sysfs import APPEARS_S
 from mooring.assignment import AssignedVf
-from mooring.ledger import Attachment, Ipam, LedgerEntry, Netns, Original
+from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
@@ -36,10 +35,12 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     entered: list[Taking] = []
     try:
         for vf, name in zip(vfs, names, strict=True):
-            asked = ipam_of(call, conf, vf, name, first=not entered)
-            entered.append(_enter(node, call, conf, record, vf, name, space, asked))
+            entered.append(_enter(node, call, conf, record, vf, name, space))
         _set(node, conf, entered)
-        return bring_all_in(node, call, conf, record, entered)
+        for taking in entered:
+            if not has_netdev(taking):
+                bring_device_in(node, taking.entry)
+        return bring_all_in(node, call, conf, record, [taking for taking in entered if has_netdev(taking)])
     except BaseException:
         _give_all_back(node, vfs)
         raise
@@ -56,16 +57,7 @@ def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
             _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
-def _enter(
-    node: Node,
-    call: Call,
-    conf: Conf,
-    record: PodRecord,
-    vf: AssignedVf,
-    name: str,
-    space: Netns,
-    asked: Ipam | None,
-) -> Taking:
+def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
     """Enter a VF in the ledger as it was found, then take it down under a name that is nobody's."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
@@ -83,7 +75,7 @@ def _enter(
         netns=space,
         original=original,
         set=settings,
-        ipam=asked,
+        ipam=ipam_of(call, conf, vf, name) if original.name is not None else None,
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
     )
@@ -120,7 +112,7 @@ def _set(node: Node, conf: Conf, entered: Sequence[Taking]) -> None:
             for taking in of_pf:
                 _set_one(node, taking)
     for taking in entered:
-        if (mtu := conf.network_of(taking.vf.network).mtu) is not None and taking.entry.original.name is not None:
+        if (mtu := conf.network_of(taking.vf.network).mtu) is not None and has_netdev(taking):
             _set_mtu(taking, mtu)
 
 
@@ -134,7 +126,7 @@ def _set_one(node: Node, taking: Taking) -> None:
         raise _refusal(node, vf, settings, refused) from refused
     if wrong := plan.differences(settings, node.port.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
-    if settings.mac is not None and taking.entry.original.name is not None:
+    if settings.mac is not None and has_netdev(taking):
         _set_mac(taking, settings.mac)
 
 

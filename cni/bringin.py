@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cni import addressing, ipam, netlink, netns, podlink, rdma
+from cni import addressing, ipam, ipoib, netlink, netns, podlink, rdma
 from cni.addressing import Addressing, Wish
 from cni.conf import Conf
 from cni.giveback import Node, temporary_name
@@ -25,12 +25,10 @@ class Taking:
     settings: VfSettings
 
 
-def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str, *, first: bool) -> Ipam | None:
-    """Return the call of the IPAM plugin for a VF; addresses that the runtime asks for are the first VF's."""
+def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
+    """Return the call of the IPAM plugin for a VF, None where it gets no addresses."""
     asked = conf.network_of(vf.network).ipam
-    if asked is None:
-        return None
-    return Ipam(ifname, (conf if first else replace(conf, ips=())).delegated(asked), call.path)
+    return Ipam(ifname, conf.delegated(asked), call.path) if asked is not None else None
 
 
 def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings: Sequence[Taking]) -> list[Attached]:
@@ -68,13 +66,34 @@ def _addresses_there(node: Node, call: Call, record: PodRecord, takings: Sequenc
     return [address for entry in held for address in entry.addresses]
 
 
+def has_netdev(taking: Taking) -> bool:
+    return taking.entry.original.name is not None
+
+
+def bring_device_in(node: Node, entry: LedgerEntry) -> None:
+    """Move the RDMA device of a VF that has no netdev; in shared mode every namespace sees it anyway."""
+    try:
+        _move_rdma(entry)
+    except OSError as failed:
+        raise CniError(IO_FAILURE, f"vf {entry.pci} cannot be brought into {entry.pod!r}", str(failed)) from failed
+    node.ledger.write(replace(entry, phase="held"))
+
+
+def _move_rdma(entry: LedgerEntry) -> bool:
+    """Move a VF's RDMA device into the pod in exclusive mode; say whether it did."""
+    if entry.rdma is None or rdma.mode() != "exclusive":
+        return False
+    rdma.move(entry.rdma, entry.netns.path)
+    return True
+
+
 def bring_in(node: Node, entry: LedgerEntry, wanted: Addressing) -> Attached:
     """Move a VF into the pod and make its link what is wanted there; its entry is `held` after that."""
     path, temporary = entry.netns.path, temporary_name(entry.pci)
     try:
         netlink.move(temporary, path)
-        if entry.rdma is not None and rdma.mode() == "exclusive":
-            rdma.move(entry.rdma, path)
+        if _move_rdma(entry):
+            ipoib.follow(node.sysfs, entry.pci, temporary, path)
         link = netns.run_in(path, lambda: podlink.configure(temporary, entry.ifname, wanted))
     except OSError as failed:
         what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"

@@ -104,7 +104,9 @@ def refusal_text(vf: AssignedVf, settings: VfSettings, *refused: OSError) -> str
 
 def symbol(failed: OSError) -> str:
     """Return the kernel's name for an error: "EOPNOTSUPP (Operation not supported)"."""
-    name = errno.errorcode.get(failed.errno or 0, str(failed.errno))
+    # The kernel has no ENOTSUP: that is the C library's other name for it.
+    unsupported = failed.errno == errno.EOPNOTSUPP
+    name = "EOPNOTSUPP" if unsupported else errno.errorcode.get(failed.errno or 0, str(failed.errno))
     return f"{name} ({failed.strerror})"
 
 

@@ -1,0 +1,327 @@
+"""RDMA devices and VF settings on the lab kernel: who has which device, when a VF is free, what a NIC makes of it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+FIRST = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "default"}
+SECOND = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "default", "name": "rdma7"}
+CONF = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "type": "mooring-cni",
+    "node": "n1",
+    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
+    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
+}
+PREPARE = f"""
+set -e
+ip link set lo up; ip link set eth0 up; ip link set wire0 up
+functions=/sys/bus/pci/devices
+echo 4 >$functions/0000:3b:00.0/sriov_numvfs
+for vf in 0 1; do
+  netdev=$(ls $functions/0000:3b:01.$vf/net); rdma link add rx$vf type rxe netdev $netdev
+done
+export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
+mkdir -p /var/lib/mooring/pods
+# What must be as before. A rebound driver makes a netdev with another index, and another MAC of its own.
+state() {{
+  ip -d -j link show | jq -c 'map({{ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}}) | sort_by(.ifname)'
+  rdma -j dev show | jq -c 'map(.ifname) | sort'
+  ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
+}}
+# call COMMAND POD: the sandbox, its namespace and the pod's uid all have the pod's name
+call() {{
+  CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS=/run/netns/$2 \\
+  CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=$2;K8S_POD_UID=$2" \\
+  {sys.executable} -m cni <${{conf:-/tmp/conf.json}} >/tmp/answer 2>/tmp/log && status=0 || status=$?
+}}
+add() {{ call ADD ${{1:-pod}}; echo add $status $(jq -c .code /tmp/answer); }}
+del() {{ call DEL ${{1:-pod}}; echo del $status; }}
+same() {{
+  state >/tmp/now; cmp -s /tmp/before /tmp/now && echo same || {{ echo different; cat /tmp/before /tmp/now /tmp/log; }}
+}}
+devices() {{ echo $1 $($2 rdma -j dev show | jq -c 'map(.ifname) | sort'); }}
+inside() {{ ip netns exec pod "$@"; }}
+names() {{ ip -j link show | jq -c 'map(.ifname) | sort'; }}
+same_names() {{ names >/tmp/now; cmp -s /tmp/names /tmp/now && echo same names || cat /tmp/names /tmp/now; }}
+until_true() {{ for turn in $(seq 200); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
+rebound() {{ grep -c 'driver is rebound' /tmp/log || true; }}
+phase() {{ echo $(jq -r .phase /var/lib/mooring/vfs/0000:3b:01.0.json 2>/dev/null || echo none); }}
+"""
+
+
+def record(uid: str, *vfs: dict[str, Any]) -> str:
+    """Return the commands that write what the CRI shim would have written, and make the pod's namespace."""
+    document = {"v": 1, "pod": f"ns/{uid}", "assignment": {"v": 1, "uid": uid, "node": "n1", "vfs": vfs}}
+    return f"echo '{json.dumps(document)}' >/var/lib/mooring/pods/{uid}.json; ip netns add {uid}\n"
+
+
+def run(
+    lab: Lab,
+    script: str,
+    *vfs: dict[str, Any],
+    mode: str = "shared",
+    conf: dict[str, Any] | None = None,
+    options: Sequence[str] = (),
+) -> list[str]:
+    written = f"echo '{json.dumps(CONF | (conf or {}))}' >/tmp/conf.json\n"
+    before = f"rdma system set netns {mode}\n{written}{record('pod', *vfs)}"
+    prepared = "prepared() { state >/tmp/before; names >/tmp/names; }\nprepared\n"
+    done = lab(PREPARE + before + prepared + script, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+# A process of the pod that keeps a queue pair on the VF's device: a server that waits for a client which never comes.
+SERVER = """
+keep() {
+  ${1:-ip netns exec pod} ibv_rc_pingpong -e -d rx0 -g 0 >/tmp/server 2>&1 & server=$!
+  until_true sh -c 'rdma res show qp | grep -q "type RC"'
+}
+"""
+
+
+def test_rdma_devices_follow_their_vfs_in_exclusive_mode(lab: Lab) -> None:
+    """ADD takes both devices into the pod and enters them in the ledger; DEL, and a second, bring them home."""
+    lines = run(
+        lab,
+        """
+        add; devices host; devices pod inside
+        inside ip -j link show net1 | jq -c '.[0].flags | contains(["UP"])'; jq -r .rdma /var/lib/mooring/vfs/*.json
+        del; same; del; same
+        """,
+        FIRST,
+        SECOND,
+        mode="exclusive",
+    )
+    assert lines == [
+        *("add 0 null", "host []", 'pod ["rx0","rx1"]', "true", "rx0", "rx1"),
+        *("del 0", "same", "del 0", "same"),
+    ]
+
+
+def test_rdma_devices_come_home_when_the_namespace_died(lab: Lab) -> None:
+    """The kernel brings netdev and RDMA device back in its own time; DEL waits for both."""
+    lines = run(lab, "add; ip netns delete pod; del; same", FIRST, SECOND, mode="exclusive")
+    assert lines == ["add 0 null", "del 0", "same"]
+
+
+def test_rdma_devices_are_left_alone_in_shared_mode(lab: Lab) -> None:
+    """Every namespace sees them: only the netdev moves, and its addresses show in the device's GIDs."""
+    lines = run(lab, "add; devices host; devices pod inside; del; same", FIRST, SECOND)
+    assert lines == ["add 0 null", 'host ["rx0","rx1"]', 'pod ["rx0","rx1"]', "del 0", "same"]
+
+
+def test_an_rdma_device_that_is_elsewhere_is_not_handed_out_without_it(lab: Lab) -> None:
+    """A netdev without its RDMA device would be half a VF: error 102, nothing changed."""
+    script = "ip netns add other; rdma dev set rx0 netns other; prepared; add; jq -r .msg /tmp/answer; same"
+    lines = run(lab, script, FIRST, mode="exclusive")
+    assert lines == ["add 1 102", "rdma device 'rx0' of vf 0000:3b:01.0 is not in the host's network namespace", "same"]
+
+
+# The kernel's sysfs without the netdev of one VF: what InfiniBand without IPoIB looks like.
+NO_NETDEV = """
+mkdir -p /tmp/sys/bus/pci/devices /tmp/sys/vf; ln -s /sys/bus/pci/drivers /sys/bus/pci/drivers_probe /tmp/sys/bus/pci
+for there in $functions/*; do ln -s $there /tmp/sys/bus/pci/devices; done
+for there in $functions/0000:3b:01.0/*; do ln -s $(readlink -f $there) /tmp/sys/vf/${there##*/}; done
+rm /tmp/sys/vf/net /tmp/sys/bus/pci/devices/0000:3b:01.0; ln -s /tmp/sys/vf /tmp/sys/bus/pci/devices/0000:3b:01.0
+"""
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_a_vf_without_a_netdev_is_handed_out_by_its_rdma_device(lab: Lab, mode: str) -> None:
+    """No name and no address; in exclusive mode the device moves; rates are set and put back all the same."""
+    lines = run(
+        lab,
+        f"""{NO_NETDEV}
+        add; jq -c .interfaces /tmp/answer; devices pod inside; phase; jq -c .original.name /var/lib/mooring/vfs/*.json
+        ip -j link show eth0 | jq -c '.[0].vfinfo_list[0].rate.max_tx'
+        del; same; add; ip netns delete pod; del; same
+        """,
+        FIRST | {"max_tx_rate": 700},
+        mode=mode,
+        conf={"sysfs": "/tmp/sys"},
+    )
+    inside = '["rx0","rx1"]' if mode == "shared" else '["rx0"]'
+    assert lines == [
+        *("add 0 null", "[]", f"pod {inside}", "held", "null", "700"),
+        *("del 0", "same", "add 0 null", "del 0", "same"),
+    ]
+
+
+def test_a_process_that_ends_in_time_is_waited_for(lab: Lab) -> None:
+    """A queue pair outlives the netdev's return in shared mode: DEL waits until it is gone, and rebinds nothing."""
+    script = f"{SERVER} add; keep; (sleep 1; kill $server) & del; phase; rebound; same"
+    assert run(lab, script, FIRST) == ["add 0 null", "del 0", "none", "0", "same"]
+
+
+def test_a_process_that_keeps_its_queue_pair_loses_it(lab: Lab) -> None:
+    """After the wait the VF's driver is rebound: the VF is free, its netdev restored, and the process has nothing."""
+    lines = run(
+        lab,
+        f"""{SERVER} add; keep; del; phase; rebound
+        test -d /proc/$server && echo alive; rdma res show qp | grep -c 'type RC' || true
+        same_names
+        """,
+        FIRST | {"mac": "02:00:00:00:00:77"},
+    )
+    # The software RDMA device is no part of the driver and is not made again: a real NIC's is.
+    assert lines == ["add 0 null", "del 0", "none", "1", "alive", "0", "same names"]
+
+
+def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab) -> None:
+    """DEL is successful and the VF is restored, but nobody gets it until the process is gone."""
+    lines = run(
+        lab,
+        f"""{SERVER}
+        mkdir -p /tmp/sys/bus/pci; ln -s $functions /tmp/sys/bus/pci; conf=/tmp/conf.json
+        {record("next", FIRST)} add; keep; del; phase; rebound
+        same_names
+        add next; jq -r .msg /tmp/answer; del next; phase
+        kill $server; wait $server 2>/dev/null || true; add next; phase
+        jq -r .pod /var/lib/mooring/vfs/*.json; del next; same
+        """,
+        FIRST,
+        conf={"sysfs": "/tmp/sys", "holdTimeoutSeconds": 0.1},
+    )
+    assert lines == [
+        *("add 0 null", "del 0", "returning", "1", "same names"),
+        *("add 1 11", "vf 0000:3b:01.0 is still held by pod 'ns/pod' (uid pod, returning)", "del 0", "returning"),
+        *("add 0 null", "held", "ns/next", "del 0", "same"),
+    ]
+
+
+def test_a_monitor_of_the_hosts_own_is_no_user(lab: Lab) -> None:
+    """What had the device open before the pod did is not the pod's: nothing is waited for, nothing rebound."""
+    script = f"""
+        {SERVER} keep env
+        add; jq -c '.original.users | length' /var/lib/mooring/vfs/*.json; del; rebound; same
+        """
+    assert run(lab, script, FIRST) == ["add 0 null", "1", "del 0", "0", "same"]
+
+
+def test_a_rebind_that_was_interrupted_is_finished(lab: Lab) -> None:
+    """Killed between unbind and bind, a VF has no driver: DEL binds it and restores what it gets."""
+    script = """
+        add; ip netns delete pod; until_true test -e $functions/0000:3b:01.0/net/net1
+        echo 0000:3b:01.0 >$functions/0000:3b:01.0/driver/unbind
+        del; phase; same_names
+        """
+    lines = run(lab, script, FIRST)
+    assert lines == ["add 0 null", "del 0", "none", "same names"]
+
+
+def test_nothing_keeps_a_namespace_open(lab: Lab) -> None:
+    """The warm server has handed both out: the namespace dies without a DEL, and they come home by themselves."""
+    lines = run(
+        lab,
+        f"""
+        {sys.executable} -m cni serve --node-name n1 2>/tmp/server & server=$!
+        until_true test -S /run/mooring/cni.sock
+        echo 'from cni.forwarder import render; print(render("/run/mooring/cni.sock", ["false"]))' >/tmp/render.py
+        {sys.executable} /tmp/render.py >/tmp/cni; chmod +x /tmp/cni
+        served() {{
+          CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod \\
+          CNI_ARGS='K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_UID=pod' /tmp/cni </tmp/conf.json >/tmp/answer
+        }}
+        served ADD; devices host; kill -STOP $server; ip netns delete pod
+        until_true test -e $functions/0000:3b:01.0/net/net1
+        until_true sh -c 'rdma dev show | grep -q rx0'; devices host
+        kill -CONT $server; served DEL; same; kill $server; wait $server
+        """,
+        FIRST,
+        SECOND,
+        mode="exclusive",
+    )
+    assert lines == ["host []", 'host ["rx0","rx1"]', "same"]
+
+
+@pytest.mark.parametrize("late_ms", [0, 300])
+def test_a_mac_is_on_the_pf_and_on_the_netdev_whenever_the_nic_brings_it(lab: Lab, late_ms: int) -> None:
+    """0 is never, as on mlx5: the netdev gets it from us; a late one is waited for. Both are put back."""
+    script = f"""
+        echo {late_ms} >/sys/module/simvf/parameters/late_mac_ms
+        add; inside ip -j link show net1 | jq -r '.[0].address'
+        ip -j link show eth0 | jq -r '.[0].vfinfo_list[0].address'; sleep 0.5; del; sleep 0.5; same
+        """
+    lines = run(lab, script, FIRST | {"mac": "02:00:00:00:00:99"})
+    assert lines == ["add 0 null", "02:00:00:00:00:99", "02:00:00:00:00:99", "del 0", "same"]
+
+
+def test_a_netdev_with_another_mac_than_its_admin_mac_gets_it_back(lab: Lab) -> None:
+    """A NIC lets a VF that is not trusted have no other MAC than its admin MAC: both are as before all the same."""
+    script = "ip link set eth0 vf 0 mac 02:00:00:00:00:55; prepared; add; del; same"
+    assert run(lab, script, FIRST | {"mac": "02:00:00:00:00:99"}) == ["add 0 null", "del 0", "same"]
+
+
+def test_spoof_check_holds_a_vf_to_its_own_mac(lab: Lab) -> None:
+    """Without an admin MAC every frame would be a forged one: it becomes the netdev's, before spoofchk is on."""
+    script = """
+        own=$(cat $functions/0000:3b:01.0/net/*/address)
+        add; ip -j link show eth0 | jq -c '.[0].vfinfo_list[0] | [.spoofchk, .address == "'$own'"]'; del; same
+        """
+    assert run(lab, script, FIRST | {"spoofchk": True}) == ["add 0 null", "[true,true]", "del 0", "same"]
+
+
+def test_a_networks_mtu_is_set_and_put_back(lab: Lab) -> None:
+    """While it is down; an MTU that the NIC does not take is refused by name, and nothing is changed."""
+    script = """
+        add; inside ip -j link show net1 | jq -c '.[0].mtu'; del; same
+        sed -i s/9000/9999/ /tmp/conf.json; add; jq -r .msg,.details /tmp/answer; same
+        """
+    lines = run(lab, script, FIRST, conf={"networks": {"default": {"mtu": 9000}}})
+    assert lines == [
+        *("add 0 null", "9000", "del 0", "same", "add 1 101", "vf 0 of pf 'eth0' refuses mtu 9999"),
+        *("EINVAL (Invalid argument)", "same"),
+    ]
+
+
+def test_a_refusal_names_the_setting_and_the_errno(lab: Lab) -> None:
+    """The kernel stops at the first refusal and says why, not which: pf, vf, setting and errno stand in the error."""
+    script = "echo 16 >/sys/module/simvf/parameters/refuse; add; jq -r .msg /tmp/answer; same"
+    lines = run(lab, script, FIRST | {"mac": "02:00:00:00:00:99", "vlan": 5, "spoofchk": False, "trust": True})
+    assert lines == [
+        "add 1 101",
+        "pf 'eth0' refuses spoofchk False for vf 0: EOPNOTSUPP (Operation not supported)",
+        "same",
+    ]
+
+
+@pytest.mark.parametrize("where", ["host", "pod"])
+def test_a_netdev_that_was_made_anew_is_found_again(lab: Lab, where: str) -> None:
+    """As IPoIB's after its RDMA device has moved: under another name, in the pod or still on the host."""
+    program = """
+from pathlib import Path
+from cni.ipoib import follow
+from cni.sysfs import Sysfs
+follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
+"""
+    move = "ip link set eth2 netns pod; inside ip link set eth2 name ib0 up" if where == "pod" else ""
+    script = f"cat >/tmp/program.py <<'END'\n{program}\nEND\n{move}\n{sys.executable} /tmp/program.py\n"
+    lines = run(lab, script + "inside ip -d -j link show mo0-3b08 | jq -c '.[0].parentdev'", FIRST)
+    assert lines == ['"0000:3b:01.0"']
+
+
+def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
+    """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
+    program = """
+from mooring.vfport import RtnetlinkVfPort
+port = RtnetlinkVfPort()
+found = port.read_all("eth0")
+print(sorted(found) == list(range(128)), found[127].max_tx_rate)
+"""
+    script = f"""
+        echo 0 >$functions/0000:3b:00.0/sriov_numvfs; echo 128 >$functions/0000:3b:00.0/sriov_numvfs
+        ip link set eth0 vf 127 max_tx_rate 321
+        cat >/tmp/program.py <<'END'\n{program}\nEND\n{sys.executable} /tmp/program.py
+        """
+    options = ("-a", "simpci.npf=4 simpci.totalvfs=128")
+    assert run(lab, script, FIRST, options=options) == ["True 321"]
