@@ -12,14 +12,21 @@ pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 FIRST = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "default"}
-SECOND = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "default", "name": "rdma7"}
+SECOND = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "other", "name": "rdma7"}
+
+
+def addresses(subnet: str) -> dict[str, Any]:
+    return {"type": "host-local", "ranges": [[{"subnet": subnet}]], "dataDir": "/run/ipam"}
+
+
 CONF = {
     "cniVersion": "1.0.0",
     "name": "net",
     "type": "mooring-cni",
     "node": "n1",
     "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
+    "ipam": addresses("10.9.0.0/24"),
+    "networks": {"other": {"ipam": addresses("10.10.0.0/24")}},
 }
 PREPARE = f"""
 set -e
