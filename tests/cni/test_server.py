@@ -1,0 +1,189 @@
+"""The warm server and the executable before it: real processes, really killed."""
+
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni.server import Turns
+from cni.watch import hung_up, watching
+
+FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
+SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
+on_a_host = [
+    pytest.mark.root,
+    pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
+]
+
+
+def test_a_containers_calls_come_one_at_a_time_and_leave_no_trace() -> None:
+    """Calls of one container wait for each other, those of two do not; what is not called for is forgotten."""
+    turns = Turns()
+    order: list[str] = []
+    entered = threading.Event()
+
+    def second() -> None:
+        entered.set()
+        with turns.of("c1"):
+            order.append("second")
+
+    with turns.of("c1"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        entered.wait()
+        with turns.of("c2"), turns.of(""), turns.of(""):
+            order.append("first")
+        assert len(turns) == 1
+    thread.join()
+    assert order == ["first", "second"]
+    assert len(turns) == 0
+
+
+def test_a_turn_that_fails_is_given_up_too() -> None:
+    """An exception in a call does not keep its container."""
+    turns = Turns()
+    with pytest.raises(KeyError), turns.of("c1"):
+        raise KeyError
+    assert len(turns) == 0
+
+
+def test_a_watched_folder_wakes_the_one_who_waits(tmp_path: Path) -> None:
+    """A record put in place by rename, a record removed; a folder that does not exist wakes nobody."""
+    (tmp_path / "record").touch()
+    with watching(tmp_path, tmp_path / "nonexistent") as watch:
+        started = time.monotonic()
+        (tmp_path / "record").rename(tmp_path / "renamed")
+        assert watch.wait(30)
+        (tmp_path / "renamed").unlink()
+        assert watch.wait(30)
+        assert time.monotonic() - started < 10
+        assert watch.wait(0)
+
+
+def test_a_caller_that_sends_no_more_still_waits_and_one_that_is_gone_does_not(tmp_path: Path) -> None:
+    """A half-closed socket is a caller that waits; a closed one wakes whoever works for it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, theirs, watching(tmp_path) as watch:
+        theirs.shutdown(socket.SHUT_WR)
+        assert not hung_up(ours.fileno())
+        assert watch.wait(0, ours.fileno())
+        theirs.close()
+        assert hung_up(ours.fileno())
+        assert not watch.wait(30, ours.fileno())
+
+
+@pytest.mark.root
+class TestServed:
+    """With a simulated host."""
+
+    pytestmark = on_a_host
+
+    def test_calls_go_through_the_server(self, host: Any) -> None:
+        """The executable hands the call over: the server logs it, and the answer is the same as without one."""
+        host.record(FIRST, SECOND)
+        with host.served():
+            result = host.call("ADD")
+            assert [each["name"] for each in result["interfaces"]] == ["eth0", "net1", "rdma7"]
+            assert host.call("DEL") == {"status": 0}
+        assert [line["event"] for line in host.log()].count("vf given back") == 2
+
+    def test_an_add_whose_caller_was_killed_is_undone_before_del_is_answered(self, host: Any) -> None:
+        """Killed at every moment from its start to after its end; DEL comes 0.03 s later, as containerd sends it."""
+        before = host.everything()
+        host.record(FIRST, SECOND)
+        with host.served():
+            for milliseconds in (*range(0, 60, 4), 80, 120, 200):
+                caller = host.begin("ADD")
+                time.sleep(milliseconds / 1000)
+                caller.send_signal(signal.SIGKILL)
+                caller.wait()
+                time.sleep(0.03)
+                assert host.call("DEL") == {"status": 0}
+                assert host.everything() == before, f"killed after {milliseconds} ms"
+        undone = sum("caller is gone" in line["event"] for line in host.log())
+        assert undone > 0
+
+    def test_an_add_that_nobody_waits_for_stops_waiting(self, host: Any, other_netns: str) -> None:
+        """It waits for a held VF when its caller is killed: its DEL is answered at once, the holder keeps its VF."""
+        host.record(FIRST)
+        host.record(FIRST, uid="u2")
+        with host.served():
+            assert host.call("ADD")["status"] == 0
+            theirs = {"uid": "u2", "container": "c2", "netns": other_netns}
+            caller = host.begin("ADD", host.conf(holdTimeoutSeconds=60), **theirs)
+            with pytest.raises(subprocess.TimeoutExpired):
+                caller.wait(1)
+            caller.send_signal(signal.SIGKILL)
+            caller.wait()
+            started = time.monotonic()
+            assert host.call("DEL", **theirs) == {"status": 0}
+            assert time.monotonic() - started < 10
+            assert "net1" in host.in_pod()
+            assert host.call("DEL") == {"status": 0}
+        assert any("the caller did not wait" in str(line.get("reason")) for line in host.log())
+
+    def test_status_notices_a_server_of_another_version(self, host: Any) -> None:
+        """The executable says its own; without a server, the version that a server left is compared."""
+        program = host.layout.cni_bin / "mooring-cni"
+        text = program.read_text()
+        conf = host.conf(cniVersion="1.1.0")
+        with host.served():
+            assert host.call("STATUS", conf) == {"status": 0}
+            program.write_text(text.replace("MOORING_FORWARDER=", "MOORING_FORWARDER=9."))
+            answer = host.call("STATUS", conf)
+            assert (answer["code"], "the executable is of version '9." in answer["details"]) == (50, True)
+            program.write_text(text)
+            said = host.layout.run / "version" / "mooring-cni"
+            said.write_text("8.0")
+        assert "the server is of version '8.0'" in host.call("STATUS", conf)["details"]
+        said.unlink()
+
+    def test_a_second_server_is_refused_and_says_nothing_of_itself(self, host: Any) -> None:
+        """Not taken over; the version on record stays the first one's."""
+        with host.served():
+            assert host.call("ADD", host.conf(None))["status"] == 0
+            said = host.layout.run / "version" / "mooring-cni"
+            said.write_text("the first's")
+            with pytest.raises(AssertionError, match="1 == 0"), host.served() as second:
+                second.wait(20)
+            assert said.read_text() == "the first's"
+            assert host.call("ADD", host.conf(None))["status"] == 0
+
+    def test_the_executable_starts_many_times_faster_than_the_program(self, host: Any) -> None:
+        """Median of 15 VERSION calls each: the forwarder to a warm server against the program by itself."""
+        program = str(host.layout.cni_bin / "mooring-cni")
+        with host.served():
+            forwarded = median_ms(host, program)
+        alone = median_ms(host, program)
+        print(f"forwarder {forwarded:.1f} ms, one process {alone:.1f} ms")
+        assert forwarded * 4 < alone
+
+
+def median_ms(host: Any, program: str) -> float:
+    environment = {"CNI_COMMAND": "VERSION", "PATH": os.environ["PATH"]}
+    times = []
+    for _ in range(15):
+        started = time.monotonic()
+        subprocess.run([program], input=b"{}", env=environment, capture_output=True, check=True)
+        times.append((time.monotonic() - started) * 1000)
+    return statistics.median(times)
+
+
+def test_standard_input_that_cannot_be_read_is_code_5() -> None:
+    """Open for writing only: the runtime reads why on standard output."""
+    environment = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "PATH": os.environ["PATH"]}
+    unreadable = os.open("/dev/null", os.O_WRONLY)
+    done = subprocess.run(
+        [sys.executable, "-m", "cni"], env=environment, stdin=unreadable, capture_output=True, text=True, check=False
+    )
+    os.close(unreadable)
+    assert done.returncode == 1
+    assert '"code": 5' in done.stdout
