@@ -140,7 +140,7 @@ def add_route(name: str, dst: str, gateway: str | None, *, source: str | None = 
     for kind, address in ((_RTA_GATEWAY, gateway), (_RTA_PREFSRC, source)):
         if address is not None:
             attributes.append((kind, ip_address(address).packed))
-    header = _RTMSG.pack(family, network.prefixlen, 0, 0, min(table, 0xFF) & 0xFF, _BOOT, scope, _UNICAST, 0)
+    header = _RTMSG.pack(family, network.prefixlen, 0, 0, 0 if table > 0xFF else table, _BOOT, scope, _UNICAST, 0)
     rtnetlink.exchange(rtnetlink.NEW_ROUTE, header, attributes, CREATE | EXCLUSIVE)
 
 
@@ -160,6 +160,11 @@ def remove_rules(table: int) -> None:
                     body[: _RTMSG.size],
                     [(kind, found[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in found],
                 )
+
+
+def has_rules(version: int) -> bool:
+    """Say whether this kernel routes IPv4 or IPv6 by rules (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)."""
+    return bool(_rules(socket.AF_INET if version == 4 else socket.AF_INET6))
 
 
 def _rules(family: int) -> list[bytes]:

@@ -8,11 +8,14 @@ import time
 from ipaddress import ip_interface
 from pathlib import Path
 
+import structlog
+
 from cni import netlink
 from cni.addressing import RULE_PRIORITY, Addressing, table_of
 from cni.announcement import frame
 from cni.netlink import Link
 
+_log = structlog.get_logger()
 _SYSCTL = Path("/proc/sys")
 # A VF's link comes up within milliseconds of its netdev; one whose port has no link is not waited for longer.
 _CARRIER_S = 0.2
@@ -52,10 +55,15 @@ def _route(name: str, wanted: Addressing) -> None:
     if not wanted.sources:
         return
     table = table_of(_there(name).index)
+    able = {version for version in (4, 6) if netlink.has_rules(version)}
     for own in wanted.own_routes:
-        netlink.add_route(name, own.dst, own.gateway, source=own.source, table=table)
+        if ip_interface(own.dst).version in able:
+            netlink.add_route(name, own.dst, own.gateway, source=own.source, table=table)
     for source in wanted.sources:
-        netlink.add_rule(source, table, RULE_PRIORITY)
+        if ip_interface(source).version in able:
+            netlink.add_rule(source, table, RULE_PRIORITY)
+        else:
+            _log.warning("kernel has no policy routing: packets may leave by another link", source=source, link=name)
 
 
 def _with_carrier(name: str) -> Link:

@@ -1,0 +1,268 @@
+"""Measure mooring-cni, warm, against the Go plugin host-device: `python -m bench.cni`, as root.
+
+Both move veths of one simulated host (`devcluster.hosts`) into namespaces and back, with addresses by host-local, and
+are executed as a runtime executes them; rounds take turns, so that both see the same machine. No VF settings are asked
+for, since host-device has none. A bare rtnetlink loop shows what the kernel takes for the same moves.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cni import netlink, netns
+from devcluster.hosts.layout import Layout
+from devcluster.hosts.nic import Host, load_host
+from devcluster.processes import Processes
+
+NODE = "cnibench"
+PLUGINS = Path("/usr/lib/cni")
+_VFS = 64
+_PODS = 32
+_AT_ONCE = (1, 8, 32)
+_MANY = 4
+_GOALS = """\
+goals: ADD+DEL of one interface at most 1.30 of host-device's time; of four interfaces in one ADD at most 0.50 an
+       interface; 32 pods at once at least 1.50 of its throughput"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call of a plugin: its executable, environment and standard input."""
+
+    program: str
+    environment: Mapping[str, str]
+    stdin: bytes
+
+    def run(self) -> float:
+        """Execute it as a runtime does; return milliseconds, raise RuntimeError if it fails."""
+        start = time.perf_counter()
+        done = subprocess.run(
+            [self.program], input=self.stdin, env=self.environment, capture_output=True, check=False, timeout=60
+        )
+        took = (time.perf_counter() - start) * 1000
+        if done.returncode != 0:
+            raise RuntimeError(f"{self.program} {self.environment['CNI_COMMAND']}: {done.stdout!r} {done.stderr!r}")
+        return took
+
+
+@dataclass(slots=True)
+class Times:
+    """Milliseconds of each ADD and DEL, and the seconds in which each round's calls were all done."""
+
+    add: list[float] = field(default_factory=list)
+    remove: list[float] = field(default_factory=list)
+    rounds_s: list[float] = field(default_factory=list)
+
+    @property
+    def both(self) -> float:
+        return statistics.median(self.add) + statistics.median(self.remove)
+
+    def throughput(self, pods: int) -> float:
+        return pods / statistics.median(self.rounds_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A simulated host and its pods; the caller's thread is in the host's network namespace."""
+
+    layout: Layout
+    host: Host
+
+    def netdevs(self) -> list[tuple[str, str, int, str]]:
+        """Return PF, VF's PCI address, index and netdev of every VF, the PFs in turn."""
+        of_vf = (each for each in self.host.functions() if each.vf is not None)
+        rows = [(each.pf.name, each.pci, each.vf or 0, each.netdev) for each in of_vf]
+        return sorted(rows, key=lambda row: (row[2], row[0]))
+
+    def ours(self, command: str, pod: int, _vf: int = 0) -> list[Job]:
+        conf = {
+            **_conf("mooring-cni", self._ipam("ours")),
+            "node": NODE,
+            "state": str(self.layout.state),
+            "run": str(self.layout.run),
+            "sysfs": str(self.layout.sys),
+            "runtimeConfig": {"io.kubernetes.cri.pod-annotations": {}},
+        }
+        return [self._job(str(self.layout.cni_bin / "mooring-cni"), command, pod, "eth0", conf)]
+
+    def theirs(self, command: str, pod: int, vfs: int = 1) -> list[Job]:
+        """Return a call for each interface: host-device takes one device a call."""
+        jobs = []
+        for number, (_, _, _, netdev) in enumerate(self.netdevs()[pod * vfs : pod * vfs + vfs]):
+            conf = {**_conf("host-device", self._ipam("theirs")), "device": netdev}
+            jobs.append(self._job(str(PLUGINS / "host-device"), command, pod, f"eth{number}", conf))
+        return jobs
+
+    def record(self, pod: int, vfs: int) -> None:
+        """Write what the CRI shim would have written for a pod of so many VFs."""
+        entries = [
+            {"pf": pf, "vf": vf, "pci": pci, "link": "ethernet", "network": "default"}
+            for pf, pci, vf, _ in self.netdevs()[pod * vfs : pod * vfs + vfs]
+        ]
+        assignment = {"v": 1, "uid": f"u{pod}", "node": NODE, "vfs": entries}
+        path = self.layout.state / "pods" / f"u{pod}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"v": 1, "pod": f"bench/p{pod}", "assignment": assignment}))
+
+    def _ipam(self, name: str) -> dict[str, object]:
+        ranges = [[{"subnet": "10.99.0.0/16"}]]
+        return {"type": "host-local", "ranges": ranges, "dataDir": str(self.layout.ipam / name)}
+
+    def _job(self, program: str, command: str, pod: int, ifname: str, conf: dict[str, object]) -> Job:
+        environment = {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": f"c{pod}",
+            "CNI_NETNS": pod_path(pod),
+            "CNI_IFNAME": ifname,
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=p{pod};K8S_POD_UID=u{pod}",
+            "CNI_PATH": str(PLUGINS),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+        return Job(program, environment, json.dumps(conf).encode())
+
+
+def _conf(kind: str, ipam: dict[str, object]) -> dict[str, object]:
+    return {"cniVersion": "1.0.0", "name": "bench", "type": kind, "ipam": ipam}
+
+
+def pod_path(pod: int) -> str:
+    return f"/run/netns/{NODE}-{pod}"
+
+
+@contextmanager
+def bench_host() -> Iterator[Bench]:
+    """Bring up host, warm server and pods' namespaces, and put this thread into the host's namespace."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mooring-bench-")))
+        processes = Processes(root / "logs")
+        stack.callback(processes.stop)
+        layout = Layout.at(root, NODE)
+        hosts = ("up", "--root", str(root), "--node", NODE, "--vfs", str(_VFS))
+        processes.start("hosts", [sys.executable, "-m", "devcluster.hosts", *hosts])
+        processes.await_ready("hosts", layout.description.exists)
+        socket = layout.run / "cni.sock"
+        serve = ["serve", "--socket", str(socket), "--state", str(layout.state), "--run", str(layout.run)]
+        program = [sys.executable, "-m", "devcluster.hosts.cni", "--vf-table", str(layout.vftable)]
+        inside = ["nsenter", f"--net={layout.netns}"]
+        processes.start("server", [*inside, *program, *serve, "--sysfs", str(layout.sys), "--node-name", NODE])
+        processes.await_ready("server", socket.exists)
+        for pod in range(_PODS):
+            subprocess.run(("ip", "netns", "add", Path(pod_path(pod)).name), check=True)
+            stack.callback(subprocess.run, ("ip", "netns", "delete", Path(pod_path(pod)).name), check=True)
+        netns.enter(str(layout.netns))
+        yield Bench(layout, load_host(layout.description.read_text()))
+
+
+Jobs = Callable[[str, int, int], Sequence[Job]]
+
+
+def in_round(jobs: Jobs, pods: int, vfs: int, times: Times) -> None:
+    """ADD all pods at once, then DEL them all at once; the calls of one pod come one after the other."""
+
+    def of_pod(command: str, pod: int) -> float:
+        return sum(job.run() for job in jobs(command, pod, vfs))
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(pods) as pool:
+        times.add += pool.map(lambda pod: of_pod("ADD", pod), range(pods))
+        times.remove += pool.map(lambda pod: of_pod("DEL", pod), range(pods))
+    times.rounds_s.append(time.perf_counter() - start)
+
+
+def in_turns(bench: Bench, pods: int, vfs: int, rounds: int) -> tuple[Times, Times]:
+    """Measure ours and theirs in turns, after a round of each that is not counted."""
+    ours, theirs = Times(), Times()
+    for pod in range(pods):
+        bench.record(pod, vfs)
+    for warm in range(rounds + 1):
+        in_round(bench.ours, pods, vfs, ours if warm else Times())
+        in_round(bench.theirs, pods, vfs, theirs if warm else Times())
+    return ours, theirs
+
+
+def floor(bench: Bench, rounds: int) -> Times:
+    """Move one link in and out, with the least that a plugin must do: down, move, rename, address, up; and back."""
+    home, pod = f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net", pod_path(0)
+    name = bench.netdevs()[0][3]
+
+    def enter() -> None:
+        netlink.move(name, pod)
+        netns.run_in(pod, arrive)
+
+    def arrive() -> None:
+        netlink.rename(name, "eth0")
+        netlink.add_address("eth0", "10.99.0.2/16")
+        netlink.set_up("eth0", up=True)
+
+    def leave() -> None:
+        netlink.set_up("eth0", up=False)
+        netlink.rename("eth0", name)
+        netlink.move(name, home)
+
+    times = Times()
+    for _ in range(rounds):
+        times.add.append(_timed(enter))
+        times.remove.append(_timed(lambda: netns.run_in(pod, leave)))
+    return times
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1000
+
+
+def percentile(times: Sequence[float], share: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
+
+
+def _line(what: str, times: Times) -> None:
+    shares = [percentile(found, share) for found in (times.add, times.remove) for share in (0.5, 0.99)]
+    print(f"{what:36}" + "".join(f"{value:9.1f}" for value in shares) + f"{times.both:10.1f}", flush=True)
+
+
+def report(bench: Bench, rounds: int) -> None:
+    """Measure and print a line for each load, then the ratios that the goals are about."""
+    print(f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; milliseconds")
+    print(f"{'':36}{'ADD p50':>9}{'p99':>9}{'DEL p50':>9}{'p99':>9}{'ADD+DEL':>10}")
+    ratios, single = [], 0.0
+    for pods in _AT_ONCE:
+        ours, theirs = in_turns(bench, pods, 1, max(rounds // pods, 5))
+        _line(f"mooring-cni, {pods} at once", ours)
+        _line(f"host-device, {pods} at once", theirs)
+        ratios.append(f"{pods} at once: time {ours.both / theirs.both:.2f}")
+        ratios[-1] += f", throughput {ours.throughput(pods) / theirs.throughput(pods):.2f}"
+        ratios[-1] += f" ({ours.throughput(pods):.1f} and {theirs.throughput(pods):.1f} pods/s)"
+        if pods == 1:
+            single = theirs.both
+    ours, theirs = in_turns(bench, 1, _MANY, max(rounds // _MANY, 5))
+    _line(f"mooring-cni, {_MANY} interfaces in one", ours)
+    _line(f"host-device, {_MANY} interfaces in {_MANY}", theirs)
+    ratios.append(f"{_MANY} interfaces in one ADD: time an interface {ours.both / _MANY / single:.2f} of one")
+    _line("bare rtnetlink", floor(bench, rounds))
+    print("\n".join(f"mooring-cni / host-device, {ratio}" for ratio in ratios))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=100, help="ADD+DEL of one interface, each plugin (default 100)")
+    options = parser.parse_args()
+    with bench_host() as bench:
+        report(bench, options.rounds)
+    print(_GOALS)
+
+
+if __name__ == "__main__":
+    main()
