@@ -144,8 +144,12 @@ class SpreadConstraint(Struct):
     match_label_keys: list[str] | None = None
 
 
+class ImageSource(Struct):
+    reference: str = ""
+
+
 class Volume(Struct):
-    """A volume; only the sources that bind a pod to a place are named."""
+    """A volume; only the sources that bind a pod to a place, or draw it to one, are named."""
 
     name: str = ""
     persistent_volume_claim: dict[str, Any] | None = None
@@ -154,6 +158,7 @@ class Volume(Struct):
     aws_elastic_block_store: dict[str, Any] | None = None
     iscsi: dict[str, Any] | None = None
     rbd: dict[str, Any] | None = None
+    image: ImageSource | None = None
 
 
 class Named(Struct):

@@ -236,7 +236,9 @@ def default_constraints(world: World, pod: Json) -> list[Json]:
 
 def image_scores(world: World, pod: Json, nodes: Sequence[Json]) -> list[int]:
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
-    return [_image_score(world, [one["image"] for one in containers], node) for node in nodes]
+    wanted = [one["image"] for one in containers]
+    wanted += [one["image"]["reference"] for one in pod["spec"].get("volumes") or []]
+    return [_image_score(world, wanted, node) for node in nodes]
 
 
 def _image_score(world: World, wanted: Sequence[str], node: Json) -> int:

@@ -98,6 +98,8 @@ def random_pod(random: Random) -> Json:
         ["small", "reg:5000/large", "huge:latest", "huge@sha256:1", "absent"], k=random.randint(1, 3)
     )
     spec["containers"] = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
+    if _rarely(random):
+        spec["volumes"] = [{"name": "v", "image": {"reference": random.choice(IMAGES)}}]
     metadata: Json = {"name": "p", "namespace": random.choice("abc"), "uid": "u", "labels": labels}
     if _rarely(random):
         version, kind = random.choice(OWNERS)

@@ -1,0 +1,79 @@
+"""What else the API holds that pod-to-pod rules read: namespaces' labels, and what services and controllers select.
+
+Objects that cannot be read are left out: they select nothing, and what they say stops no pod.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from scheduler.census import Census
+from scheduler.objects import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.queue import NOTHING, Happening
+
+Surrounding = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet
+PATHS: Mapping[type[Surrounding], str] = {
+    Namespace: "/api/v1/namespaces",
+    Service: "/api/v1/services",
+    ReplicationController: "/api/v1/replicationcontrollers",
+    ReplicaSet: "/apis/apps/v1/replicasets",
+    StatefulSet: "/apis/apps/v1/statefulsets",
+}
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Keeps a census's namespaces and selectors as the watches tell; what is left out is told with its reason."""
+
+    census: Census
+    _known: dict[type[Surrounding], set[tuple[str, str]]] = field(default_factory=dict)
+
+    def take(self, kind: type[Surrounding], event: Event[Surrounding]) -> tuple[Happening, list[tuple[Identity, str]]]:
+        """Return what this can help with, and which objects are left out and why."""
+        match event:
+            case Synced(entries):
+                there = {(entry.identity.namespace, entry.identity.name) for entry in entries}
+                helps, left_out = NOTHING, []
+                for namespace, name in sorted(self._known.get(kind, set()) - there):
+                    helps |= self._remove(kind, Identity(name, namespace))
+                for entry in entries:
+                    helped, unread = self.take(kind, entry)
+                    helps |= helped
+                    left_out += unread
+                return helps, left_out
+            case Changed(identity, item):
+                return self._put(kind, identity, item)
+            case Unreadable(identity, why):
+                return self._remove(kind, identity), [(identity, why)]
+            case Removed(identity):
+                return self._remove(kind, identity), []
+
+    def _put(
+        self, kind: type[Surrounding], identity: Identity, item: Surrounding
+    ) -> tuple[Happening, list[tuple[Identity, str]]]:
+        self._known.setdefault(kind, set()).add((identity.namespace, identity.name))
+        match item:
+            case Namespace():
+                changed = self.census.put_namespace(item.metadata.name, item.metadata.labels or {})
+                return (Happening.NAMESPACE if changed else NOTHING), []
+            case Service():
+                self.census.selecting.put_service(item)
+            case _:
+                try:
+                    self.census.selecting.put_controller(item)
+                except ValueError as unreadable:
+                    return self._remove(kind, identity), [(identity, str(unreadable))]
+        # What selects pods spreads them as a wish only: it refuses no node, so that it can help no pod.
+        return NOTHING, []
+
+    def _remove(self, kind: type[Surrounding], identity: Identity) -> Happening:
+        self._known.get(kind, set()).discard((identity.namespace, identity.name))
+        if kind is Namespace:
+            self.census.remove_namespace(identity.name)
+            # A namespace that is gone may have been the one that an anti-affinity spoke of.
+            return Happening.NAMESPACE
+        if kind is Service:
+            self.census.selecting.remove_service(identity.namespace, identity.name)
+        else:
+            self.census.selecting.remove_controller(identity.namespace, kind.__name__, identity.name)
+        return NOTHING
