@@ -1,0 +1,152 @@
+"""The seeds' own acceptance test: RDMA traffic between two pods stays under the limit that their VFs were given.
+
+    python -m bench.acceptance [--json] [--rates 100 20] [--seconds 4]      in the lab kernel that MOORING_LAB names
+    python -m bench.acceptance --here [--pf NAME] [...]                     on this machine, as root
+
+Two pods with one VF each, in exclusive RDMA mode; `ibv_rc_pingpong -e` between them stays within 15 % over max_tx_rate,
+and runs free without one. Exit status 0, 1 where it does not, 2 where it cannot be measured. Source: rit-k8s-rdma's
+install.md, "Test connectivity between two pods".
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.rdma_pods import TestbedError, first_pf, measured_mbps, two_pods
+
+_OVER_PERCENT = 15
+# Below this share of its limit a rate says that the traffic does not flow, not that the limit holds.
+_LEAST_SHARE = 0.5
+# Without a limit traffic has to be this many times faster than the highest of them.
+_FREE_TIMES = 2
+_LAB_S = 240
+_NOT_MEASURED = (
+    "bandwidth reservation under competition (min_tx_rate): the lab stores it and does not enforce it",
+    "what a VF receives: max_tx_rate limits sending only",
+    "hardware: the lab's NIC is a simulation, and mooring was never run on another",
+    "containers: the pods are network namespaces that mooring-cni gets from a runtime's ADD and DEL",
+)
+_PREPARE = """set -e
+[ -d '{root}/bench' ] || {{ mkdir -p '{root}' && mount -t hostfs none '{root}' -o '{root}'; }}
+cd '{root}'
+rdma system set netns exclusive
+ip link set eth0 up; ip link set wire0 up
+echo 2 >/sys/class/net/eth0/device/sriov_numvfs
+for vf in 0 1; do rdma link add rdma$vf type rxe netdev $(ls /sys/class/net/eth0/device/virtfn$vf/net); done
+exec {python} -m bench.acceptance --here --pf eth0 --json --seconds {seconds} --rates {rates}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measurement: the VFs' limit and what was measured, in Mb/s, and what is wrong with it."""
+
+    max_tx_rate: int | None
+    mbps: float
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured where; ``not_measured`` is what nobody may conclude from it."""
+
+    pf: str
+    driver: str
+    kernel: str
+    over_percent: int
+    runs: tuple[Run, ...]
+    passed: bool
+    not_measured: tuple[str, ...] = _NOT_MEASURED
+
+
+def judged(limit_mbps: int | None, mbps: float, limits_mbps: Sequence[int]) -> Run:
+    """Judge one measurement among those at ``limits_mbps``."""
+    fault = None
+    if limit_mbps is None:
+        if mbps < _FREE_TIMES * max(limits_mbps):
+            fault = f"does not run free: less than {_FREE_TIMES} times {max(limits_mbps)} Mb/s"
+    elif mbps > limit_mbps * (100 + _OVER_PERCENT) / 100:
+        fault = f"exceeds the limit by more than {_OVER_PERCENT} %"
+    elif mbps < limit_mbps * _LEAST_SHARE:
+        fault = "hardly flows: less than half of the limit"
+    return Run(limit_mbps, mbps, fault)
+
+
+def measure(pf: str, limits_mbps: Sequence[int], seconds: float) -> Report:
+    """Measure without a limit, then at each; raise TestbedError where that cannot be done."""
+    mode = subprocess.run(("rdma", "system", "show"), capture_output=True, text=True, check=False).stdout
+    if "netns exclusive" not in mode:
+        raise TestbedError(f"the RDMA stack is not in exclusive mode but {mode.strip() or 'absent'!r}")
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="mooring-acceptance-") as folder:
+        for limit in (None, *limits_mbps):
+            with two_pods(pf, limit, Path(folder)) as (server, client):
+                runs.append(judged(limit, measured_mbps(server, client, limit, seconds), limits_mbps))
+    driver = (Path("/sys/class/net") / pf / "device/driver").readlink().name
+    passed = all(run.fault is None for run in runs)
+    return Report(pf, driver, platform.release(), _OVER_PERCENT, tuple(runs), passed)
+
+
+def in_lab(lab: str, limits_mbps: Sequence[int], seconds: float) -> Report:
+    """Run this program inside the lab kernel and return its report."""
+    rates = " ".join(map(str, limits_mbps))
+    root = Path(__file__).resolve().parent.parent
+    script = _PREPARE.format(root=root, python=sys.executable, seconds=seconds, rates=rates)
+    command = (lab, "-t", str(_LAB_S), "-")
+    done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=2 * _LAB_S, check=False)
+    line = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
+    if line is None:
+        raise TestbedError((done.stdout + done.stderr).strip()[-1000:])
+    document = json.loads(line)
+    runs = tuple(Run(**run) for run in document.pop("runs"))
+    return Report(**{**document, "runs": runs, "not_measured": tuple(document["not_measured"])})
+
+
+def table(report: Report) -> str:
+    """Return the report for a person."""
+    lines = [
+        f"two pods, one VF of {report.pf} each (driver {report.driver}, kernel {report.kernel}), exclusive RDMA mode",
+        "",
+        f"{'max_tx_rate':>12} {'measured':>12} {'of the limit':>13}",
+    ]
+    for run in report.runs:
+        limit = "none" if run.max_tx_rate is None else f"{run.max_tx_rate} Mb/s"
+        share = "" if run.max_tx_rate is None else f"{100 * run.mbps / run.max_tx_rate:.0f} %"
+        lines.append(f"{limit:>12} {f'{run.mbps:.1f} Mb/s':>12} {share:>13}   {run.fault or 'ok'}")
+    verdict = "held" if report.passed else "BROKEN"
+    lines += ["", f"{verdict}: at most {100 + report.over_percent} % of max_tx_rate, and free without one", ""]
+    return "\n".join([*lines, *(f"not measured: {what}" for what in report.not_measured)])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.acceptance", description=__doc__.partition("\n")[0])
+    parser.add_argument("--here", action="store_true", help="measure on this machine, not in the lab")
+    parser.add_argument("--pf", help="with --here: the PF whose VFs 0 and 1 are used (default: the first with two)")
+    parser.add_argument("--rates", type=int, nargs="+", default=[100, 20], help="limits in Mb/s (default 100 20)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="about how long each run lasts (default 4)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, not a table")
+    options = parser.parse_args()
+    lab = os.environ.get("MOORING_LAB")
+    try:
+        if options.here:
+            report = measure(options.pf or first_pf(), options.rates, options.seconds)
+        elif lab is None:
+            raise TestbedError("MOORING_LAB is not set: name the lab's run, or measure on this machine with --here")
+        else:
+            report = in_lab(lab, options.rates, options.seconds)
+    except (TestbedError, OSError, subprocess.TimeoutExpired) as missing:
+        print(f"bench.acceptance: {missing}", file=sys.stderr)
+        return 2
+    print(json.dumps(asdict(report)) if options.json else table(report))
+    return 0 if report.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
