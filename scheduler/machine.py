@@ -255,21 +255,20 @@ class Machine:
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         self._forget(uid)
-        assumed = self.cluster.seat(uid)
-        seat, notices = read_seat(pod)
-        self.cluster.put(seat, now)
-        self._wake_for(seat, assumed, now)
+        known = self.cluster.seat(uid)
+        seat, notices = read_seat(pod, known)
+        if known is not None and replace(known, assumed=False) == seat:
+            # Our own bind, or a change of its status: nobody waits for that.
+            self.cluster.confirm(uid)
+        else:
+            self.cluster.put(seat, now)
+            left = of_leaving(known.ports, known.assignment) if known is not None else NOTHING
+            self.queue.wake(left | Happening.POD_SEATED, now)
         if self._unstarted.see(pod, _ours(pod, seat, self.scheduler_name)):
-            self._judge(node, now)
-        if seat.assignment is not None and (assumed is None or assumed.assignment != seat.assignment):
+            self._unstarted.judge_pod(uid, self.cluster.node(node), self._disputes.get(node, {}), now)
+        if seat.assignment is not None and (known is None or known.assignment != seat.assignment):
             notices += self._settle(node, now)
         return notices
-
-    def _wake_for(self, seat: Seat, known: Seat | None, now: float) -> None:
-        if known is None:
-            self.queue.wake(Happening.POD_SEATED, now)
-        elif replace(known, assumed=seat.assumed) != seat:
-            self.queue.wake(of_leaving(known.ports, known.assignment) | Happening.POD_SEATED, now)
 
     def _settle(self, node: str, now: float) -> list[Instruction]:
         """Look anew which VFs of a node are claimed twice, tell what is new, and judge its pods by it."""

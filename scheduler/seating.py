@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from mooring.assignment import Assignment, believe
+from mooring import names
+from mooring.assignment import Assignment, believe, dump_assignment
 from mooring.errors import AnnotationError
 from scheduler.cluster import Seat
 from scheduler.instructions import Instruction, Notice
@@ -11,15 +12,18 @@ from scheduler.resources import pod_requests
 from scheduler.task import host_ports
 
 
-def read_seat(pod: Pod) -> tuple[Seat, list[Instruction]]:
-    """Return what a bound pod uses; what cannot be read counts as nothing, and a notice says so."""
+def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instruction]]:
+    """Return what a bound pod uses; what cannot be read counts as nothing, and a notice says so.
+
+    ``known`` is what was known of it before; an assignment that has not changed since is not read again.
+    """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     notices: list[Instruction] = []
     assignment: Assignment | None = None
     resources: Mapping[str, int] = {}
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
-        assignment = believe(pod.annotations, uid, node)
+        assignment = _assignment(pod, known)
     except AnnotationError as unreadable:
         notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
     try:
@@ -27,6 +31,14 @@ def read_seat(pod: Pod) -> tuple[Seat, list[Instruction]]:
     except ValueError as unreadable:
         notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": str(unreadable)}))
     return Seat(uid, pod.key, node, resources, tuple(host_ports(pod.spec)), assignment), notices
+
+
+def _assignment(pod: Pod, known: Seat | None) -> Assignment | None:
+    # Writing one takes a sixth of reading one, and a pod changes many times while it starts.
+    node, given = pod.spec.node_name or "", known.assignment if known is not None else None
+    if given is not None and given.node == node and pod.annotations.get(names.ASSIGNMENT) == dump_assignment(given):
+        return given
+    return believe(pod.annotations, pod.metadata.uid, node)
 
 
 def stand_in(seat: Seat) -> Pod:

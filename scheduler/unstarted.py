@@ -78,13 +78,17 @@ class Unstarted:
     def judge(self, node: str, facts: NodeFacts | None, disputes: Disputes, now: float) -> None:
         """Hold the assignments of a node's pods against what the node says now."""
         for uid in self._on.get(node, ()):
-            case = self._cases[uid]
-            case.why = _contradiction(case, facts, self._contested(disputes, uid)) if facts is not None else ""
-            if not case.why:
-                case.settled = False
-                self._due.pop(uid, None)
-            elif not case.settled:
-                self._due.setdefault(uid, now + PATIENCE_S)
+            self.judge_pod(uid, facts, disputes, now)
+
+    def judge_pod(self, uid: str, facts: NodeFacts | None, disputes: Disputes, now: float) -> None:
+        """Hold one pod's assignment against what its node says now."""
+        case = self._cases[uid]
+        case.why = _contradiction(case, facts, self._contested(disputes, uid)) if facts is not None else ""
+        if not case.why:
+            case.settled = False
+            self._due.pop(uid, None)
+        elif not case.settled:
+            self._due.setdefault(uid, now + PATIENCE_S)
 
     def next_due(self) -> float | None:
         """Return when the first pod's time is over; None if no pod is contradicted."""
