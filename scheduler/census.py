@@ -30,13 +30,18 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     scopes: tuple[Scope, ...]
     living_only: bool = False
 
-    def counts(self, kin: Kin, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        """Say whether it counts a pod of this kin, whose labels are ``labels``."""
+    def counts(self, kin: Kin, namespace_labels: Mapping[str, str]) -> bool:
+        """Say whether it counts a pod of this kin."""
+        return self.covers(kin.namespace, namespace_labels) and self.matches(kin)
+
+    def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+        return all(scope.covers(namespace, namespace_labels) for scope in self.scopes)
+
+    def matches(self, kin: Kin) -> bool:
+        """Say whether it counts a pod of this kin, its namespace aside."""
         if self.living_only and kin.terminating:
             return False
-        return all(
-            scope.selector.matches(labels) and scope.covers(kin.namespace, namespace_labels) for scope in self.scopes
-        )
+        return all(scope.selector.selects(kin.labels) for scope in self.scopes)
 
     @property
     def namespaces(self) -> frozenset[str] | None:
@@ -88,13 +93,12 @@ class Terms:
         """Return the terms that speak of a pod."""
         if not self.tallies:
             return []
-        labels = dict(kin.labels)
         return [
             (term, tally)
             for namespace in (kin.namespace, None)
             for label in (None, *kin.labels)
             for term, tally in self._speaking.get((namespace, label), {}).items()
-            if term.scope.selector.matches(labels) and term.scope.covers(kin.namespace, namespace_labels)
+            if term.scope.selector.selects(kin.labels) and term.scope.covers(kin.namespace, namespace_labels)
         ]
 
 
@@ -186,10 +190,9 @@ class Census:
         group = self._groups.setdefault(kin.namespace, {})[kin] = _Group()
         for terms, term, weight in self._terms_of(kin):
             group.moves.append((terms.use(term), weight))
-        labels = dict(kin.labels)
         for place in (kin.namespace, None):
             for question, tally in self._asked_in.get(place, {}).items():
-                if question.counts(kin, self.namespace_labels(kin.namespace), labels):
+                if question.counts(kin, self.namespace_labels(kin.namespace)):
                     group.moves.append((tally, 1))
         return group
 
@@ -213,14 +216,13 @@ class Census:
             return tally
         while len(self._questions) >= max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS):
             self._forget(next(iter(self._questions)))
-        tally = self._questions[question] = Tally()
+        groups = [group for kin, group in self._groups_for(question) if question.matches(kin)]
+        tally = self._questions[question] = Tally.of([group.rows for group in groups])
+        move = (tally, 1)
+        for group in groups:
+            group.moves.append(move)
         for place in self._places(question):
             self._asked_in.setdefault(place, {})[question] = tally
-        for kin, group in self._groups_for(question):
-            if question.counts(kin, self.namespace_labels(kin.namespace), dict(kin.labels)):
-                group.moves.append((tally, 1))
-                for row, pods in group.rows.items():
-                    tally.shift(row, pods)
         return tally
 
     def _places(self, question: Question) -> Iterable[str | None]:
@@ -228,16 +230,22 @@ class Census:
         return (None,) if named is None else named
 
     def _groups_for(self, question: Question) -> Iterator[tuple[Kin, _Group]]:
+        """Yield the pods of the namespaces that a question covers."""
         named = question.namespaces
         for namespace in self._groups if named is None else named:
-            yield from self._groups.get(namespace, {}).items()
+            if question.covers(namespace, self.namespace_labels(namespace)):
+                yield from self._groups.get(namespace, {}).items()
 
     def _forget(self, question: Question) -> None:
         tally = self._questions.pop(question)
         for place in self._places(question):
             del self._asked_in[place][question]
-        for _, group in self._groups_for(question):
-            group.moves = [(other, by) for other, by in group.moves if other is not tally]
+        # Not those that it covers: namespaces may have other labels by now.
+        named = question.namespaces
+        for namespace in self._groups if named is None else named:
+            for group in self._groups.get(namespace, {}).values():
+                if any(other is tally for other, _ in group.moves):
+                    group.moves = [(other, by) for other, by in group.moves if other is not tally]
 
     def _forget_by_labels(self) -> None:
         """Count anew whatever goes by namespaces' labels."""

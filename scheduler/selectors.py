@@ -55,6 +55,15 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return False
         return all(one.holds(labels) for one in self.needs)
 
+    def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
+        """Say the same of labels as pairs, as pods' kin have them: most selectors ask for pairs only."""
+        if self.nothing:
+            return False
+        for pair in self.equal:
+            if pair not in pairs:
+                return False
+        return not self.needs or self.matches(dict(pairs))
+
     def narrowed(self, others: Iterable[Needs]) -> "Selector":
         """Return the selector that asks for ``others`` too; nothing stays nothing."""
         return self if self.nothing else _canonical([*self.all_needs(), *others])

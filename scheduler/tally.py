@@ -1,5 +1,8 @@
 """How many of something are on each row: kept as numbers for few rows, as an array for many."""
 
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +19,19 @@ class Tally:
         self._few: dict[int, int] | None = {}
         self._counts: Counts = np.zeros(0, np.int64)
         self.users = 0
+
+    @classmethod
+    def of(cls, parts: Sequence[Mapping[int, int]]) -> "Tally":
+        """Return the sum of these counts by row."""
+        tally = cls()
+        rows = np.fromiter(chain.from_iterable(parts), np.intp)
+        if len(rows) <= _FEW:
+            for row, count in chain.from_iterable(part.items() for part in parts):
+                tally.shift(row, count)
+            return tally
+        counts = np.fromiter(chain.from_iterable(part.values() for part in parts), np.int64, len(rows))
+        tally._few, tally._counts = None, np.bincount(rows, counts).astype(np.int64)
+        return tally
 
     def shift(self, row: int, by: int) -> None:
         few = self._few

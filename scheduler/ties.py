@@ -80,6 +80,12 @@ def _shared(kin: Kin) -> Kin:
     return msgspec.structs.replace(kin, namespace=intern(kin.namespace), labels=labels)
 
 
+@lru_cache(maxsize=1 << 14)
+def _shared_term(term: Term) -> Term:
+    """Return the equal one that is known already: pods with labels of their own still have terms in common."""
+    return term
+
+
 def _weighted(affinity: PodAffinity, pod: Kin, sign: int) -> Iterator[tuple[Term, int]]:
     for one in affinity.preferred or ():
         yield _read_term(one.term, pod), sign * one.weight
@@ -95,4 +101,5 @@ def _read_term(term: PodAffinityTerm, pod: Kin) -> Term:
     named: Iterable[str] = term.namespaces or ()
     if not named and term.namespace_selector is None:
         named = (pod.namespace,)
-    return Term(intern(term.topology_key), Scope(selector, frozenset(named), read_selector(term.namespace_selector)))
+    scope = Scope(selector, frozenset(named), read_selector(term.namespace_selector))
+    return _shared_term(Term(intern(term.topology_key), scope))
