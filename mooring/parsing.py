@@ -125,9 +125,12 @@ def parse(text: str, key: str, error: type[ContractError]) -> Value:
     return Value(raw, key, "", error)
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 def dump(document: object) -> str:
     """Write compact JSON with sorted keys: equal values are equal strings."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _encode(document)
 
 
 def shorten(raw: object) -> str:

@@ -6,6 +6,7 @@ Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_devfn`` in driv
 """
 
 import re
+from functools import lru_cache
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.ASCII)
 
@@ -23,6 +24,7 @@ def routing_id(address: str) -> tuple[str, int]:
     return domain, int(bus, 16) << 8 | int(device, 16) << 3 | int(function)
 
 
+@lru_cache(maxsize=1 << 16)
 def vf_address(vf0: str, stride: int, index: int) -> str:
     """Return the PCI address of VF ``index``, counted from VF 0 at ``vf0``; raise ValueError past the last bus."""
     domain, first = routing_id(vf0)

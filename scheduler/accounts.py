@@ -3,6 +3,7 @@
 import msgspec
 
 from mooring import names
+from mooring.parsing import dump
 from scheduler.instructions import Report
 from scheduler.objects import Condition, Pod
 from scheduler.pace import Telling
@@ -49,7 +50,11 @@ def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
         {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": telling.name, "namespace": pod.namespace, "annotations": {names.WHY: report.why}},
+            "metadata": {
+                "name": telling.name,
+                "namespace": pod.namespace,
+                "annotations": {names.WHY: dump(report.why)},
+            },
             "involvedObject": involved,
             "reason": event_reason(report),
             "message": report.message[:_LONGEST_MESSAGE],
@@ -66,7 +71,7 @@ def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
 
 def repetition(report: Report, telling: Telling, now: str) -> bytes:
     """Return the merge patch that counts an event that is told again."""
-    annotations = {names.WHY: report.why}
+    annotations = {names.WHY: dump(report.why)}
     return msgspec.json.encode(
         {"count": telling.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
     )

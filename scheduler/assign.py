@@ -5,12 +5,13 @@ Reasons are texts to be counted over nodes; they name no node. A rate of 0 is no
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mooring.assignment import AssignedVf
 from mooring.inventory import Pf
-from mooring.request import PodRequest, VfRequest
+from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
-from scheduler.place import NoFit, OutOfBudget, Placed, Want, eligible_pfs, place
+from scheduler.place import REMEMBERED, OutOfBudget, Placed, Room, Want, eligible_pfs, place
 from scheduler.supply import Supply
 
 # Since when each VF has been free, by PF name and VF index; a VF that is not there has been free for ever.
@@ -32,24 +33,32 @@ class Chosen:
     pfs: tuple[int, ...]
 
 
-def choose_pfs(request: PodRequest, supply: Supply) -> Chosen | str:
-    """Return where the interfaces fit on this node, or the reason why they do not."""
+@lru_cache(maxsize=REMEMBERED)
+def wants_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[Want, ...] | str:
+    """Return which PFs may give each interface, whatever is free on them; the reason if none may give one of them."""
     wants = []
     for interface in request.interfaces:
-        fitting = eligible_pfs(interface, supply.pfs)
-        able, reason = _able(interface, supply.pfs, fitting)
+        fitting = eligible_pfs(interface, pfs)
+        if not fitting:
+            return NOT_ENOUGH["selectors"]
+        able, reason = _able(interface, pfs, fitting)
         if reason:
             return reason
         wants.append(Want(interface.min_tx_rate, able))
-    outcome = place(wants, supply.rooms, request.pfs)
+    return tuple(wants)
+
+
+def place_on(wants: Sequence[Want], rooms: Sequence[Room], spreading: Spreading | None) -> Chosen | str:
+    """Return where the interfaces fit, or the reason why they do not."""
+    outcome = place(wants, rooms, spreading)
     if isinstance(outcome, Placed):
         return Chosen(outcome.pfs)
-    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else _no_fit(outcome)
+    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
 
 
 def pick_vfs(request: PodRequest, supply: Supply, chosen: Chosen, since: FreeSince) -> tuple[AssignedVf, ...]:
     """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
-    queues = {index: _by_age(supply, index, since) for index in set(chosen.pfs)}
+    queues = {index: _oldest(supply, index, since, chosen.pfs.count(index)) for index in set(chosen.pfs)}
     picked = []
     for interface, index in zip(request.interfaces, chosen.pfs, strict=True):
         pf, vf = supply.pfs[index], queues[index].pop()
@@ -68,15 +77,21 @@ def pick_vfs(request: PodRequest, supply: Supply, chosen: Chosen, since: FreeSin
     return tuple(picked)
 
 
-def _no_fit(outcome: NoFit) -> str:
-    return NOT_ENOUGH[outcome.why]
-
-
-def _by_age(supply: Supply, index: int, since: FreeSince) -> list[int]:
-    """Return a PF's free VFs, the one to take first at the end."""
+def _oldest(supply: Supply, index: int, since: FreeSince, count: int) -> list[int]:
+    """Return a PF's free VFs to take, the first at the end: those never used by index, then those free the longest."""
     name, mask = supply.pfs[index].name, supply.free[index]
-    free = [vf for vf in range(mask.bit_length()) if mask >> vf & 1]
-    return sorted(free, key=lambda vf: (since.get((name, vf), 0.0), vf), reverse=True)
+    fresh: list[int] = []
+    used: list[tuple[float, int]] = []
+    while mask and len(fresh) < count:
+        low = mask & -mask
+        vf = low.bit_length() - 1
+        if (name, vf) in since:
+            used.append((since[name, vf], vf))
+        else:
+            fresh.append(vf)
+        mask ^= low
+    fresh += [vf for _, vf in sorted(used)]
+    return fresh[:count][::-1]
 
 
 def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, str]:

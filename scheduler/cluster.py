@@ -1,73 +1,123 @@
 """The cluster in memory: nodes, and the pods that sit on them or are assumed to.
 
-Use is derived, never counted: a node's `NodeView` is computed from its facts and its pods when somebody asks and
-something has changed since. `check` proves every view that is kept against one computed from scratch.
+Use is derived, never counted twice: the columns of `scheduler.columns` follow every seat as it comes and goes, and
+`check` proves them, and everything else that is kept, against a node's `view`, which is derived from scratch.
 
 A pod is assumed from the decision on. Only a definite answer ends that: the watch shows it bound (then what the watch
-shows holds), the bind is refused for good (`forget`), or the pod is gone.
+shows holds), the bind is refused for good (`remove`), or the pod is gone.
 """
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.assignment import Assignment
-from scheduler.nodes import NodeFacts
-from scheduler.objects import Port
-from scheduler.resources import add
-from scheduler.supply import Claim, Supply, disputes, existing, supply
+from scheduler.census import Census
+from scheduler.columns import HostPort, Nodes
+from scheduler.nodes import NOT_READY_S, NodeFacts
+from scheduler.resources import SCORED, Amounts, add
+from scheduler.supply import Claim, Stock, Supply, disputes, existing, supply
+from scheduler.ties import Kin
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A pod on a node: what it uses there. ``assumed`` until the API server has shown it bound."""
+    """A pod on a node: what it uses there, and what it counts for when nodes are compared (``scored``).
+
+    ``assumed`` until the API server has shown it bound; ``kin`` is what rules about other pods look at.
+    """
 
     uid: str
     pod: str
     node: str
-    resources: Mapping[str, int] = field(default_factory=dict)
-    ports: tuple[Port, ...] = ()
+    resources: Amounts = field(default_factory=dict)
+    scored: Amounts = field(default_factory=dict)
+    ports: frozenset[HostPort] = frozenset()
     assignment: Assignment | None = None
     assumed: bool = False
+    kin: Kin | None = None
+
+    @property
+    def claim(self) -> Claim | None:
+        return None if self.assignment is None else Claim(self.uid, self.assignment)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node at one moment: its facts, and what its pods have left."""
+    """A node at one moment, derived from scratch: its facts, and what its pods have left."""
 
     facts: NodeFacts
     used: Mapping[str, int]
-    pods: int
-    ports: tuple[Port, ...]
+    ports: frozenset[HostPort]
     supply: Supply
 
-    @property
-    def name(self) -> str:
-        return self.facts.name
+
+@dataclass(slots=True)
+class _Unready:
+    """Nodes that are not Ready, by the time at which nothing new may be given from their inventory."""
+
+    due: list[tuple[float, str]] = field(default_factory=list)
+
+    def await_end(self, facts: NodeFacts) -> None:
+        if facts.unready_since is not None:
+            heapq.heappush(self.due, (facts.unready_since + NOT_READY_S, facts.name))
+
+    def over(self, now: float) -> Iterator[str]:
+        while self.due and self.due[0][0] < now:
+            yield heapq.heappop(self.due)[1]
 
 
 class Cluster:
     """Nodes by name and seats by pod uid; seats on nodes that are not known yet are kept for their coming."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, NodeFacts] = {}
+        self.nodes = Nodes()
+        self.census = Census()
+        self._facts: dict[str, NodeFacts] = {}
         self._seats: dict[str, Seat] = {}
         self._on: dict[str, dict[str, Seat]] = {}
-        self._views: dict[str, NodeView] = {}
+        self._stocks: dict[str, Stock] = {}
         self._free_since: dict[str, dict[tuple[str, int], float]] = {}
+        self._unready = _Unready()
 
     def node(self, name: str) -> NodeFacts | None:
-        return self._nodes.get(name)
+        return self._facts.get(name)
 
     def node_names(self) -> frozenset[str]:
-        return frozenset(self._nodes)
+        return frozenset(self._facts)
 
     def put_node(self, facts: NodeFacts) -> None:
-        self._nodes[facts.name] = facts
-        self._views.pop(facts.name, None)
+        known = self._facts.get(facts.name)
+        self._facts[facts.name] = facts
+        row = self.nodes.put(facts)
+        self._unready.await_end(facts)
+        if known is None or known.inventory != facts.inventory:
+            self._stocks[facts.name] = Stock(facts.inventory, self._claims(facts.name))
+        if known is None:
+            for seat in self._on.get(facts.name, {}).values():
+                self._count(row, seat, 1)
+            self._list_ports(row, facts.name)
+        self.nodes.offers[row] = facts.fault, self._stocks[facts.name].pfs
+        self._show_supply(row, facts.name)
 
     def remove_node(self, name: str) -> None:
-        self._nodes.pop(name, None)
-        self._views.pop(name, None)
+        if self._facts.pop(name, None) is None:
+            return
+        row = self.nodes.row_of[name]
+        for seat in self._on.get(name, {}).values():
+            self._count(row, seat, -1)
+        self.nodes.ports[row], self.nodes.offers[row] = frozenset(), ("", ())
+        del self._stocks[name]
+        self.nodes.remove(name)
+
+    def tick(self, now: float) -> None:
+        """Let time pass: a node that has been not Ready for too long gives no VF any more."""
+        for name in self._unready.over(now):
+            facts = self._facts.get(name)
+            if facts is not None and (fault := facts.inventory_fault(now)) != facts.fault:
+                row = self.nodes.row_of[name]
+                self.nodes.offers[row] = fault, self._stocks[name].pfs
+                self.nodes.touch(row, renewed=True)
 
     def seat(self, uid: str) -> Seat | None:
         return self._seats.get(uid)
@@ -80,11 +130,15 @@ class Cluster:
         known = self._seats.get(seat.uid)
         if known == seat:
             return
+        if known is not None and replace(known, assumed=seat.assumed) == seat:
+            # The watch shows what was assumed.
+            self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
+            return
         if known is not None:
             self.remove(seat.uid, now)
         self._seats[seat.uid] = seat
         self._on.setdefault(seat.node, {})[seat.uid] = seat
-        self._views.pop(seat.node, None)
+        self._move(seat, 1)
 
     def remove(self, uid: str, now: float) -> Seat | None:
         """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""
@@ -94,7 +148,7 @@ class Cluster:
         del self._on[seat.node][uid]
         if not self._on[seat.node]:
             del self._on[seat.node]
-        self._views.pop(seat.node, None)
+        self._move(seat, -1)
         since = self._free_since.setdefault(seat.node, {}) if seat.assignment else {}
         for vf in seat.assignment.vfs if seat.assignment else ():
             since[vf.pf, vf.vf] = now
@@ -112,19 +166,17 @@ class Cluster:
         return self._free_since.get(node, {})
 
     def view(self, name: str) -> NodeView:
-        """Return a known node as it is now."""
-        found = self._views.get(name)
-        if found is None:
-            found = self._views[name] = self._derive(name)
-        return found
-
-    def views(self) -> list[NodeView]:
-        """Return every known node as it is now, by name."""
-        return [self.view(name) for name in sorted(self._nodes)]
+        """Derive a known node from scratch."""
+        facts, seats = self._facts[name], self._on.get(name, {}).values()
+        used: dict[str, int] = {}
+        for seat in seats:
+            used = add(used, dict(_amounts(seat)))
+        ports = frozenset(port for seat in seats for port in seat.ports)
+        return NodeView(facts, used, ports, supply(facts.inventory, self._claims(name)))
 
     def disputes(self, name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the VFs of a node that more than one pod claims: PCI address to pod uids."""
-        facts = self._nodes.get(name)
+        facts = self._facts.get(name)
         return disputes(facts.inventory, self._claims(name)) if facts and facts.inventory else {}
 
     def check(self) -> None:
@@ -132,29 +184,62 @@ class Cluster:
         on_nodes = {uid: seat for seats in self._on.values() for uid, seat in seats.items()}
         assert on_nodes == self._seats, "pods by node differ from pods by uid"
         assert all(seat.node == node for node, seats in self._on.items() for seat in seats.values())
-        for name, kept in self._views.items():
-            assert kept == self._derive(name), f"node {name!r}: the view that is kept differs from a new one"
-        for name in self._nodes:
-            self._check_vfs(name)
+        assert self.nodes.row_of.keys() == self._facts.keys() == self._stocks.keys()
+        for name, row in self.nodes.row_of.items():
+            self._check_row(name, row)
+        self.census.check(
+            (self.nodes.row_of[seat.node], seat.kin)
+            for seat in self._seats.values()
+            if seat.kin is not None and seat.node in self._facts
+        )
 
-    def _check_vfs(self, name: str) -> None:
-        facts, free = self._nodes[name], {}
-        if facts.inventory is None:
-            return
-        for pf, mask in zip(self.view(name).supply.pfs, self.view(name).supply.free, strict=True):
-            free[pf.name] = mask
-        for claim in self._claims(name):
-            for vf in existing(facts.inventory, claim.assignment):
+    def _check_row(self, name: str, row: int) -> None:
+        view, nodes = self.view(name), self.nodes
+        assert nodes.facts[row] == view.facts, f"node {name!r}: the row's facts are not the node's"
+        assert nodes.ports[row] == view.ports, f"node {name!r}: the ports differ"
+        assert nodes.supplies[row] == view.supply, f"node {name!r}: the supply differs from a new one"
+        assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
+        assert (nodes.free_vfs[row], nodes.free_mbps[row]) == (view.supply.free_vfs, view.supply.free_mbps)
+        free = {pf.name: mask for pf, mask in zip(view.supply.pfs, view.supply.free, strict=True)}
+        for claim in self._claims(name) if view.facts.inventory is not None else ():
+            for vf in existing(view.facts.inventory, claim.assignment) if view.facts.inventory else ():
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
-    def _derive(self, name: str) -> NodeView:
-        facts, seats = self._nodes[name], self._on.get(name, {}).values()
-        used: dict[str, int] = {}
-        for seat in seats:
-            used = add(used, seat.resources)
-        ports = tuple(port for seat in seats for port in seat.ports)
-        return NodeView(facts, used, len(seats), ports, supply(facts.inventory, self._claims(name)))
+    def _move(self, seat: Seat, sign: int) -> None:
+        """Count a seat in its node's row, or out of it."""
+        row, stock = self.nodes.row_of.get(seat.node), self._stocks.get(seat.node)
+        if row is None or stock is None:
+            return
+        self._count(row, seat, sign)
+        if seat.ports:
+            self._list_ports(row, seat.node)
+        if (claim := seat.claim) is not None:
+            (stock.add if sign > 0 else stock.remove)(claim)
+            self._show_supply(row, seat.node)
+        self.nodes.touch(row)
+
+    def _count(self, row: int, seat: Seat, sign: int) -> None:
+        self.nodes.use(row, _amounts(seat), sign)
+        if seat.kin is not None:
+            (self.census.add if sign > 0 else self.census.remove)(row, seat.kin)
+
+    def _list_ports(self, row: int, name: str) -> None:
+        seats = self._on.get(name, {}).values()
+        self.nodes.ports[row] = frozenset(port for seat in seats for port in seat.ports)
+
+    def _show_supply(self, row: int, name: str) -> None:
+        supply = self._stocks[name].supply
+        self.nodes.supplies[row] = supply
+        self.nodes.free_vfs[row] = supply.free_vfs
+        self.nodes.free_mbps[row] = supply.free_mbps
+        self.nodes.offered_vfs[row] = supply.offered_vfs
 
     def _claims(self, name: str) -> list[Claim]:
-        seats = self._on.get(name, {}).values()
-        return [Claim(seat.uid, seat.assignment) for seat in seats if seat.assignment is not None]
+        return [claim for seat in self._on.get(name, {}).values() if (claim := seat.claim) is not None]
+
+
+def _amounts(seat: Seat) -> Iterator[tuple[str, int]]:
+    yield "pods", 1
+    yield from seat.resources.items()
+    for name, amount in seat.scored.items():
+        yield SCORED[name], amount

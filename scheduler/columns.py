@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mooring.inventory import Pf
 from scheduler.nodes import NodeFacts
 from scheduler.objects import Taint
 from scheduler.supply import EMPTY, Supply
@@ -24,6 +25,7 @@ Amounts = NDArray[np.int64]
 HostPort = tuple[int, str, str]
 Fact = TypeVar("Fact", bound=Hashable)
 _SMALLEST = 64
+_FIRST_LINES = 16
 # A journal longer than this is cut; who was not looking meanwhile starts anew.
 _LONGEST = 1 << 18
 # Labels and images that pods name are kept as columns, up to so many at once; then they are made anew when named.
@@ -52,7 +54,7 @@ class Column(Generic[Fact]):
         self.ids[row] = number
 
     def grow(self, capacity: int) -> None:
-        self.ids = _grown(self.ids, capacity)
+        self.ids = _grown(self.ids, (capacity,))
 
     def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
         """Judge each distinct value of these rows once; return the judgements row by row."""
@@ -68,11 +70,11 @@ class Column(Generic[Fact]):
 
     def _compact(self) -> None:
         """Forget the values that no row has any more."""
-        # The empty value keeps the number 0.
-        used, ids = np.unique(np.append(self.ids, 0), return_inverse=True)
-        self.values = [self.values[number] for number in used]
-        self.ids = ids[:-1].astype(np.int32)
-        self._ids_of = {value: number for number, value in enumerate(self.values)}
+        used, ids = np.unique(self.ids, return_inverse=True)
+        kept = [self.values[number] for number in used]
+        self.values = [self.values[0], *kept]
+        self.ids = ids.astype(np.int32) + 1
+        self._ids_of = {value: number for number, value in reversed(list(enumerate(self.values)))}
 
 
 @dataclass(slots=True)
@@ -97,6 +99,22 @@ class Journal:
         return None if number < self.start else list(set(self.rows[number - self.start :]))
 
 
+class Lines:
+    """The lines of some resources as a column of numbers, looked up again when a new resource is known."""
+
+    def __init__(self, nodes: "Nodes", resources: Iterable[str]) -> None:
+        self._nodes = nodes
+        self._resources = tuple(resources)
+        self._known = -1
+        self._lines: Rows = np.zeros((0, 1), np.intp)
+
+    def __call__(self) -> Rows:
+        if self._known != self._nodes.resources:
+            self._known = self._nodes.resources
+            self._lines = np.array([[self._nodes.line(name)] for name in self._resources], np.intp)
+        return self._lines
+
+
 class Nodes:
     """All nodes; `put` and `remove` are for the cluster only, rules read."""
 
@@ -111,14 +129,19 @@ class Nodes:
         self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
         self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(_SMALLEST, ())
         self.ports: Column[frozenset[HostPort]] = Column(_SMALLEST, frozenset())
-        self.vf_fault: Column[str] = Column(_SMALLEST, "")
+        # The resources that a node publishes at all, were it none of them: all others are 0 in `allocatable`.
+        self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
+        # Why nothing may be given from a node's inventory (empty where it may), and the PFs that it lists.
+        self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
         self.offered_vfs: Amounts = np.zeros(_SMALLEST, np.int64)
         self.free_vfs: Amounts = np.zeros(_SMALLEST, np.int64)
         self.free_mbps: Amounts = np.zeros(_SMALLEST, np.int64)
         self._labels: dict[str, Column[str | None]] = {}
         self._images: dict[str, Amounts] = {}
-        self._allocatable: dict[str, Amounts] = {}
-        self._used: dict[str, Amounts] = {}
+        # A line a resource, by its number; line 0 stays empty: it is any resource that no node and no pod has.
+        self._numbers: dict[str, int] = {}
+        self.allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        self.used: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
         self._empty_rows: list[int] = []
         # Changes of what a node is (labels, taints, capacity), and of anything at all.
         self.renewals = Journal()
@@ -150,25 +173,24 @@ class Nodes:
                     sizes[row] = facts.images[name]
         return sizes
 
-    def allocatable(self, resource: str) -> Amounts:
-        """Return what the nodes have in all: cpu in thousandths, all else in units; 0 where they do not say."""
-        return self._known(self._allocatable, resource)
+    @property
+    def resources(self) -> int:
+        """How many resources are known: while that is the same, so are their lines."""
+        return len(self._numbers)
 
-    def used(self, resource: str) -> Amounts:
-        """Return what the pods request together; ``pods`` is their number."""
-        return self._known(self._used, resource)
+    def line(self, resource: str) -> int:
+        """Return the line of a resource in ``allocatable`` and ``used``: cpu in thousandths, all else in units."""
+        return self._numbers.get(resource, 0)
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Count what a pod requests in (``sign`` 1) or out again (-1)."""
         for resource, amount in amounts:
-            used = self._used.get(resource)
-            if used is None:
-                used = self._used[resource] = np.zeros(self._capacity, np.int64)
-            used[row] += sign * amount
+            line = self._numbers.get(resource) or self._new_line(resource)
+            self.used[line, row] += sign * amount
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all that is used in one row."""
-        return {resource: int(used[row]) for resource, used in self._used.items() if used[row]}
+        return {name: int(self.used[line, row]) for name, line in self._numbers.items() if self.used[line, row]}
 
     def put(self, facts: NodeFacts) -> int:
         """Write a node's facts into its row; return the row."""
@@ -183,14 +205,18 @@ class Nodes:
         self._clear(row)
         self._empty_rows.append(row)
 
-    def touch(self, row: int) -> None:
-        """Write down that something in this row is not as before."""
+    def touch(self, row: int, *, renewed: bool = False) -> None:
+        """Write down that the use of this row is not as before, or with ``renewed`` what it is."""
         self.changes.note(row)
+        if renewed:
+            self.renewals.note(row)
 
-    def _known(self, columns: dict[str, Amounts], resource: str) -> Amounts:
-        """Return a column; what nobody has is not kept, since any pod may name anything."""
-        found = columns.get(resource)
-        return np.zeros(self._capacity, np.int64) if found is None else found
+    def _new_line(self, resource: str) -> int:
+        line = self._numbers[resource] = len(self._numbers) + 1
+        if line == len(self.used):
+            self.used = _grown(self.used, (2 * line, self._capacity))
+            self.allocatable = _grown(self.allocatable, (2 * line, self._capacity))
+        return line
 
     def _new_row(self, name: str) -> int:
         if self._empty_rows:
@@ -207,7 +233,7 @@ class Nodes:
         return row
 
     def _write(self, row: int, facts: NodeFacts) -> None:
-        self._forget_amounts(row)
+        self.allocatable[:, row] = 0
         self.facts[row] = facts
         self.valid[row] = True
         self.cordoned[row] = facts.unschedulable
@@ -216,31 +242,36 @@ class Nodes:
             column[row] = facts.labels.get(key)
         for name, sizes in self._images.items():
             sizes[row] = facts.images.get(name, 0)
+        self.published[row] = frozenset(facts.allocatable)
         for resource, amount in facts.allocatable.items():
-            self._allocatable.setdefault(resource, np.zeros(self._capacity, np.int64))[row] = amount
+            self.allocatable[self._numbers.get(resource) or self._new_line(resource), row] = amount
         self.renewals.note(row)
         self.changes.note(row)
 
     def _clear(self, row: int) -> None:
-        self._forget_amounts(row)
+        self.allocatable[:, row] = 0
         self.facts[row], self.supplies[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)
 
-    def _forget_amounts(self, row: int) -> None:
-        for amounts in self._allocatable.values():
-            amounts[row] = 0
-
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
-        columns_of_facts: list[Column[Any]] = [self.taints, self.ports, self.vf_fault, *self._labels.values()]
-        for column in columns_of_facts:
+        columns: list[Column[Any]] = [
+            self.taints,
+            self.ports,
+            self.published,
+            self.offers,
+            *self._labels.values(),
+        ]
+        for column in columns:
             column.grow(capacity)
         for name in ("valid", "cordoned", "offered_vfs", "free_vfs", "free_mbps"):
-            setattr(self, name, _grown(getattr(self, name), capacity))
-        for columns in (self._images, self._allocatable, self._used):
-            for name, amounts in columns.items():
-                columns[name] = _grown(amounts, capacity)
+            setattr(self, name, _grown(getattr(self, name), (capacity,)))
+        for name in ("allocatable", "used"):
+            amounts: Amounts = getattr(self, name)
+            setattr(self, name, _grown(amounts, (len(amounts), capacity)))
+        for name, sizes in self._images.items():
+            self._images[name] = _grown(sizes, (capacity,))
 
 
 def _make_room(columns: dict[str, Any]) -> None:
@@ -252,7 +283,7 @@ def _plain(taint: Taint) -> tuple[str, str, str]:
     return taint.key, taint.value or "", taint.effect
 
 
-def _grown(array: NDArray[Any], capacity: int) -> NDArray[Any]:
-    larger: NDArray[Any] = np.zeros(capacity, array.dtype)
-    larger[: len(array)] = array
+def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    larger: NDArray[Any] = np.zeros(shape, array.dtype)
+    larger[tuple(slice(length) for length in array.shape)] = array
     return larger

@@ -1,43 +1,31 @@
 """Decide about one pod: filter the nodes, prefer one of them, take exact VFs there. Pure: time is an argument.
 
-`decide` gives `Bind`, with all that the one write needs, or `Unschedulable` with the reasons counted over the nodes as
-kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and programs.
+`Decider.decide` gives `Bind`, with all that the one write needs, or `Unschedulable` with the reasons counted over the
+nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and programs.
 """
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from mooring import names
 from mooring.assignment import Assignment, dump_assignment
-from mooring.parsing import MAX_BYTES, dump
-from scheduler.assign import Chosen, choose_pfs, pick_vfs
-from scheduler.cluster import Cluster, NodeView, Seat
-from scheduler.plugins import (
-    node_affinity,
-    node_name,
-    node_ports,
-    node_resources_fit,
-    node_unschedulable,
-    rdma_vfs,
-    taint_toleration,
-)
-from scheduler.plugins.rule import Rule
+from mooring.parsing import MAX_BYTES
+from scheduler.assign import Chosen, pick_vfs
+from scheduler.cluster import Cluster, Seat
+from scheduler.columns import Rows
+from scheduler.plugins import inter_pod_affinity, pod_topology_spread
+from scheduler.plugins.rule import Texts, Wide, WideRule
 from scheduler.queue import NOTHING, Happening
+from scheduler.ranking import Ranking, Rankings
 from scheduler.task import Task
 
-# In kube-scheduler's order, ours last: it costs most.
-RULES = (
-    node_unschedulable.RULE,
-    node_name.RULE,
-    taint_toleration.RULE,
-    node_affinity.RULE,
-    node_ports.RULE,
-    node_resources_fit.RULE,
-    rdma_vfs.RULE,
-)
-PREFERENCES = (node_resources_fit.PREFERENCE, rdma_vfs.PREFERENCE)
+# Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
+Why = Mapping[str, object]
+# Rules about other pods, in kube-scheduler's order.
+WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
@@ -51,7 +39,7 @@ class Bind:
     task: Task
     seat: Seat
     annotations: Mapping[str, str]
-    why: str
+    why: Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,95 +49,131 @@ class Unschedulable:
     task: Task
     reason: str
     helped_by: Happening
-    why: str
+    why: Why
 
 
 Decision = Bind | Unschedulable
 
 
-def decide(task: Task, cluster: Cluster, now: float) -> Decision:
-    """Decide about a pod at UNIX time ``now``; equal arguments give equal decisions."""
-    views = cluster.views()
-    passed, refused = _filter(task, views, now)
-    if not passed:
-        return _unschedulable(task, len(views), refused)
-    chosen = max(passed, key=lambda node: (_score(task, node), node.name))
-    return _bind(task, cluster, chosen, len(passed), len(views))
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The node that was chosen, where the interfaces go there, and what spoke for it."""
+
+    row: int
+    chosen: Chosen | None
+    scores: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A node, the rule that refused it, and its reasons."""
+    """Rows that a rule refuses, and its reasons."""
 
-    node: str
-    rule: Rule
-    reasons: tuple[str, ...]
-
-
-def _filter(task: Task, views: Sequence[NodeView], now: float) -> tuple[list[NodeView], list[_Refused]]:
-    filters = [(rule, prepared) for rule in RULES if (prepared := rule.prepare(task, now)) is not None]
-    passed, refused = [], []
-    for node in views:
-        for rule, prepared in filters:
-            if reasons := prepared(node):
-                refused.append(_Refused(node.name, rule, reasons))
-                break
-        else:
-            passed.append(node)
-    return passed, refused
+    helped_by: Happening
+    texts: Texts
+    rows: Rows
 
 
-def _score(task: Task, node: NodeView) -> float:
-    return sum(preference.weight * preference.score(task, node) for preference in PREFERENCES)
+class Decider:
+    """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rankings = Rankings(cluster.nodes)
+
+    def decide(self, task: Task, now: float) -> Decision:
+        """Decide about a pod at UNIX time ``now``."""
+        self._cluster.tick(now)
+        ranking = self._rankings.of(task)
+        wides = [(rule, wide) for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
+        if not wides:
+            best = ranking.best()
+            if best is not None:
+                row, chosen = best
+                return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
+            return self._unschedulable(task, list(_refused(ranking)))
+        found = self._choose_widely(ranking, wides)
+        return self._bind(task, found) if isinstance(found, _Choice) else self._unschedulable(task, found)
+
+    def _prepare(self, rule: WideRule, task: Task) -> Wide | None:
+        return rule.prepare(task, self._cluster.nodes, self._cluster.census)
+
+    def _choose_widely(self, ranking: Ranking, wides: Sequence[tuple[WideRule, Wide]]) -> _Choice | list[_Refused]:
+        """Filter and score all nodes by what their pods are to this one, beside what the ranking says."""
+        rows, refused = ranking.passing(), []
+        for rule, wide in wides:
+            refusals = wide.refuse(rows)
+            if refusals is None:
+                continue
+            for code, texts in enumerate(refusals.texts, start=1):
+                refused.append(_Refused(rule.helped_by, texts, rows[refusals.codes == code]))
+            rows = rows[refusals.codes == 0]
+        totals, parts = ranking.scores(rows), {}
+        for rule, wide in wides:
+            scores = wide.score(rows)
+            if scores is not None:
+                totals = totals + rule.weight * scores
+                parts[rule.name] = scores
+        for place in np.argsort(-totals, kind="stable"):
+            row = int(rows[place])
+            chosen = ranking.exact(row)
+            if not isinstance(chosen, str):
+                own = {name: int(scores[place]) for name, scores in parts.items()}
+                return _Choice(row, chosen, ranking.parts(row) | own)
+        return [*_refused(ranking), *(one for one in refused if len(one.rows))]
+
+    def _unschedulable(self, task: Task, refused: Sequence[_Refused]) -> Unschedulable:
+        total = len(self._cluster.nodes.row_of)
+        if not total:
+            nowhere = "no nodes available to schedule pods"
+            return Unschedulable(task, nowhere, Happening.NODE_ADDED, {"v": 1, "nodes": 0})
+        counted: dict[str, int] = {}
+        named: dict[str, list[str]] = {}
+        # A new node may help whatever refused the old ones.
+        helped_by = Happening.NODE_ADDED
+        for one in refused:
+            helped_by |= one.helped_by
+            for text in one.texts:
+                counted[text] = counted.get(text, 0) + len(one.rows)
+                some = [self._cluster.nodes.names[row] for row in one.rows[:_NAMED]]
+                named[text] = sorted([*named.get(text, ()), *some])[:_NAMED]
+        listed = ", ".join(sorted(f"{count} {text}" for text, count in counted.items()))
+        why: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
+        return Unschedulable(task, f"0/{total} nodes are available: {listed}.", helped_by, why)
+
+    def _bind(self, task: Task, choice: _Choice) -> Decision:
+        node, total = self._cluster.nodes.names[choice.row], len(self._cluster.nodes.row_of)
+        assignment = self._assign(task, choice, node)
+        annotations = {names.ASSIGNMENT: dump_assignment(assignment)} if assignment else {}
+        if fault := annotations_fault(task.pod.annotations, annotations):
+            return Unschedulable(task, fault, NOTHING, {"v": 1, "nodes": total})
+        seat = Seat(
+            uid=task.uid,
+            pod=task.pod.key,
+            node=node,
+            resources=task.resources,
+            scored=task.scored,
+            ports=task.ports,
+            assignment=assignment,
+            assumed=True,
+            kin=task.kin,
+        )
+        pfs: dict[str, list[int]] = {}
+        for vf in assignment.vfs if assignment else ():
+            pfs.setdefault(vf.pf, []).append(vf.vf)
+        why = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
+        return Bind(task, seat, annotations, why)
+
+    def _assign(self, task: Task, choice: _Choice, node: str) -> Assignment | None:
+        if task.request is None or choice.chosen is None:
+            return None
+        supply = self._cluster.nodes.supplies[choice.row]
+        vfs = pick_vfs(task.request, supply, choice.chosen, self._cluster.free_since(node))
+        return Assignment(uid=task.uid, node=node, vfs=vfs)
 
 
-def _unschedulable(task: Task, total: int, refused: Sequence[_Refused]) -> Unschedulable:
-    if not refused:
-        why = dump({"v": 1, "nodes": 0})
-        return Unschedulable(task, "no nodes available to schedule pods", Happening.NODE, why)
-    counted = Counter(reason for one in refused for reason in one.reasons)
-    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
-    # A new node may help whatever refused the old ones.
-    helped_by = Happening.NODE
-    for one in refused:
-        helped_by |= one.rule.helped_by
-    named = {reason: [one.node for one in refused if reason in one.reasons][:_NAMED] for reason in sorted(counted)}
-    why = dump({"v": 1, "nodes": total, "counts": dict(counted), "refused": named})
-    return Unschedulable(task, f"0/{total} nodes are available: {listed}.", helped_by, why)
-
-
-def _bind(task: Task, cluster: Cluster, node: NodeView, passed: int, total: int) -> Decision:
-    assignment = _assign(task, cluster, node)
-    annotations = {names.ASSIGNMENT: dump_assignment(assignment)} if assignment else {}
-    if fault := annotations_fault(task.pod.annotations, annotations):
-        return Unschedulable(task, fault, NOTHING, dump({"v": 1, "nodes": total}))
-    seat = Seat(
-        uid=task.uid,
-        pod=task.pod.key,
-        node=node.name,
-        resources=task.resources,
-        ports=task.ports,
-        assignment=assignment,
-        assumed=True,
-    )
-    return Bind(task, seat, annotations, _why_here(task, node, passed, total, assignment))
-
-
-def _assign(task: Task, cluster: Cluster, node: NodeView) -> Assignment | None:
-    if task.request is None or not task.interfaces:
-        return None
-    chosen = choose_pfs(task.request, node.supply)
-    assert isinstance(chosen, Chosen), f"node {node.name!r} passed the filter"
-    vfs = pick_vfs(task.request, node.supply, chosen, cluster.free_since(node.name))
-    return Assignment(uid=task.uid, node=node.name, vfs=vfs)
-
-
-def _why_here(task: Task, node: NodeView, passed: int, total: int, assignment: Assignment | None) -> str:
-    pfs: dict[str, list[int]] = {}
-    for vf in assignment.vfs if assignment else ():
-        pfs.setdefault(vf.pf, []).append(vf.vf)
-    scores = {preference.name: round(preference.score(task, node), 1) for preference in PREFERENCES}
-    return dump({"v": 1, "node": node.name, "nodes": total, "passed": passed, "scores": scores, "pfs": pfs})
+def _refused(ranking: Ranking) -> Iterator[_Refused]:
+    for rule, texts, rows in ranking.refused():
+        yield _Refused(rule.helped_by, texts, rows)
 
 
 def annotations_fault(present: Mapping[str, str], added: Mapping[str, str]) -> str:

@@ -1,8 +1,8 @@
 """What a change of the cluster can help with: the events that the queue wakes parked pods by. Pure."""
 
 from mooring.assignment import Assignment
+from scheduler.columns import HostPort
 from scheduler.nodes import NodeFacts
-from scheduler.objects import Port
 from scheduler.queue import NOTHING, Happening
 
 
@@ -27,7 +27,7 @@ def _offer(facts: NodeFacts) -> tuple[object, ...]:
     return pfs, facts.fault, facts.unready_since is None
 
 
-def of_leaving(ports: tuple[Port, ...], assignment: Assignment | None) -> Happening:
+def of_leaving(ports: frozenset[HostPort], assignment: Assignment | None) -> Happening:
     """Return what a pod sets free that has left its node."""
     freed = Happening.POD_GONE
     freed |= Happening.PORTS_FREED if ports else NOTHING

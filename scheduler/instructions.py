@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scheduler.cycle import Bind
+from scheduler.cycle import Bind, Why
 from scheduler.objects import Pod
 
 Blame = Literal["pod", "node", "inventory", "assignment", "dispute"]
@@ -17,7 +17,7 @@ class Report:
     pod: Pod
     reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts"]
     message: str
-    why: str = '{"v":1}'
+    why: Why = field(default_factory=lambda: {"v": 1})
 
 
 @dataclass(frozen=True, slots=True)

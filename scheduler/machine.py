@@ -15,7 +15,7 @@ from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.assign import OUT_OF_BUDGET
 from scheduler.cluster import Cluster, Seat
-from scheduler.cycle import Bind, Unschedulable, decide
+from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
 from scheduler.kin import kin_of
@@ -46,6 +46,7 @@ class Machine:
 
     def __init__(self, scheduler_name: str, *, evict_never_started: bool = True) -> None:
         self.cluster = Cluster()
+        self._decider = Decider(self.cluster)
         self.queue = Queue()
         self.scheduler_name = scheduler_name
         self._evicts = evict_never_started
@@ -139,7 +140,7 @@ class Machine:
         if isinstance(pending.task, Refusal):
             self.queue.park(uid, NOTHING)
             return self._tell(pending, "InvalidRequest", pending.task.reason)
-        decision = decide(pending.task, self.cluster, now)
+        decision = self._decider.decide(pending.task, now)
         if isinstance(decision, Unschedulable):
             self.budget_spent += OUT_OF_BUDGET in decision.reason
             others = self.queue.park(uid, decision.helped_by, kin_of(pending.task))
@@ -323,13 +324,17 @@ class Machine:
         return []
 
     def _tell(
-        self, pending: _Pending, reason: Literal["Unschedulable", "InvalidRequest"], message: str, why: str = '{"v":1}'
+        self,
+        pending: _Pending,
+        reason: Literal["Unschedulable", "InvalidRequest"],
+        message: str,
+        why: Why | None = None,
     ) -> list[Instruction]:
         # What an earlier leader told stands on the pod.
         if message == (pending.told or _condition_message(pending.pod)):
             return []
         pending.told = message
-        return [Report(pending.pod, reason, message, why)]
+        return [Report(pending.pod, reason, message, why or {"v": 1})]
 
 
 def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:

@@ -106,8 +106,9 @@ class _Derived(Collector):
         vfs = GaugeMetricFamily("mooring_free_vfs", "VFs that may be given now", labels=["network"])
         mbps = GaugeMetricFamily("mooring_free_mbps", "Rate not reserved, in Mb/s", labels=["network"])
         free: dict[str, tuple[int, int]] = {}
-        for view in self._machine.cluster.views():
-            for pf, room in zip(view.supply.pfs, view.supply.rooms, strict=True):
+        nodes = self._machine.cluster.nodes
+        for row in nodes.all_rows():
+            for pf, room in zip(nodes.supplies[row].pfs, nodes.supplies[row].rooms, strict=True):
                 known = free.get(pf.network, (0, 0))
                 free[pf.network] = (known[0] + room.vfs, known[1] + max(room.mbps, 0))
         for network, (count, rate) in free.items():
@@ -117,9 +118,11 @@ class _Derived(Collector):
 
     def _faults(self) -> dict[str, int]:
         faults: dict[str, int] = {}
-        for view in self._machine.cluster.views():
-            if view.facts.fault:
-                faults[view.facts.fault] = faults.get(view.facts.fault, 0) + 1
+        nodes = self._machine.cluster.nodes
+        for row in nodes.all_rows():
+            fault, _ = nodes.offers[row]
+            if fault:
+                faults[fault] = faults.get(fault, 0) + 1
         return faults
 
 

@@ -60,6 +60,7 @@ def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFact
         fault=fault,
         text=text,
         unready_since=_unready_since(node, known, now),
+        images={name: image.size_bytes for image in node.status.images or () for name in image.names or ()},
     )
     return facts, error
 

@@ -1,15 +1,14 @@
 """What a bound pod uses where it is, read from the pod as the API server shows it."""
 
-from collections.abc import Mapping
-
 from mooring import names
 from mooring.assignment import Assignment, believe, dump_assignment
 from mooring.errors import AnnotationError
 from scheduler.cluster import Seat
 from scheduler.instructions import Instruction, Notice
 from scheduler.objects import Metadata, Pod
-from scheduler.resources import pod_requests
+from scheduler.resources import NO_DEFAULTS, pod_requests, scored_requests
 from scheduler.task import host_ports
+from scheduler.ties import bare_kin, read_kin
 
 
 def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instruction]]:
@@ -20,17 +19,20 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     notices: list[Instruction] = []
     assignment: Assignment | None = None
-    resources: Mapping[str, int] = {}
+    resources = scored = NO_DEFAULTS
+    kin = bare_kin(pod)
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
         assignment = _assignment(pod, known)
     except AnnotationError as unreadable:
         notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
     try:
-        resources = pod_requests(pod.spec)
+        kin = read_kin(pod)
+        resources, scored = pod_requests(pod.spec), scored_requests(pod.spec)
     except ValueError as unreadable:
-        notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": str(unreadable)}))
-    return Seat(uid, pod.key, node, resources, tuple(host_ports(pod.spec)), assignment), notices
+        notices.append(Notice("pod", "pod's spec cannot be read", about | {"reason": str(unreadable)}))
+    ports = frozenset(host_ports(pod.spec))
+    return Seat(uid, pod.key, node, resources, scored, ports, assignment, kin=kin), notices
 
 
 def _assignment(pod: Pod, known: Seat | None) -> Assignment | None:

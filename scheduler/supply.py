@@ -7,6 +7,7 @@ its VFs and the min rate that they still hold; a VF that is both out and claimed
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Inventory, Pf
@@ -83,17 +84,17 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
 class Stock:
     """What one node has left, kept up to date claim by claim; equal at any time to `supply` of the same claims."""
 
-    __slots__ = ("_held", "_index", "_pfs", "supply")
+    __slots__ = ("_held", "_index", "pfs", "supply")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
-        self._pfs = inventory.pfs if inventory is not None else ()
-        self._index = {pf.name: index for index, pf in enumerate(self._pfs)}
+        self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
+        self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         # For each PF, the claimants of a VF with the rate that each of them reserves.
-        self._held: list[dict[int, dict[str, int]]] = [{} for _ in self._pfs]
+        self._held: list[dict[int, dict[str, int]]] = [{} for _ in self.pfs]
         self.supply = EMPTY
         for claim in claims:
             self._claim(claim)
-        self._derive(range(len(self._pfs)))
+        self._derive(range(len(self.pfs)))
 
     def add(self, claim: Claim) -> None:
         self._derive(self._claim(claim))
@@ -118,17 +119,23 @@ class Stock:
     def _existing(self, claim: Claim) -> Iterator[tuple[int, AssignedVf]]:
         for vf in claim.assignment.vfs:
             index = self._index.get(vf.pf)
-            if index is not None and vf.vf in self._pfs[index].vfs and self._pfs[index].vf_pci(vf.vf) == vf.pci:
+            if index is not None and vf.vf in self.pfs[index].vfs and self.pfs[index].vf_pci(vf.vf) == vf.pci:
                 yield index, vf
 
     def _derive(self, touched: Iterable[int]) -> None:
         free, rooms = list(self.supply.free), list(self.supply.rooms)
         if not free:
-            free, rooms = [0] * len(self._pfs), [Room(0, 0)] * len(self._pfs)
+            free, rooms = [0] * len(self.pfs), [Room(0, 0)] * len(self.pfs)
         for index in touched:
             held = {vf: max(claimants.values()) for vf, claimants in self._held[index].items()}
-            free[index], rooms[index] = _left(self._pfs[index], held)
-        self.supply = Supply(self._pfs, tuple(free), tuple(rooms))
+            free[index], rooms[index] = _left(self.pfs[index], held)
+        self.supply = Supply(self.pfs, tuple(free), tuple(rooms))
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept_once(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
+    """Return the equal PFs that are known already: nodes of one model share them, and may be told by identity."""
+    return pfs
 
 
 def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[str, ...]]:

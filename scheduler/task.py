@@ -5,31 +5,41 @@ A refused pod waits for its own change, nothing else can help it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
 
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
-from scheduler.objects import Affinity, Pod, PodSpec, Port
+from scheduler.columns import HostPort
+from scheduler.objects import Pod, PodSpec
 from scheduler.quantity import parse_resources
-from scheduler.resources import pod_requests
+from scheduler.resources import pod_requests, scored_requests
 from scheduler.spreading import Constraint, read_constraints
 from scheduler.ties import NOBODY, Kin, read_kin
 
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 Blame = Literal["malformed", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A pod to place. ``resources`` by name (cpu in thousandths), ``vfs`` with their containers resolved."""
+    """A pod to place: what it takes by name (cpu in thousandths), and its request with the containers resolved.
+
+    ``scored`` is what it counts for when nodes are compared, ``kin`` what it is to other pods. Pods of equal ``shape``
+    ask the same of a node.
+    """
 
     pod: Pod
     resources: Mapping[str, int]
-    ports: tuple[Port, ...] = ()
-    request: PodRequest | None = None
+    scored: Mapping[str, int] = field(default_factory=dict)
     kin: Kin = NOBODY
+    ports: frozenset[HostPort] = frozenset()
     spread: tuple[Constraint, ...] = ()
+    request: PodRequest | None = None
+    shape: bytes = b""
 
     @property
     def uid(self) -> str:
@@ -54,24 +64,43 @@ class Refusal:
 
 def read_task(pod: Pod) -> Task | Refusal:
     """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
+    spec = pod.spec
     try:
         kin, spread = read_kin(pod), read_constraints(pod)
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
-        task = Task(pod, pod_requests(pod.spec), tuple(host_ports(pod.spec)), _request(pod), kin, spread)
+        resources, scored, ports = pod_requests(spec), scored_requests(spec), frozenset(host_ports(spec))
+        request, shape = _request(pod), _shape(pod, resources, scored, ports)
     except AnnotationError as unreadable:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
+    task = Task(pod, resources, scored, kin, ports, spread, request, shape)
     unsupported = next(_unsupported(task), None)
     return task if unsupported is None else Refusal("unsupported", unsupported)
 
 
-def host_ports(spec: PodSpec) -> Iterator[Port]:
-    """Yield the ports that a pod takes on its host."""
-    for container in spec.containers or ():
-        yield from (port for port in container.ports or () if port.host_port > 0)
+def host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Yield the ports that a pod takes on its host; those of sidecars too, which run beside the containers."""
+    sidecars = (one for one in spec.init_containers or () if one.restart_policy == "Always")
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            if port.host_port > 0:
+                yield port.host_port, port.protocol, port.host_ip
+
+
+def _shape(pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort]) -> bytes:
+    """Return a key of all that the rules and preferences that judge a node by itself read of a pod."""
+    spec = pod.spec
+    return _encode(
+        (
+            *(resources, scored, sorted(ports), spec.node_name, spec.node_selector, spec.tolerations),
+            spec.affinity.node_affinity if spec.affinity else None,
+            [container.image for container in (*(spec.init_containers or ()), *(spec.containers or ()))],
+            [pod.annotations.get(key) for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT)],
+        )
+    )
 
 
 def _request(pod: Pod) -> PodRequest | None:
@@ -119,9 +148,6 @@ def _unsupported(task: Task) -> Iterator[str]:
     yield from _volumes(spec)
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation) are not supported yet"
-    yield from _affinities(spec.affinity)
-    if any(constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints or ()):
-        yield "topology spread constraints with DoNotSchedule are not supported yet"
 
 
 def _volumes(spec: PodSpec) -> Iterator[str]:
@@ -130,12 +156,3 @@ def _volumes(spec: PodSpec) -> Iterator[str]:
             yield f"volume {volume.name!r}: persistent volume claims are not supported yet"
         if volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd:
             yield f"volume {volume.name!r}: disks that only one node may use are not supported yet"
-
-
-def _affinities(affinity: Affinity | None) -> Iterator[str]:
-    if affinity is None:
-        return
-    if affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "required pod affinity is not supported yet"
-    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
-        yield "required pod anti-affinity is not supported yet"

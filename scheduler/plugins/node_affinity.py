@@ -1,56 +1,88 @@
-"""NodeAffinity: nodeSelector, and the required half of node affinity.
+"""NodeAffinity: nodeSelector, and node affinity, required and preferred.
 
 A term's expressions must all hold, one term of several must; a term without expressions holds nowhere. Source:
 k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 """
 
 import re
-from collections.abc import Mapping, Sequence
 
-from scheduler.cluster import NodeView
-from scheduler.objects import NodeSelectorTerm, PodSpec, Requirement
-from scheduler.plugins.rule import PASSES, Filter, Rule
+import numpy as np
+
+from scheduler.columns import Amounts, Flags, Nodes, Rows
+from scheduler.objects import NodeSelectorTerm, Requirement
+from scheduler.plugins.rule import Filter, Preference, Rule, Scorer, refuse_where
 from scheduler.queue import Happening
 from scheduler.task import Task
 
-_REASON = ("node(s) didn't match Pod's node affinity/selector",)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
-def prepare(task: Task, _now: float) -> Filter | None:
-    selector, terms = task.pod.spec.node_selector or {}, _terms(task.pod.spec)
-    if not selector and terms is None:
+def prepare(task: Task, nodes: Nodes) -> Filter | None:
+    affinity = task.pod.spec.affinity.node_affinity if task.pod.spec.affinity else None
+    if not task.pod.spec.node_selector and (affinity is None or affinity.required is None):
         return None
-
-    def refuse(node: NodeView) -> tuple[str, ...]:
-        labels = node.facts.labels
-        if any(labels.get(key) != value for key, value in selector.items()):
-            return _REASON
-        return PASSES if terms is None or any(_holds(term, node) for term in terms) else _REASON
-
-    return refuse
+    return lambda rows: refuse_where(~required(task, nodes, rows), "node(s) didn't match Pod's node affinity/selector")
 
 
-def _terms(spec: PodSpec) -> Sequence[NodeSelectorTerm] | None:
+def required(task: Task, nodes: Nodes, rows: Rows) -> Flags:
+    """Say of each node whether the pod's nodeSelector and required node affinity hold there."""
+    spec = task.pod.spec
+    matched: Flags = np.ones(len(rows), np.bool_)
+    for key, value in (spec.node_selector or {}).items():
+        matched &= _holds(Requirement(key, "In", [value]), nodes, rows)
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity is None or affinity.required is None:
+    if affinity is not None and affinity.required is not None:
+        any_term: Flags = np.zeros(len(rows), np.bool_)
+        for term in affinity.required.node_selector_terms or ():
+            any_term |= _term_holds(term, nodes, rows)
+        matched &= any_term
+    return matched
+
+
+def weigh_preferred(task: Task, nodes: Nodes) -> Scorer | None:
+    """Add up the weights of the preferred terms that hold."""
+    affinity = task.pod.spec.affinity.node_affinity if task.pod.spec.affinity else None
+    preferred = affinity.preferred if affinity else None
+    if not preferred:
         return None
-    return affinity.required.node_selector_terms or ()
+
+    def score(rows: Rows) -> Amounts:
+        total: Amounts = np.zeros(len(rows), np.int64)
+        for one in preferred:
+            total += one.weight * _term_holds(one.preference, nodes, rows)
+        return total
+
+    return score
 
 
-def _holds(term: NodeSelectorTerm, node: NodeView) -> bool:
+def _term_holds(term: NodeSelectorTerm, nodes: Nodes, rows: Rows) -> Flags:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
-        return False
-    # metadata.name is the only field that the API knows here.
-    return all(matches(one, node.facts.labels) for one in expressions) and all(
-        matches(one, {"metadata.name": node.name}) for one in fields
-    )
+        return np.zeros(len(rows), np.bool_)
+    held: Flags = np.ones(len(rows), np.bool_)
+    for expression in expressions:
+        held &= _holds(expression, nodes, rows)
+    for field in fields:
+        held &= _field_holds(field, nodes, rows)
+    return held
 
 
-def matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Say whether one expression of a node selector holds for these labels; an unknown operator never does."""
-    value, values = labels.get(requirement.key), requirement.values or ()
+def _holds(requirement: Requirement, nodes: Nodes, rows: Rows) -> Flags:
+    held: Flags = nodes.label(requirement.key).spread(lambda value: matches(requirement, value), rows) != 0
+    return held
+
+
+def _field_holds(requirement: Requirement, nodes: Nodes, rows: Rows) -> Flags:
+    """metadata.name is the only field that the API knows here, In and NotIn its only operators."""
+    if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
+        return np.zeros(len(rows), np.bool_)
+    named = np.isin(rows, [nodes.row_of[name] for name in requirement.values or () if name in nodes.row_of])
+    return named if requirement.operator == "In" else ~named
+
+
+def matches(requirement: Requirement, value: str | None) -> bool:
+    """Say whether an expression holds where its label has this value (None: none); an unknown operator never does."""
+    values = requirement.values or ()
     match requirement.operator:
         case "In":
             return value is not None and value in values
@@ -61,15 +93,16 @@ def matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(requirement.operator, value, values)
+            return _compares(requirement.operator, value, tuple(values))
         case _:
             return False
 
 
-def _compares(operator: str, value: str | None, values: Sequence[str]) -> bool:
+def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
     if value is None or len(values) != 1 or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
         return False
     return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
 
 
-RULE = Rule("NodeAffinity", prepare, Happening.NODE)
+RULE = Rule("NodeAffinity", prepare, Happening.NODE_ADDED | Happening.NODE_LABELS)
+PREFERENCE = Preference("NodeAffinity", 2, weigh_preferred, "largest")

@@ -1,35 +1,107 @@
-"""What a rule is: it looks at a pod once, then at each node, and says in words why a node will not do.
+"""What a rule is: it looks at one pod and many nodes, and says in words why a node will not do.
 
-`Rule.prepare` is what kube-scheduler calls PreFilter: it returns the filter for this pod, or None where the rule has
-nothing to say about it. The filter returns the reasons against one node, none if it passes. Both are pure, so answers
-may be kept as long as the pod's shape and the node's view are the same. Rules come in the order in which kube-scheduler
-runs them; a node's reasons are those of the first rule that refuses it.
+A `Rule` and a `Preference` judge each node by itself, so their judgement of a node holds until that node changes: it is
+kept, and asked for again for changed rows only. A `WideRule` looks at the pods of all nodes and is asked for every pod.
+Rules come in the order in which kube-scheduler runs them; a node's reasons are those of the first rule that refuses it.
+All are pure, and take rows of `scheduler.columns.Nodes`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from scheduler.cluster import NodeView
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.census import Census
+from scheduler.columns import Amounts, Column, Fact, Flags, Nodes, Rows
 from scheduler.queue import Happening
 from scheduler.task import Task
 
-Filter = Callable[[NodeView], tuple[str, ...]]
-PASSES: tuple[str, ...] = ()
+Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """For each row 0 where the node passes, else 1 + the index into ``texts`` of the reasons against it."""
+
+    codes: NDArray[np.signedinteger[Any]]
+    texts: tuple[Texts, ...]
+
+
+def refuse_where(refused: Flags, text: str) -> Refusals | None:
+    """Refuse the flagged rows for one reason; None if no row is."""
+    return Refusals(refused.astype(np.int64), ((text,),)) if refused.any() else None
+
+
+def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) -> Refusals | None:
+    """Refuse the rows against whose fact ``judge`` has a reason; None if no row is refused."""
+    texts: dict[str, int] = {}
+
+    def code(fact: Fact) -> int:
+        text = judge(fact)
+        return texts.setdefault(text, len(texts) + 1) if text else 0
+
+    codes = column.spread(code, rows)
+    return Refusals(codes, tuple((text,) for text in texts)) if texts else None
+
+
+Filter = Callable[[Rows], Refusals | None]
+Scorer = Callable[[Rows], Amounts]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named rule; ``helped_by`` is what can turn its refusal around. ``prepare`` takes the UNIX time too."""
+    """A named rule; ``helped_by`` is what can turn a refusal around.
+
+    ``prepare`` returns the filter for one pod, None where the rule has nothing to say about it.
+    """
 
     name: str
-    prepare: Callable[[Task, float], Filter | None]
+    prepare: Callable[[Task, Nodes], Filter | None]
     helped_by: Happening
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A named scorer: from 0 (worst) to 100 for a node that passed all rules, times ``weight``."""
+    """A named preference; ``prepare`` returns the scorer for one pod, None where there is nothing to say about it.
+
+    Scores go from 0 (worst) to 100 and count ``weight`` times. A scorer that counts in a measure of its own has them
+    brought there over the nodes that pass the rules: the ``largest`` becomes 100, or 0 with ``reverse``.
+    """
 
     name: str
     weight: int
-    score: Callable[[Task, NodeView], float]
+    prepare: Callable[[Task, Nodes], Scorer | None]
+    normalise: Literal["largest", "reverse"] | None = None
+
+
+class Wide(Protocol):
+    """A rule about other pods, ready for one pod."""
+
+    def refuse(self, rows: Rows) -> Refusals | None:
+        """Refuse rows."""
+
+    def score(self, rows: Rows) -> Amounts | None:
+        """Score rows that pass every rule from 0 to 100; None where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class WideRule:
+    """A named rule about other pods; ``prepare`` returns None for a pod about which it has nothing to say."""
+
+    name: str
+    weight: int
+    prepare: Callable[[Task, Nodes, Census], Wide | None]
+    helped_by: Happening
+
+
+def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:
+    """Bring scores to 0..100 as kube-scheduler's DefaultNormalizeScore does."""
+    if kind is None:
+        return raw
+    largest = int(raw.max(initial=0))
+    if largest == 0:
+        return raw if kind == "largest" else np.full(len(raw), 100, np.int64)
+    scaled = raw * 100 // largest
+    return scaled if kind == "largest" else 100 - scaled

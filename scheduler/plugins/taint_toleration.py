@@ -1,26 +1,46 @@
-"""TaintToleration: a node with a NoSchedule or NoExecute taint takes only pods that tolerate it."""
+"""TaintToleration: a node with a NoSchedule or NoExecute taint takes only pods that tolerate it; the fewer
+PreferNoSchedule taints a pod does not tolerate, the better.
+"""
 
 from collections.abc import Iterable
 
-from scheduler.cluster import NodeView
-from scheduler.objects import Taint, Toleration
-from scheduler.plugins.rule import PASSES, Filter, Rule
+from scheduler.columns import Flags, Nodes, Rows
+from scheduler.objects import Toleration
+from scheduler.plugins.rule import Filter, Preference, Rule, Scorer, refuse_by
 from scheduler.queue import Happening
 from scheduler.task import Task
 
+# Key, value, effect.
+Taint = tuple[str, str, str]
 _KEEP_OUT = ("NoSchedule", "NoExecute")
+_RATHER_NOT = "PreferNoSchedule"
 
 
-def prepare(task: Task, _now: float) -> Filter | None:
+def prepare(task: Task, nodes: Nodes) -> Filter | None:
     tolerations = task.pod.spec.tolerations or ()
 
-    def refuse(node: NodeView) -> tuple[str, ...]:
-        for taint in node.facts.taints:
-            if taint.effect in _KEEP_OUT and not tolerates(tolerations, taint):
-                return (f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}",)
-        return PASSES
+    def judge(taints: tuple[Taint, ...]) -> str:
+        taint = _untolerated(tolerations, taints)
+        return f"node(s) had untolerated taint {{{taint[0]}: {taint[1]}}}" if taint else ""
 
-    return refuse
+    return lambda rows: refuse_by(nodes.taints, judge, rows)
+
+
+def tolerated(task: Task, nodes: Nodes, rows: Rows) -> Flags:
+    """Say of each node whether the pod tolerates the taints that would keep it out."""
+    tolerations = task.pod.spec.tolerations or ()
+    found: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
+    return found
+
+
+def count_untolerated(task: Task, nodes: Nodes) -> Scorer:
+    """Count the PreferNoSchedule taints that the pod does not tolerate."""
+    tolerations = [one for one in task.pod.spec.tolerations or () if one.effect in (None, "", _RATHER_NOT)]
+
+    def count(taints: tuple[Taint, ...]) -> int:
+        return sum(taint[2] == _RATHER_NOT and not tolerates(tolerations, taint) for taint in taints)
+
+    return lambda rows: nodes.taints.spread(count, rows)
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
@@ -28,15 +48,22 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     return any(_covers(toleration, taint) for toleration in tolerations)
 
 
+def _untolerated(tolerations: Iterable[Toleration], taints: tuple[Taint, ...]) -> Taint | None:
+    keep_out = (taint for taint in taints if taint[2] in _KEEP_OUT)
+    return next((taint for taint in keep_out if not tolerates(tolerations, taint)), None)
+
+
 def _covers(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
+    key, value, effect = taint
+    if toleration.effect and toleration.effect != effect:
         return False
-    if toleration.key and toleration.key != taint.key:
+    if toleration.key and toleration.key != key:
         return False
     if toleration.operator == "Exists":
         return True
     equal = toleration.operator in (None, "", "Equal")
-    return bool(toleration.key) and equal and (toleration.value or "") == (taint.value or "")
+    return bool(toleration.key) and equal and (toleration.value or "") == value
 
 
-RULE = Rule("TaintToleration", prepare, Happening.NODE)
+RULE = Rule("TaintToleration", prepare, Happening.NODE_ADDED | Happening.NODE_TAINTS)
+PREFERENCE = Preference("TaintToleration", 3, count_untolerated, "reverse")

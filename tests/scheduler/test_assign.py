@@ -9,13 +9,18 @@ from mooring.indexes import Indexes
 from mooring.inventory import Allow, Pf
 from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
-from scheduler.assign import NOT_ENOUGH, Chosen, choose_pfs, pick_vfs, refused_settings
+from scheduler.assign import NOT_ENOUGH, Chosen, pick_vfs, place_on, refused_settings, wants_on
 from scheduler.place import Room
 from scheduler.supply import Supply
 
 MakePf = Callable[..., Pf]
 GUID = "02:00:00:00:00:00:00:01"
 MAC = "02:00:00:00:00:01"
+
+
+def _choose(request: PodRequest, supply: Supply) -> Chosen | str:
+    wants = wants_on(request, supply.pfs)
+    return wants if isinstance(wants, str) else place_on(wants, supply.rooms, request.pfs)
 
 
 def _supply(*pfs: Pf) -> Supply:
@@ -55,7 +60,7 @@ def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
     """A wish that one PF of two may give is met there."""
     supply = _supply(make_pf(0), make_pf(1, allow=Allow(trust=True)))
     request = PodRequest((VfRequest(VfSettings(trust=True)),))
-    assert choose_pfs(request, supply) == Chosen((1,))
+    assert _choose(request, supply) == Chosen((1,))
 
 
 @pytest.mark.parametrize(
@@ -73,13 +78,13 @@ def test_a_node_that_cannot_serve_says_why(
     pf: dict[str, Any], request_: PodRequest, reason: str, make_pf: MakePf
 ) -> None:
     """Each bound that is broken has words of its own."""
-    assert choose_pfs(request_, _supply(make_pf(**pf))) == reason
+    assert _choose(request_, _supply(make_pf(**pf))) == reason
 
 
 @pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
 def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
     """There is no rate to reserve, but a VF is a VF."""
-    assert choose_pfs(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _supply(make_pf(**pf))) == Chosen((0,))
+    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _supply(make_pf(**pf))) == Chosen((0,))
 
 
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:

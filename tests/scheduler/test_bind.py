@@ -32,7 +32,7 @@ async def _get(client: Client) -> Pod:
 
 def _decision(pod: Pod, node: str = "n1", annotation: str = "ours") -> Bind:
     seat = Seat(pod.metadata.uid, pod.key, node, assumed=True)
-    return Bind(Task(pod, {}), seat, {names.ASSIGNMENT: annotation}, "{}")
+    return Bind(Task(pod, {}), seat, {names.ASSIGNMENT: annotation}, {})
 
 
 async def test_node_and_assignment_are_written_in_one_request(client: Client) -> None:

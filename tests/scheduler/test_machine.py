@@ -131,7 +131,11 @@ def test_reasons_are_counted_over_the_nodes(
         "0/4 nodes are available: 1 node(s) had no RDMA inventory, 1 node(s) were unschedulable, "
         "2 not enough free RDMA VFs."
     )
-    assert msgspec.json.decode(report.why)["refused"]["not enough free RDMA VFs"] == ["n1", "n2"]
+    assert report.why["refused"] == {
+        "node(s) had no RDMA inventory": ["n3"],
+        "node(s) were unschedulable": ["n4"],
+        "not enough free RDMA VFs": ["n1", "n2"],
+    }
 
 
 def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from scheduler.cluster import NodeView
-from scheduler.cycle import RULES
 from scheduler.machine import Machine
 from scheduler.nodes import read_node
 from scheduler.objects import Node, Pod, Requirement
 from scheduler.plugins import node_affinity
+from scheduler.ranking import FACT_RULES, USE_RULES
 from scheduler.task import Task, read_task
 
 MakePf = Callable[..., Pf]
@@ -27,13 +27,15 @@ TAINTED = "node(s) had untolerated taint {k: v}"
 def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
     """Return the reasons of the first rule that refuses the node (or of the rule named)."""
     machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
-    view: NodeView = machine.cluster.view(node.metadata.name)
+    nodes = machine.cluster.nodes
+    row = np.array([nodes.row_of[node.metadata.name]])
     task = read_task(pod)
     assert isinstance(task, Task)
-    for rule in RULES:
-        prepared = rule.prepare(task, 0.0)
-        if prepared is not None and (reasons := prepared(view)) and rule_name in ("", rule.name):
-            return reasons
+    for rule in (*FACT_RULES, *USE_RULES):
+        judge = rule.prepare(task, nodes)
+        refusals = judge(row) if judge is not None else None
+        if refusals is not None and refusals.codes[0] and rule_name in ("", rule.name):
+            return refusals.texts[refusals.codes[0] - 1]
     return ()
 
 
@@ -119,7 +121,7 @@ def test_a_node_is_refused_in_the_fields_own_words(
 )
 def test_selector_expressions(operator: str, values: list[str] | None, labels: dict[str, str], expected: bool) -> None:
     """Each operator of a node selector; one that is not known never holds."""
-    assert node_affinity.matches(Requirement("k", operator, values), labels) is expected
+    assert node_affinity.matches(Requirement("k", operator, values), labels.get("k")) is expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""PodTopologySpread: the selected pods' numbers may differ by maxSkew at most between topology domains.
+
+A hard constraint refuses nodes; a soft one, which is also what kube-scheduler wishes by default for pods that a service
+or a controller selects, scores them. Domains are made by the nodes that have all of the constraints' labels and that
+the constraint's policies let count; pods that are being deleted do not count.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from scheduler.census import Census, Question
+from scheduler.columns import Amounts, Flags, Nodes, Rows
+from scheduler.domains import Domains, domains
+from scheduler.plugins import node_affinity, taint_toleration
+from scheduler.plugins.rule import Refusals, WideRule
+from scheduler.queue import Happening
+from scheduler.spreading import HOSTNAME, Constraint, default_constraints
+from scheduler.task import Task
+from scheduler.ties import Scope
+
+NAME = "PodTopologySpread"
+WEIGHT = 2
+HELPED_BY = (
+    Happening.NODE_ADDED
+    | Happening.NODE_REMOVED
+    | Happening.NODE_LABELS
+    | Happening.NODE_TAINTS
+    | Happening.POD_GONE
+    | Happening.POD_SEATED
+    | Happening.POD_LABELS
+)
+_SKEWED = "node(s) didn't match pod topology spread constraints"
+_TEXTS = ((_SKEWED,), (f"{_SKEWED} (missing required label)",))
+_IS_SKEWED, _LACKS_LABEL = 1, 2
+
+
+def prepare(task: Task, nodes: Nodes, census: Census) -> "Spread | None":
+    constraints, is_default = task.spread, False
+    if not constraints:
+        selector = census.selecting.selector_of(task.pod)
+        if selector is None:
+            return None
+        constraints, is_default = default_constraints(selector), True
+    return Spread(task, nodes, census, constraints, is_default)
+
+
+class Spread:
+    """One pod's constraints against the pods that are seated now."""
+
+    def __init__(
+        self, task: Task, nodes: Nodes, census: Census, constraints: Sequence[Constraint], is_default: bool
+    ) -> None:
+        self._task, self._nodes, self._census = task, nodes, census
+        self._hard = [one for one in constraints if one.hard]
+        self._soft = [one for one in constraints if not one.hard]
+        # By default, a node without a zone is spread over by its host name alone.
+        self._needs_all_labels = not is_default
+        self._domains = {one.key: domains(nodes, one.key) for one in constraints}
+
+    def refuse(self, rows: Rows) -> Refusals:
+        codes = np.zeros(len(rows), np.int16)
+        counted = self._having_labels(self._hard)
+        for constraint in self._hard:
+            of = self._domains[constraint.key]
+            sums, least = self._matching(constraint, of, counted)
+            allowed = constraint.max_skew + least - constraint.selector.matches(self._task.labels)
+            found = np.where(of.have(rows), (sums[of.ids[rows]] > allowed) * _IS_SKEWED, _LACKS_LABEL)
+            codes = np.where(codes == 0, found, codes)
+        return Refusals(codes.astype(np.int16), _TEXTS)
+
+    def score(self, rows: Rows) -> Amounts:
+        if not self._soft:
+            return np.zeros(len(rows), np.int64)
+        counted = self._having_labels(self._soft) if self._needs_all_labels else self._nodes.valid[: self._nodes.size]
+        scored = counted[rows]
+        raw = np.zeros(len(rows))
+        for constraint in self._soft:
+            of = self._domains[constraint.key]
+            has = of.have(rows)
+            counts, size = self._crowds(constraint, of, counted, rows[scored])
+            # Small differences between domains matter less the larger maxSkew is.
+            raw += np.where(has, counts[rows] * math.log(size + 2) + (constraint.max_skew - 1), 0.0)
+        return _normalised(np.floor(raw + 0.5).astype(np.int64), scored)
+
+    def _matching(self, constraint: Constraint, of: Domains, counted: Flags) -> tuple[Amounts, int]:
+        """Return the matching pods by domain, and the number that the others are compared with."""
+        among = self._let_count(constraint, counted)
+        sums = of.sums(self._counts(constraint), among)
+        existing = of.existing(among)
+        number = np.count_nonzero(existing)
+        enough = number >= max(constraint.min_domains, 1)
+        return sums, int(sums[existing].min()) if enough else 0
+
+    def _crowds(self, constraint: Constraint, of: Domains, counted: Flags, scored: Rows) -> tuple[Amounts, int]:
+        """Return for each row the matching pods in its domain, and how many domains there are to choose from."""
+        counts = self._counts(constraint)
+        if constraint.key == HOSTNAME:
+            return counts, len(scored)
+        sums = of.sums(counts, self._let_count(constraint, counted))
+        # Nodes without the label, which count by default, are a domain of their own.
+        return sums[of.ids], len(np.unique(of.ids[scored]))
+
+    def _counts(self, constraint: Constraint) -> Amounts:
+        scope = Scope(constraint.selector, frozenset((self._task.pod.metadata.namespace,)))
+        return self._census.counts(Question((scope,), living_only=True), self._nodes.size)
+
+    def _having_labels(self, constraints: Sequence[Constraint]) -> Flags:
+        having = self._nodes.valid[: self._nodes.size].copy()
+        for constraint in constraints:
+            having &= self._domains[constraint.key].ids > 0
+        return having
+
+    def _let_count(self, constraint: Constraint, counted: Flags) -> Flags:
+        rows = np.flatnonzero(counted)
+        if constraint.honor_affinity:
+            rows = rows[node_affinity.required(self._task, self._nodes, rows)]
+        if constraint.honor_taints:
+            rows = rows[taint_toleration.tolerated(self._task, self._nodes, rows)]
+        among = np.zeros(len(counted), np.bool_)
+        among[rows] = True
+        return among
+
+
+def _normalised(raw: Amounts, scored: Flags) -> Amounts:
+    """Turn numbers of pods into scores: 100 for the fewest, if these are none; 0 where nothing is to be scored."""
+    if not scored.any():
+        return np.zeros(len(raw), np.int64)
+    least, most = raw[scored].min(), raw[scored].max()
+    scores: Amounts = np.full(len(raw), 100) if most == 0 else 100 * (most + least - raw) // most
+    return np.where(scored, scores, 0)
+
+
+RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY)

@@ -1,0 +1,265 @@
+"""Which node is best for pods of one shape, kept from pod to pod.
+
+Pods of one shape ask for the same, so that the rules and preferences that judge each node by itself say the same of
+them. A `Ranking` keeps these judgements by row, looks again only at rows that have changed, and keeps the passing rows
+ordered by score: a sorted list from the last time that all were judged, and a heap of those judged since. The cost of a
+pod therefore depends on how many nodes changed since its like was last placed, not on how many there are.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mooring.inventory import Pf
+from scheduler.assign import Chosen, place_on, wants_on
+from scheduler.columns import Amounts, Nodes, Rows
+from scheduler.place import Want
+from scheduler.plugins import (
+    balanced_allocation,
+    image_locality,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources_fit,
+    node_unschedulable,
+    rdma_vfs,
+    taint_toleration,
+)
+from scheduler.plugins.rule import Filter, Preference, Rule, Texts, normalised
+from scheduler.task import Task
+
+Marks = NDArray[np.int32]
+# What reads only what a node is, then what reads its use too; each in kube-scheduler's order, ours last.
+FACT_RULES = (
+    node_unschedulable.RULE,
+    node_name.RULE,
+    taint_toleration.RULE,
+    node_affinity.RULE,
+    rdma_vfs.INVENTORY_RULE,
+)
+USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE)
+FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image_locality.PREFERENCE)
+USE_PREFERENCES = (node_resources_fit.PREFERENCE, balanced_allocation.PREFERENCE, rdma_vfs.PREFERENCE)
+# Judging all rows anew costs as much as judging this share of them one by one.
+_MANY = 4
+# Rankings are kept for so many rows together, of about 40 bytes, but for so many shapes at the least.
+_MOST_ROWS = 5_000_000
+_FEWEST = 8
+_NO_NODE = -1
+
+
+class Ranking:
+    """The rows as pods of one shape see them; `refresh` before anything else."""
+
+    def __init__(self, task: Task, nodes: Nodes) -> None:
+        self._task = task
+        self._nodes = nodes
+        self._legend: list[tuple[Rule, Texts]] = []
+        self._code_of: dict[tuple[str, Texts], int] = {}
+        self._seen = self._renewed = 0
+        self._wants: dict[int, tuple[tuple[Pf, ...], tuple[Want, ...] | str]] = {}
+        self._filters = [(rule, judge) for rule in USE_RULES if (judge := rule.prepare(task, nodes)) is not None]
+        self._scorers = [(one, scorer) for one in USE_PREFERENCES if (scorer := one.prepare(task, nodes)) is not None]
+        self._weights = np.array([preference.weight for preference, _ in self._scorers], np.int32)
+        self._judge_all()
+
+    @property
+    def size(self) -> int:
+        return len(self._codes)
+
+    def refresh(self) -> None:
+        """Judge again what has changed since the last time."""
+        nodes = self._nodes
+        if self._renewed != nodes.renewals.end and not self._renew():
+            self._judge_all()
+            return
+        if self._seen == nodes.changes.end:
+            return
+        changed = nodes.changes.since(self._seen)
+        if changed is None or len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
+            self._judge_all()
+            return
+        rows = np.array(changed, np.intp)
+        self._judge_use(rows)
+        self._offer(rows)
+        self._seen = nodes.changes.end
+
+    def best(self) -> tuple[int, Chosen | None] | None:
+        """Return the best row that passes, with where the pod's interfaces go there; None if no row passes."""
+        while (row := self._top()) != _NO_NODE:
+            chosen = self.exact(row)
+            if not isinstance(chosen, str):
+                return row, chosen
+        return None
+
+    def exact(self, row: int) -> Chosen | str | None:
+        """Find where the pod's interfaces go on a passing row; refuse the row, with a reason, if they do not fit."""
+        if not self._task.interfaces or self._task.request is None:
+            return None
+        supply = self._nodes.supplies[row]
+        found: Chosen | str = place_on(self._wants_on(supply.pfs), supply.rooms, self._task.request.pfs)
+        if isinstance(found, str):
+            self._codes[row] = self._code(rdma_vfs.RULE, (found,))
+        return found
+
+    def passing(self) -> Rows:
+        """Return the rows that no rule refuses so far."""
+        return np.flatnonzero(self._codes == 0)
+
+    def scores(self, rows: Rows) -> Amounts:
+        return self._scores[rows].astype(np.int64)
+
+    def parts(self, row: int) -> dict[str, int]:
+        """Return what each preference that has a say gives the row, from 0 to 100."""
+        facts = {preference.name: int(part[row]) for preference, part in self._fact_parts}
+        use = zip(self._scorers, self._use_parts[:, row].tolist(), strict=True)
+        return facts | {preference.name: score for (preference, _), score in use}
+
+    def refused(self) -> Iterator[tuple[Rule, Texts, Rows]]:
+        """Yield the refused rows with the rule and its reasons."""
+        for code, (rule, texts) in enumerate(self._legend, start=1):
+            rows = np.flatnonzero(self._codes == code)
+            if len(rows):
+                yield rule, texts, rows
+
+    def _judge_all(self) -> None:
+        nodes = self._nodes
+        capacity, rows = len(nodes.valid), nodes.all_rows()
+        self._seen, self._renewed = nodes.changes.end, nodes.renewals.end
+        self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
+        self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
+        self._scores: Marks = np.zeros(capacity, np.int32)
+        self._fact_scores: Marks = np.zeros(capacity, np.int32)
+        self._use_parts: NDArray[np.int16] = np.zeros((len(self._scorers), capacity), np.int16)
+        self._judge_facts(rows)
+        self._judge_use(rows)
+        self._sort()
+
+    def _renew(self) -> bool:
+        """Judge renewed nodes again; say False where that changes what others are compared with."""
+        nodes = self._nodes
+        changed = nodes.renewals.since(self._renewed)
+        if changed is None or len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
+            return False
+        if self._fact_parts:
+            return False
+        rows = np.array(changed, np.intp)
+        self._fact_codes[rows] = _NO_NODE
+        self._codes[rows] = _NO_NODE
+        self._judge_fact_rules(rows[nodes.valid[rows]])
+        self._renewed = nodes.renewals.end
+        return True
+
+    def _judge_facts(self, rows: Rows) -> None:
+        passing = self._judge_fact_rules(rows)
+        self._fact_parts: list[tuple[Preference, Marks]] = []
+        for preference in FACT_PREFERENCES:
+            scorer = preference.prepare(self._task, self._nodes) if len(passing) else None
+            raw = scorer(passing) if scorer is not None else None
+            if raw is None or not raw.any():
+                continue
+            part: Marks = np.zeros(len(self._codes), np.int32)
+            part[passing] = normalised(raw, preference.normalise)
+            self._fact_scores += preference.weight * part
+            self._fact_parts.append((preference, part))
+
+    def _judge_fact_rules(self, rows: Rows) -> Rows:
+        filters = [(rule, one) for rule in FACT_RULES if (one := rule.prepare(self._task, self._nodes)) is not None]
+        codes = self._refuse(filters, rows, np.zeros(len(rows), np.int32))
+        self._fact_codes[rows] = codes
+        passing: Rows = rows[codes == 0]
+        return passing
+
+    def _judge_use(self, rows: Rows) -> None:
+        """Judge rows whose facts are judged already; those without a node stay out."""
+        self._codes[rows] = self._refuse(self._filters, rows, self._fact_codes[rows])
+        raw = np.array([scorer(rows) for _, scorer in self._scorers], np.int16)
+        self._use_parts[:, rows] = raw
+        weighed: Marks = self._weights @ raw
+        self._scores[rows] = self._fact_scores[rows] + weighed
+
+    def _refuse(self, filters: Sequence[tuple[Rule, Filter]], rows: Rows, codes: Marks) -> Marks:
+        for rule, judge in filters:
+            refusals = judge(rows)
+            if refusals is not None:
+                table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
+                codes = np.where(codes == 0, table[refusals.codes], codes)
+        return codes
+
+    def _code(self, rule: Rule, texts: Texts) -> int:
+        code = self._code_of.get((rule.name, texts))
+        if code is None:
+            self._legend.append((rule, texts))
+            code = self._code_of[rule.name, texts] = len(self._legend)
+        return code
+
+    def _wants_on(self, pfs: tuple[Pf, ...]) -> tuple[Want, ...]:
+        # The nodes' columns keep equal PFs once, so that their identity will do.
+        known = self._wants.get(id(pfs))
+        if known is None:
+            assert self._task.request is not None, "asked by `exact` only"
+            known = self._wants[id(pfs)] = pfs, wants_on(self._task.request, pfs)
+        wants = known[1]
+        assert not isinstance(wants, str), "the rule refuses such rows"
+        return wants
+
+    def _sort(self) -> None:
+        """Order the passing rows, the best first; equal scores by row."""
+        passing = self.passing()
+        self._sorted: Marks = passing[np.lexsort((passing, -self._scores[passing]))].astype(np.int32)
+        self._place = 0
+        self._heap: list[tuple[int, int, int]] = []
+        self._stamps: Marks = np.zeros(len(self._codes), np.int32)
+
+    def _offer(self, rows: Rows) -> None:
+        if len(self._heap) > max(len(self._codes) // 2, 1024):
+            self._sort()
+            return
+        self._stamps[rows] += 1
+        passing = rows[self._codes[rows] == 0]
+        for entry in zip(
+            (-self._scores[passing]).tolist(), passing.tolist(), self._stamps[passing].tolist(), strict=True
+        ):
+            heapq.heappush(self._heap, entry)
+
+    def _top(self) -> int:
+        """Return the best passing row, and leave it on top: it is judged again as soon as it is used."""
+        heap, codes, stamps = self._heap, self._codes, self._stamps
+        while heap and (stamps[heap[0][1]] != heap[0][2] or codes[heap[0][1]] != 0):
+            heapq.heappop(heap)
+        kept = self._first_kept()
+        if kept == _NO_NODE or not heap:
+            return heap[0][1] if heap else kept
+        return min((-int(self._scores[kept]), kept), heap[0][:2])[1]
+
+    def _first_kept(self) -> int:
+        """Return the first row of the sorted list that still stands as it was sorted."""
+        while self._place < len(self._sorted):
+            row = int(self._sorted[self._place])
+            if self._stamps[row] == 0 and self._codes[row] == 0:
+                return row
+            self._place += 1
+        return _NO_NODE
+
+
+class Rankings:
+    """The rankings of the shapes seen last."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._kept: OrderedDict[bytes, Ranking] = OrderedDict()
+
+    def of(self, task: Task) -> Ranking:
+        """Return a shape's ranking as the nodes are now."""
+        ranking = self._kept.get(task.shape)
+        if ranking is None:
+            while len(self._kept) >= max(_MOST_ROWS // len(self._nodes.valid), _FEWEST):
+                self._kept.popitem(last=False)
+            ranking = self._kept[task.shape] = Ranking(task, self._nodes)
+            return ranking
+        self._kept.move_to_end(task.shape)
+        ranking.refresh()
+        return ranking
