@@ -42,7 +42,13 @@ def _check_place(node: Node, call: Call, conf: Conf) -> None:
     """Refuse a node that is not prepared yet, and a namespace that is the host's own."""
     if conf.await_init and not (node.run / READY).exists():
         raise CniError(TRY_AGAIN, "this node's VFs are not prepared yet: mooring-advertiser init has not ended")
-    if netns.is_same(call.netns or "", netns.cookie_of("/proc/thread-self/ns/net")):
+    try:
+        is_ours = netns.cookie_of(call.netns or "") == netns.cookie_of("/proc/thread-self/ns/net")
+    except netns.NetnsGoneError as gone:
+        raise CniError(
+            BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r:.160} cannot be entered", str(gone.strerror)
+        ) from gone
+    if is_ours:
         raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r} is the host's own network namespace")
 
 
@@ -55,18 +61,24 @@ def _take_and_attach(
     """
     pcis = [vf.pci for vf in vfs]
     deadline = time.monotonic() + conf.hold_s
+
+    def attempt() -> list[Attached] | LedgerEntry:
+        with hold_all(node.run, pcis, _LOCK_S):
+            holder = _free_what_can_be_freed(node, call, pcis, deadline)
+            return attach(node, call, conf, record, vfs) if holder is None else holder
+
+    # The kernel takes milliseconds to end a watch, and nearly always there is nobody to wait for.
+    if isinstance(outcome := attempt(), list):
+        return outcome
     with watching(node.ledger.state / FOLDER) as watch:
-        while True:
-            with hold_all(node.run, pcis, _LOCK_S):
-                holder = _free_what_can_be_freed(node, call, pcis, deadline)
-                if holder is None:
-                    return attach(node, call, conf, record, vfs)
-            what = f"vf {holder.pci} is still held by pod {holder.pod!r} (uid {holder.uid}, {holder.phase})"
+        while isinstance(outcome := attempt(), LedgerEntry):
+            what = f"vf {outcome.pci} is still held by pod {outcome.pod!r} (uid {outcome.uid}, {outcome.phase})"
             if time.monotonic() >= deadline:
                 raise CniError(TRY_AGAIN, what)
-            watch.add(Path(holder.netns.path).parent)
+            watch.add(Path(outcome.netns.path).parent)
             if not watch.wait(deadline - time.monotonic(), caller):
                 raise CniError(TRY_AGAIN, "the caller did not wait", what)
+    return outcome
 
 
 def _free_what_can_be_freed(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:

@@ -65,6 +65,8 @@ def answer(
     except (LockBusyError, RecordError) as refused:
         code = REFUSED if isinstance(refused, RecordError) else TRY_AGAIN
         return _refusal(CniError(code, str(refused)), version)
+    except OSError as failed:
+        return _refusal(CniError(IO_FAILURE, f"the node's own files or links fail: {failed}"), version)
     except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
         _log.exception("call failed unexpectedly")
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)

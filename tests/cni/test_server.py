@@ -152,7 +152,7 @@ class TestServed:
             assert host.call("ADD", host.conf(None))["status"] == 0
             said = host.layout.run / "version" / "mooring-cni"
             said.write_text("the first's")
-            with pytest.raises(AssertionError, match="1 == 0"), host.served() as second:
+            with pytest.raises(AssertionError, match="where 1 = wait"), host.served() as second:
                 second.wait(20)
             assert said.read_text() == "the first's"
             assert host.call("ADD", host.conf(None))["status"] == 0
