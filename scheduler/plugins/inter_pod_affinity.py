@@ -88,7 +88,7 @@ class Affinity:
 
     def _satisfies_itself(self, terms: Sequence[Term]) -> bool:
         kin = self._kin
-        return _question(terms).counts(kin, self._census.namespace_labels(kin.namespace), dict(kin.labels))
+        return _question(terms).counts(kin, self._census.namespace_labels(kin.namespace))
 
     def _repelled(self, rows: Rows) -> Flags | None:
         """Say which rows are near pods that the pod keeps away from."""
