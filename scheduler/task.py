@@ -97,7 +97,8 @@ def _shape(pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], po
         (
             *(resources, scored, sorted(ports), spec.node_name, spec.node_selector, spec.tolerations),
             spec.affinity.node_affinity if spec.affinity else None,
-            [container.image for container in (*(spec.init_containers or ()), *(spec.containers or ()))],
+            spec.images,
+            [volume.image.reference for volume in spec.volumes or () if volume.image],
             [pod.annotations.get(key) for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT)],
         )
     )
@@ -110,6 +111,8 @@ def _request(pod: Pod) -> PodRequest | None:
     key = names.REQUEST if names.REQUEST in pod.annotations else names.SEED_REQUEST
     known = {container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))}
     limiting = _limiting(pod.spec)
+    if limiting is None and not any(interface.containers for interface in request.interfaces):
+        return request
     resolved = []
     for index, interface in enumerate(request.interfaces):
         if strange := sorted(set(interface.containers or ()) - known):

@@ -3,9 +3,12 @@
 The share of the nodes that have an image scales its size, so that one node with it does not draw all pods.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scheduler.columns import Amounts, Nodes, Rows
+from scheduler.objects import PodSpec
 from scheduler.plugins.rule import Preference, Scorer
 from scheduler.task import Task
 
@@ -16,24 +19,21 @@ _MOST_OF_ONE = 1000 * _MIB
 
 
 def prepare(task: Task, nodes: Nodes) -> Scorer | None:
-    """Return a scorer, None for a pod whose containers name no image."""
-    spec = task.pod.spec
-    if not any(container.image for container in (*(spec.init_containers or ()), *(spec.containers or ()))):
-        return None
-    return lambda rows: score(task, nodes, rows)
+    """Return a scorer, None for a pod that names no image."""
+    images = [full_name(image) for image in task.pod.spec.images]
+    return (lambda rows: score(images, nodes, rows)) if images else None
 
 
-def score(task: Task, nodes: Nodes, rows: Rows) -> Amounts:
+def score(images: Sequence[str], nodes: Nodes, rows: Rows) -> Amounts:
     """Return 0 to 100 for each row."""
-    spec = task.pod.spec
-    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-    total = np.count_nonzero(nodes.valid[: nodes.size])
-    there = np.zeros(len(rows), np.int64)
-    for container in containers:
-        sizes = nodes.image(full_name(container.image))[: nodes.size]
-        having = np.count_nonzero((sizes > 0) & nodes.valid[: nodes.size])
-        there += (sizes[rows] * (having / total)).astype(np.int64)
-    most = _MOST_OF_ONE * len(containers)
+    valid = nodes.valid[: nodes.size]
+    total, there = np.count_nonzero(valid), np.zeros(len(rows), np.int64)
+    for image in images:
+        sizes = nodes.image(image)[: nodes.size]
+        having = np.count_nonzero((sizes > 0) & valid)
+        if having:
+            there += (sizes[rows] * (having / total)).astype(np.int64)
+    most = _MOST_OF_ONE * len(images)
     scores: Amounts = 100 * (np.clip(there, _LEAST, most) - _LEAST) // (most - _LEAST)
     return scores
 
