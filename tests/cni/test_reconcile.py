@@ -3,7 +3,13 @@
 import itertools
 import json
 import os
+import socket
+import subprocess
+import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +17,10 @@ from typing import Any, get_args
 
 import pytest
 import structlog
+from prometheus_client.parser import text_string_to_metric_families
 
 from cni import netns
+from cni.forwarder import render
 from cni.giveback import Node
 from cni.ledger import Ledger
 from cni.metrics import Metrics
@@ -26,6 +34,7 @@ from mooring.settings import VfSettings
 
 PCI = "0000:3b:01.0"
 BOOT = "this boot"
+LOOKED = "mooring_cni_last_look_timestamp_seconds[]"
 GONE = Netns("/run/netns/mooring-no-such-netns", 4711)
 ENTRY = LedgerEntry(
     pci=PCI,
@@ -296,3 +305,45 @@ def test_a_metrics_address_without_a_port_is_refused(host: Host) -> None:
     """By name, before anything listens."""
     with pytest.raises(ConfigError, match="'localhost' is not host:port"):
         host.metrics.serve("localhost")
+
+
+def metrics_at(address: str) -> dict[str, float]:
+    """Scrape as Prometheus does; an empty result while nothing answers yet."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            samples = itertools.chain(*(family.samples for family in families))
+            return {f"{sample.name}{sorted(sample.labels.values())}": sample.value for sample in samples}
+    except urllib.error.URLError:
+        return {}
+
+
+def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path) -> None:
+    """The whole program, as a runtime and Prometheus meet it: a call through the forwarder, a scrape, SIGTERM."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    (tmp_path / "state/vfs").mkdir(parents=True)
+    (tmp_path / f"state/vfs/{PCI}.json").write_text("{")
+    folders = [f"--{name}={tmp_path / name}" for name in ("state", "run", "sysfs")]
+    flags = ["--socket", str(tmp_path / "cni.sock"), "--metrics-addr", address, *folders]
+    server = subprocess.Popen([sys.executable, "-m", "cni", "serve", *flags], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while "mooring_cni_unreadable_entries_total[]" not in (found := metrics_at(address)) or not found[LOOKED]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert found["mooring_cni_unreadable_entries_total[]"] == 1
+        forwarder = tmp_path / "mooring-cni"
+        forwarder.write_text(render(str(tmp_path / "cni.sock"), ["/bin/false"]))
+        for command in ("VERSION", "VERSION", "NONSENSE"):
+            environment = {"CNI_COMMAND": command, "PATH": "/bin"}
+            asked = [sys.executable, "-ISE", str(forwarder)]
+            subprocess.run(asked, input=b'{"cniVersion":"1.0.0"}', env=environment, capture_output=True, check=False)
+        found = metrics_at(address)
+        assert found["mooring_cni_calls_total['0', 'VERSION']"] == 2
+        assert found["mooring_cni_calls_total['4', 'other']"] == 1
+        assert found["mooring_cni_call_seconds_count['VERSION']"] == 2
+    finally:
+        server.terminate()
+        assert server.wait(30) == 0
