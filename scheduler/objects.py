@@ -182,6 +182,13 @@ class PodSpec(Struct):
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
 
+    @property
+    def images(self) -> list[str]:
+        """Return the images of its containers and volumes, each as often as it is used."""
+        containers = (*(self.init_containers or ()), *(self.containers or ()))
+        volumes = [volume.image.reference for volume in self.volumes or () if volume.image]
+        return [image for image in (*(container.image for container in containers), *volumes) if image]
+
 
 class Condition(Struct):
     type: str

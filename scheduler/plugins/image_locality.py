@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler.columns import Amounts, Nodes, Rows
-from scheduler.objects import PodSpec
 from scheduler.plugins.rule import Preference, Scorer
 from scheduler.task import Task
 

@@ -1,0 +1,133 @@
+"""Time the rules that look at other pods: prepare, refuse and score, once a pod over all nodes.
+
+    python -m bench.neighbours [--nodes 5000] [--pods 20000] [--calls 300]
+
+The goal is 500 pods a second, both rules together, while every placed pod changes the counts.
+"""
+
+import argparse
+import gc
+import statistics
+import time
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler.census import Census
+from scheduler.columns import Nodes
+from scheduler.nodes import read_node
+from scheduler.objects import Node, Pod, Service
+from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
+from scheduler.task import Task, read_task
+from scheduler.ties import read_kin
+
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+Json = dict[str, Any]
+
+
+def self_selector(app: str) -> Json:
+    return {"labelSelector": {"matchLabels": {"app": app}}}
+
+
+def constraint(app: str, key: str, when: str, skew: int) -> Json:
+    return {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": when} | self_selector(app)
+
+
+def families(app: str) -> dict[str, Json]:
+    """Return pod specs by what they ask of other pods."""
+    away = {REQUIRED: [{"topologyKey": HOSTNAME} | self_selector(app)]}
+    near = {REQUIRED: [{"topologyKey": ZONE} | self_selector(app)]}
+    wish = {PREFERRED: [{"weight": 100, "podAffinityTerm": {"topologyKey": HOSTNAME} | self_selector(app)}]}
+    hard, soft = "DoNotSchedule", "ScheduleAnyway"
+    return {
+        "plain": {},
+        "spread over zones, hard": {"topologySpreadConstraints": [constraint(app, ZONE, hard, 1)]},
+        "spread over zones and hosts, hard": {
+            "topologySpreadConstraints": [constraint(app, ZONE, hard, 1), constraint(app, HOSTNAME, hard, 3)]
+        },
+        "spread over zones and hosts, soft": {
+            "topologySpreadConstraints": [constraint(app, ZONE, soft, 1), constraint(app, HOSTNAME, soft, 1)]
+        },
+        "anti-affinity to its like by host": {"affinity": {"podAntiAffinity": away}},
+        "affinity to its like by zone": {"affinity": {"podAffinity": near}},
+        "preferred anti-affinity by host": {"affinity": {"podAntiAffinity": wish}},
+        "spread by both and anti-affinity": {
+            "topologySpreadConstraints": [constraint(app, ZONE, hard, 1), constraint(app, HOSTNAME, soft, 1)],
+            "affinity": {"podAntiAffinity": away},
+        },
+    }
+
+
+class Bench:
+    """A cluster of nodes in eight zones, full of pods of all families; each has an app of its own."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        self.random, self.nodes, self.census = Random(1), Nodes(), Census()
+        for number in range(nodes):
+            labels = {HOSTNAME: f"n{number}", ZONE: f"z{number % 8}"}
+            document = {"metadata": {"name": f"n{number}", "labels": labels}, "spec": {}, "status": {}}
+            self.nodes.put(read_node(msgspec.convert(document, Node), None, 0.0)[0])
+        self.rows = self.nodes.all_rows()
+        start = time.perf_counter()
+        for number in range(pods):
+            app = number % max(pods // 200, 1)
+            spec = list(families(f"app{app}").values())[app % 8]
+            self.census.add(self.random.randrange(nodes), read_kin(pod(f"app{app}", spec)))
+        self.seating_us = (time.perf_counter() - start) / max(pods, 1) * 1e6
+
+    def time(self, spec: Json, calls: int) -> list[float]:
+        """Place replicas one by one; return the milliseconds of each decision."""
+        taken = []
+        for _ in range(calls):
+            task = read_task(pod("measured", spec))
+            assert isinstance(task, Task)
+            start = time.perf_counter()
+            left = self.rows
+            rules = [rule.prepare(task, self.nodes, self.census) for rule in (pod_topology_spread, inter_pod_affinity)]
+            for rule in rules:
+                left = left if rule is None else left[rule.refuse(left).codes == 0]
+            scorer = image_locality.prepare(task, self.nodes)
+            scores = scorer(left) if scorer else np.zeros(len(left), np.int64)
+            for rule in rules:
+                scores += 0 if rule is None else 2 * rule.score(left)
+            row = int(left[scores.argmax()])
+            self.census.add(row, task.kin)
+            taken.append((time.perf_counter() - start) * 1000)
+        return taken
+
+
+def pod(app: str, spec: Json) -> Pod:
+    metadata = {"name": "p", "namespace": "default", "uid": "u", "labels": {"app": app, "tier": "x"}}
+    return msgspec.convert({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]} | spec}, Pod)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=5000, help="nodes (default 5000)")
+    parser.add_argument("--pods", type=int, default=20000, help="pods seated before (default 20000)")
+    parser.add_argument("--calls", type=int, default=300, help="pods placed of each family (default 300)")
+    options = parser.parse_args()
+    bench = Bench(options.nodes, options.pods)
+    gc.disable()
+    print(f"{options.nodes} nodes, {options.pods} pods seated, {bench.seating_us:.1f} us each with reading")
+    print(f"{'family':38} {'p50 ms':>7} {'p99 ms':>7} {'pods/s':>8}")
+    for name, spec in families("measured").items():
+        _print(name, bench.time(spec, options.calls))
+    service = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "measured"}}}
+    bench.census.selecting.put_service(msgspec.convert(service, Service))
+    _print("spread by the system's default", bench.time({}, options.calls))
+
+
+def _print(name: str, taken: list[float]) -> None:
+    p99 = sorted(taken)[int(len(taken) * 0.99) - 1]
+    print(f"{name:38} {statistics.median(taken):7.3f} {p99:7.3f} {1000 * len(taken) / sum(taken):8.0f}")
+
+
+if __name__ == "__main__":
+    main()
