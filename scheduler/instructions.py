@@ -7,7 +7,7 @@ from typing import Literal
 from scheduler.cycle import Bind, Why
 from scheduler.objects import Pod
 
-Blame = Literal["pod", "node", "inventory", "assignment", "dispute"]
+Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings"]
 
 
 @dataclass(frozen=True, slots=True)

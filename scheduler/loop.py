@@ -9,15 +9,14 @@ few milliseconds, and starts a task for each bind. A standby follows the cluster
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 import structlog
 
 from mooring import names
 from mooring.kube.client import Client
-from mooring.kube.events import Event, Synced
-from mooring.kube.watch import decoder, watch
+from mooring.kube.events import Synced
 from scheduler import metrics
 from scheduler.bind import bind
 from scheduler.cycle import Bind
@@ -25,8 +24,8 @@ from scheduler.evict import evict
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Machine
-from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
+from scheduler.reading import Listed, Reading, Seen, taken_apart
 from scheduler.writer import Writer
 
 _log = structlog.get_logger()
@@ -35,24 +34,6 @@ _SLICE_S = 0.01
 _MOST_BINDS = 256
 # At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
 _DRAIN_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    event: Event[Node]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pods:
-    event: Event[Pod]
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """All that was listed of a kind has been taken in."""
-
-    kind: type
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +48,7 @@ class _Evicted:
     ending: Ending
 
 
-_Message = _Nodes | _Pods | _Listed | _Bound | _Evicted
+_Message = Seen | Listed | _Bound | _Evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +78,8 @@ class Loop:
         self._figures = metrics.Figures(machine.scheduler_name)
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
-        self._readers: list[asyncio.Task[None]] = []
+        self._reading = Reading(ways.api, self._receive)
         self._group: asyncio.TaskGroup | None = None
-        self._listed: set[type] = set()
-        self._ever_listed: set[type] = set()
         self._writes: set[asyncio.Task[None]] = set()
         self._leads = False
         self._stopping = False
@@ -108,27 +87,26 @@ class Loop:
 
     def not_ready(self) -> str:
         """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
-        return _missing(self._ever_listed)
+        return self._reading.never_listed()
 
     def lead(self, not_before: float = 0.0) -> None:
         """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock."""
         self._leads, self._not_before = True, not_before
-        self._listed.clear()
         # Whatever is on its way from before is older than the lists to come.
         self._inbox.clear()
         if self._group is not None:
-            self._read(self._group)
+            self._reading.begin(self._group)
 
     async def run(self) -> bool:
         """Work until `stop`, then wait for the binds that are under way; say whether all of them have ended."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                self._read(self._group)
+                self._reading.begin(self._group)
                 writing = self._group.create_task(self._writer.run())
                 await self._work()
                 drained = await self._drain()
-                for task in (*self._readers, writing):
-                    task.cancel()
+                self._reading.end()
+                writing.cancel()
         finally:
             for task in self._writes:
                 task.cancel()
@@ -138,19 +116,6 @@ class Loop:
         """Decide nothing more."""
         self._stopping = True
         self._awake.set()
-
-    def _read(self, group: asyncio.TaskGroup) -> None:
-        for reader in self._readers:
-            reader.cancel()
-        self._readers = [group.create_task(self._read_nodes()), group.create_task(self._read_pods())]
-
-    async def _read_nodes(self) -> None:
-        async for event in watch(self._ways.api, "/api/v1/nodes", decoder(Node)):
-            self._receive(_Nodes(event))
-
-    async def _read_pods(self) -> None:
-        async for event in watch(self._ways.api, "/api/v1/pods", decoder(Pod)):
-            self._receive(_Pods(event))
 
     def _receive(self, message: _Message) -> None:
         self._inbox.append(message)
@@ -203,44 +168,27 @@ class Loop:
 
     def _held_up(self) -> bool:
         """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
-        if not self._leads or not self._may_decide() or _missing(self._listed):
+        if not self._leads or not self._may_decide() or self._reading.missing():
             return True
         return len(self._writes) >= _MOST_BINDS or time.monotonic() < self._not_before
 
     def _take(self, message: _Message) -> list[Instruction]:
         now = self._clock()
         match message:
-            case _Nodes(Synced()) | _Pods(Synced()):
-                self._take_apart(message, now)
-            case _Listed():
-                self._note(message)
-            case _Nodes(event):
-                return self._machine.nodes(event, now)
-            case _Pods(event):
-                return self._machine.pods(event, now)
+            case Seen(kind, Synced(entries)):
+                self._machine.keep(kind, [entry.identity for entry in entries], now)
+                # Before all that came after the list, and in slices like all else.
+                self._inbox.extendleft(reversed(taken_apart(message)))
+            case Listed():
+                self._reading.note(message, leads=self._leads)
+                return self._machine.retell() if self._leads and not self._reading.missing() else []
+            case Seen(kind, event):
+                return self._machine.see(kind, event, now)
             case _Bound(decision, outcome):
                 return self._machine.bound(decision, outcome, now)
             case _Evicted(order, ending):
                 return self._machine.evicted(order, ending, now)
         return []
-
-    def _take_apart(self, message: _Nodes | _Pods, now: float) -> None:
-        """Put a list's entries before everything that came after it: they are taken in slices, like all else."""
-        entries: Sequence[_Message] = ()
-        match message:
-            case _Nodes(Synced(nodes)):
-                self._machine.keep_nodes({entry.identity.name for entry in nodes}, now)
-                entries = [_Nodes(entry) for entry in nodes]
-            case _Pods(Synced(pods)):
-                self._machine.keep_pods({entry.identity.uid for entry in pods}, now)
-                entries = [_Pods(entry) for entry in pods]
-        self._inbox.appendleft(_Listed(type(message), len(entries)))
-        self._inbox.extendleft(reversed(entries))
-
-    def _note(self, listed: _Listed) -> None:
-        self._listed.add(listed.kind)
-        self._ever_listed.add(listed.kind)
-        _log.info("listed", kind=_name(listed.kind), count=listed.count, leads=self._leads)
 
     def _follow(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -309,12 +257,3 @@ class Loop:
                 await self._awake.wait()
         except TimeoutError:
             return
-
-
-def _missing(listed: set[type]) -> str:
-    missing = [_name(kind) for kind in (_Nodes, _Pods) if kind not in listed]
-    return f"not listed yet: {', '.join(missing)}" if missing else ""
-
-
-def _name(kind: type) -> str:
-    return kind.__name__.strip("_").lower()

@@ -5,15 +5,15 @@ decides about the next pod, `tick` does what is due at a time. All return instru
 `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from mooring import names
 from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.assign import OUT_OF_BUDGET
+from scheduler.census import Census
 from scheduler.cluster import Cluster, Seat
 from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
@@ -24,6 +24,7 @@ from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.queue import NOTHING, Happening, Queue
 from scheduler.seating import read_seat, stand_in
+from scheduler.surroundings import Surrounding, Surroundings
 from scheduler.task import Refusal, Task, read_task
 from scheduler.unstarted import Overdue, Unstarted
 
@@ -53,6 +54,7 @@ class Machine:
         self._pending: dict[str, _Pending] = {}
         self._gated: set[str] = set()
         self._unstarted = Unstarted()
+        self._surroundings = Surroundings(Census())
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}
         # Decisions that ended with a search out of steps and no node.
@@ -61,7 +63,7 @@ class Machine:
     def nodes(self, event: Event[Node], now: float) -> list[Instruction]:
         match event:
             case Synced(entries):
-                self.keep_nodes({entry.identity.name for entry in entries}, now)
+                self.keep(Node, [entry.identity for entry in entries], now)
                 return [one for entry in entries for one in self.nodes(entry, now)]
             case Changed(_, node):
                 return self._node(node, now)
@@ -75,7 +77,7 @@ class Machine:
     def pods(self, event: Event[Pod], now: float) -> list[Instruction]:
         match event:
             case Synced(entries):
-                self.keep_pods({entry.identity.uid for entry in entries}, now)
+                self.keep(Pod, [entry.identity for entry in entries], now)
                 return [one for entry in entries for one in self.pods(entry, now)]
             case Changed(identity, pod) if identity.uid:
                 self._left_out.pop(identity.uid, None)
@@ -89,16 +91,33 @@ class Machine:
                 self._leave(identity.uid, now)
                 return []
 
-    def keep_nodes(self, names: AbstractSet[str], now: float) -> None:
-        """Take it that there are no nodes but these."""
-        for name in sorted(self.cluster.node_names() - names):
-            self._remove_node(name, now)
+    def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
+        """Take what a watch tells of any kind of object."""
+        if kind is Node:
+            return self.nodes(event, now)
+        return self.pods(event, now) if kind is Pod else self.around(kind, event, now)
 
-    def keep_pods(self, uids: AbstractSet[str], now: float) -> None:
-        """Take it that there are no pods but these."""
-        known = self._pending.keys() | self._gated | {seat.uid for seat in self.cluster.seats()}
-        for uid in sorted(known - uids):
-            self._leave(uid, now)
+    def keep(self, kind: type[Any], there: Iterable[Identity], now: float) -> None:
+        """Take it that there are no objects of this kind but these."""
+        if kind is Node:
+            for name in sorted(self.cluster.node_names() - {identity.name for identity in there}):
+                self._remove_node(name, now)
+        elif kind is Pod:
+            known = self._pending.keys() | self._gated | {seat.uid for seat in self.cluster.seats()}
+            for uid in sorted(known - {identity.uid for identity in there}):
+                self._leave(uid, now)
+        else:
+            self.queue.wake(self._surroundings.keep(kind, there), now)
+
+    def around(self, kind: type[Surrounding], event: Event[Surrounding], now: float) -> list[Instruction]:
+        """Take what a watch tells of namespaces, services and controllers."""
+        helps, left_out = self._surroundings.take(kind, event)
+        self.queue.wake(helps, now)
+        found: list[Instruction] = []
+        for identity, why in left_out:
+            about = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": why}
+            found += self._leave_out(f"{kind.__name__} {about['object']}", Notice("surroundings", "left out", about))
+        return found
 
     def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         """Take a bind's definite end."""
@@ -158,6 +177,11 @@ class Machine:
             self._judge(overdue.node, now)
             found.append(_end_of_patience(overdue, evict=overdue.evict and self._evicts))
         return found
+
+    def retell(self) -> list[Instruction]:
+        """Tell what stays true until somebody acts: who led before may have ended before it told."""
+        found = [(node, pci, uids) for node, vfs in self._disputes.items() for pci, uids in vfs.items()]
+        return [one for dispute in found for one in self._tell_dispute(*dispute)]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""

@@ -3,7 +3,7 @@
 Objects that cannot be read are left out: they select nothing, and what they say stops no pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
@@ -32,10 +32,7 @@ class Surroundings:
         """Return what this can help with, and which objects are left out and why."""
         match event:
             case Synced(entries):
-                there = {(entry.identity.namespace, entry.identity.name) for entry in entries}
-                helps, left_out = NOTHING, []
-                for namespace, name in sorted(self._known.get(kind, set()) - there):
-                    helps |= self._remove(kind, Identity(name, namespace))
+                helps, left_out = self.keep(kind, [entry.identity for entry in entries]), []
                 for entry in entries:
                     helped, unread = self.take(kind, entry)
                     helps |= helped
@@ -47,6 +44,14 @@ class Surroundings:
                 return self._remove(kind, identity), [(identity, why)]
             case Removed(identity):
                 return self._remove(kind, identity), []
+
+    def keep(self, kind: type[Surrounding], there: Iterable[Identity]) -> Happening:
+        """Take it that there are no objects of this kind but these; return what that can help with."""
+        helps = NOTHING
+        kept = {(identity.namespace, identity.name) for identity in there}
+        for namespace, name in sorted(self._known.get(kind, set()) - kept):
+            helps |= self._remove(kind, Identity(name, namespace))
+        return helps
 
     def _put(
         self, kind: type[Surrounding], identity: Identity, item: Surrounding

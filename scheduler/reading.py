@@ -1,0 +1,84 @@
+"""Follow all that decisions rest on: a watch for each kind of object, and whether all of them have been listed."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from mooring.kube.client import Client
+from mooring.kube.events import Event, Synced
+from mooring.kube.watch import decoder, watch
+from scheduler.objects import Node, Pod
+from scheduler.surroundings import PATHS
+
+_log = structlog.get_logger()
+SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a watch has told of a kind of object."""
+
+    kind: type[Any]
+    event: Event[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All that was listed of a kind has been taken in."""
+
+    kind: type[Any]
+    count: int
+
+
+def taken_apart(seen: Seen) -> Sequence[Seen | Listed]:
+    """Return a whole list as one message for each of its entries, and one that says that they were all."""
+    assert isinstance(seen.event, Synced)
+    entries = [Seen(seen.kind, entry) for entry in seen.event.entries]
+    return [*entries, Listed(seen.kind, len(entries))]
+
+
+class Reading:
+    """The watches of one scheduler; what they tell goes to ``receive`` at once, in order of each kind."""
+
+    def __init__(self, client: Client, receive: Callable[[Seen], None]) -> None:
+        self._client = client
+        self._receive = receive
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listed: set[type[Any]] = set()
+        self._ever_listed: set[type[Any]] = set()
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """List everything, anew if it was listed already, and follow it in tasks of the group."""
+        self.end()
+        self._listed.clear()
+        self._tasks = [group.create_task(self._follow(kind, path)) for kind, path in SOURCES.items()]
+
+    def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def note(self, listed: Listed, *, leads: bool) -> None:
+        """Take it that a list has been taken in."""
+        self._listed.add(listed.kind)
+        self._ever_listed.add(listed.kind)
+        _log.info("listed", kind=listed.kind.__name__, count=listed.count, leads=leads)
+
+    def missing(self) -> str:
+        """Say what has not been listed since the last beginning; empty if everything has."""
+        return _missing(self._listed)
+
+    def never_listed(self) -> str:
+        """Say what has not been listed at all; empty if everything has."""
+        return _missing(self._ever_listed)
+
+    async def _follow(self, kind: type[Any], path: str) -> None:
+        async for event in watch(self._client, path, decoder(kind)):
+            self._receive(Seen(kind, event))
+
+
+def _missing(listed: set[type[Any]]) -> str:
+    missing = [kind.__name__ for kind in SOURCES if kind not in listed]
+    return f"not listed yet: {', '.join(missing)}" if missing else ""
