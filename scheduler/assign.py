@@ -48,7 +48,8 @@ def wants_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[Want, ...] | str
     return tuple(wants)
 
 
-def place_on(wants: Sequence[Want], rooms: Sequence[Room], spreading: Spreading | None) -> Chosen | str:
+@lru_cache(maxsize=16 * REMEMBERED)
+def place_on(wants: tuple[Want, ...], rooms: tuple[Room, ...], spreading: Spreading | None) -> Chosen | str:
     """Return where the interfaces fit, or the reason why they do not."""
     outcome = place(wants, rooms, spreading)
     if isinstance(outcome, Placed):

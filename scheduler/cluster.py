@@ -98,6 +98,7 @@ class Cluster:
                 self._count(row, seat, 1)
             self._list_ports(row, facts.name)
         self.nodes.offers[row] = facts.fault, self._stocks[facts.name].pfs
+        self.nodes.offered_vfs[row] = self._stocks[facts.name].supply.offered_vfs
         self._show_supply(row, facts.name)
 
     def remove_node(self, name: str) -> None:
@@ -228,11 +229,10 @@ class Cluster:
         self.nodes.ports[row] = frozenset(port for seat in seats for port in seat.ports)
 
     def _show_supply(self, row: int, name: str) -> None:
-        supply = self._stocks[name].supply
-        self.nodes.supplies[row] = supply
-        self.nodes.free_vfs[row] = supply.free_vfs
-        self.nodes.free_mbps[row] = supply.free_mbps
-        self.nodes.offered_vfs[row] = supply.offered_vfs
+        supply, nodes = self._stocks[name].supply, self.nodes
+        nodes.supplies[row] = supply
+        nodes.free_vfs[row] = supply.free_vfs
+        nodes.free_mbps[row] = supply.free_mbps
 
     def _claims(self, name: str) -> list[Claim]:
         return [claim for seat in self._on.get(name, {}).values() if (claim := seat.claim) is not None]

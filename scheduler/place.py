@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mooring.inventory import Pf
 from mooring.request import Spreading, VfRequest
@@ -28,16 +28,14 @@ REMEMBERED = 1024
 Why = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(NamedTuple):
     """One VF: the Mb/s to reserve for it, and the PFs that may give it (bit ``i``: the PF with index ``i``)."""
 
     min_tx_rate: int
     pfs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """What a PF has free: VFs, and Mb/s that no VF reserves. Less than nothing (a link that degraded) counts as 0."""
 
     vfs: int

@@ -32,12 +32,12 @@ class Supply:
 
     @property
     def free_vfs(self) -> int:
-        return sum(room.vfs for room in self.rooms)
+        return sum([room.vfs for room in self.rooms])
 
     @property
     def free_mbps(self) -> int:
         """Mb/s that no VF reserves on any PF, where a PF that has given away too much counts as none."""
-        return sum(max(room.mbps, 0) for room in self.rooms)
+        return sum([room.mbps for room in self.rooms if room.mbps > 0])
 
     @property
     def offered_vfs(self) -> int:
@@ -81,40 +81,66 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
     return free, Room(free.bit_count(), pf.offer_mbps - sum(rates.values()))
 
 
+class _PfStock:
+    """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
+
+    __slots__ = ("_claims", "_out", "_pf", "_usable", "free", "reserved")
+
+    def __init__(self, pf: Pf) -> None:
+        self._pf = pf
+        self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
+        # The claimants of each VF, with the rate that each of them reserves.
+        self._claims: dict[int, dict[str, int]] = {}
+        self._usable = self.free = pf.usable.mask
+        self.reserved = sum(self._out.values())
+
+    def claim(self, vf: int, uid: str, rate: int) -> None:
+        before = self._rate(vf)
+        self._claims.setdefault(vf, {})[uid] = rate
+        self.free &= ~(1 << vf)
+        self.reserved += self._rate(vf) - before
+
+    def release(self, vf: int, uid: str) -> None:
+        before, claimants = self._rate(vf), self._claims.get(vf, {})
+        claimants.pop(uid, None)
+        if not claimants:
+            self._claims.pop(vf, None)
+            self.free |= self._usable & 1 << vf
+        self.reserved += self._rate(vf) - before
+
+    def room(self) -> Room:
+        return Room(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
+
+    def _rate(self, vf: int) -> int:
+        """Return what a VF reserves: a VF that is both out and claimed, or claimed twice, counts once."""
+        claimants = self._claims.get(vf)
+        return max(self._out.get(vf, 0), *claimants.values()) if claimants else self._out.get(vf, 0)
+
+
 class Stock:
     """What one node has left, kept up to date claim by claim; equal at any time to `supply` of the same claims."""
 
-    __slots__ = ("_held", "_index", "pfs", "supply")
+    __slots__ = ("_index", "_stocks", "pfs", "supply")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
-        # For each PF, the claimants of a VF with the rate that each of them reserves.
-        self._held: list[dict[int, dict[str, int]]] = [{} for _ in self.pfs]
-        self.supply = EMPTY
+        self._stocks = [_PfStock(pf) for pf in self.pfs]
+        self.supply = Supply(
+            self.pfs, tuple(one.free for one in self._stocks), tuple(one.room() for one in self._stocks)
+        )
         for claim in claims:
-            self._claim(claim)
-        self._derive(range(len(self.pfs)))
+            self.add(claim)
 
     def add(self, claim: Claim) -> None:
-        self._derive(self._claim(claim))
+        for index, vf in self._existing(claim):
+            self._stocks[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
+        self._show(claim)
 
     def remove(self, claim: Claim) -> None:
-        touched = set()
         for index, vf in self._existing(claim):
-            claimants = self._held[index].get(vf.vf, {})
-            claimants.pop(claim.uid, None)
-            if not claimants:
-                self._held[index].pop(vf.vf, None)
-            touched.add(index)
-        self._derive(touched)
-
-    def _claim(self, claim: Claim) -> set[int]:
-        touched = set()
-        for index, vf in self._existing(claim):
-            self._held[index].setdefault(vf.vf, {})[claim.uid] = vf.min_tx_rate
-            touched.add(index)
-        return touched
+            self._stocks[index].release(vf.vf, claim.uid)
+        self._show(claim)
 
     def _existing(self, claim: Claim) -> Iterator[tuple[int, AssignedVf]]:
         for vf in claim.assignment.vfs:
@@ -122,13 +148,11 @@ class Stock:
             if index is not None and vf.vf in self.pfs[index].vfs and self.pfs[index].vf_pci(vf.vf) == vf.pci:
                 yield index, vf
 
-    def _derive(self, touched: Iterable[int]) -> None:
+    def _show(self, claim: Claim) -> None:
         free, rooms = list(self.supply.free), list(self.supply.rooms)
-        if not free:
-            free, rooms = [0] * len(self.pfs), [Room(0, 0)] * len(self.pfs)
-        for index in touched:
-            held = {vf: max(claimants.values()) for vf, claimants in self._held[index].items()}
-            free[index], rooms[index] = _left(self.pfs[index], held)
+        for name in {vf.pf for vf in claim.assignment.vfs} & self._index.keys():
+            index = self._index[name]
+            free[index], rooms[index] = self._stocks[index].free, self._stocks[index].room()
         self.supply = Supply(self.pfs, tuple(free), tuple(rooms))
 
 
