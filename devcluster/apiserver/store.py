@@ -5,7 +5,7 @@ watchers get of it are one step of the event loop.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,7 +81,8 @@ class Collection:
         self.changes: deque[Change] = deque(maxlen=history)
         self.forgotten = 0  # the newest revision of which the change is no longer remembered
         self._order: list[tuple[str, str]] | None = None
-        self._observers: dict[tuple[str, str] | None, set[Observer]] = {}
+        # Dictionaries for their order: who has watched the longest is told first, so that a run can be repeated.
+        self._observers: dict[tuple[str, str] | None, dict[Observer, None]] = {}
 
     def ordered(self) -> list[Entry]:
         """Return all entries by namespace and name."""
@@ -128,21 +129,20 @@ class Collection:
         while len(self.changes) > keep:
             self.forgotten = self.changes.popleft().revision
 
-    def _concerned(self, change: Change) -> set[Observer]:
-        routes: set[tuple[str, str] | None] = {None}
+    def _concerned(self, change: Change) -> Iterable[Observer]:
         states = (change.entry,) if change.before is None else (change.entry, change.before)
-        routes |= {(path, state.fields.get(path, "")) for path in fields.INDEXED for state in states}
-        return {observer for route in routes for observer in self._observers.get(route, ())}
+        routes = [None, *((path, state.fields.get(path, "")) for path in fields.INDEXED for state in states)]
+        return dict.fromkeys(observer for route in routes for observer in self._observers.get(route, ()))
 
     def observe(self, observer: Observer) -> None:
         """Tell of every change from now on."""
-        self._observers.setdefault(_route(observer.selector), set()).add(observer)
+        self._observers.setdefault(_route(observer.selector), {})[observer] = None
 
     def ignore(self, observer: Observer) -> None:
         """Tell no more."""
         route = _route(observer.selector)
-        observers = self._observers.get(route, set())
-        observers.discard(observer)
+        observers = self._observers.get(route, {})
+        observers.pop(observer, None)
         if not observers:
             self._observers.pop(route, None)
 

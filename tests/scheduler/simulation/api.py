@@ -1,0 +1,138 @@
+"""The simulated API server: devcluster's state and verbs behind connections in memory, with faults that a seed chooses.
+
+What answers is the code that stands in for a real API server elsewhere; only sockets, time and chance are replaced.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from devcluster.apiserver.call import Call, Reply
+from devcluster.apiserver.listing import Lister
+from devcluster.apiserver.objects import encode
+from devcluster.apiserver.routes import parse
+from devcluster.apiserver.serve import ApiServer, Options
+from devcluster.apiserver.status import ApiError, expired
+from devcluster.apiserver.streaming import Stream, WatchLimits
+from devcluster.apiserver.verbs import answer
+from tests.scheduler.simulation.clock import VirtualLoop
+from tests.scheduler.simulation.faults import Faults
+from tests.scheduler.simulation.http import Connection, Request
+
+Json = dict[str, Any]
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+_LIMITS = WatchLimits(queue=10_000, bookmark_s=10.0)
+
+
+class _Cut(Exception):  # noqa: N818 - an end of a stream, as planned
+    """The watch ends here."""
+
+
+@dataclass
+class Api:
+    """One server. ``carried_out`` is told of each request of a scheduler that has changed something."""
+
+    loop: VirtualLoop
+    faults: Faults
+    carried_out: Callable[[Request], None] = lambda _: None
+    # Called with each request of a scheduler, before ("arrives") and after ("done") it is carried out.
+    witness: Callable[[Request, str], None] = lambda *_: None
+    # Every request of a scheduler: when it arrived, whose it was, and what it asked for.
+    story: list[tuple[float, str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        clock = lambda: datetime.fromtimestamp(self.loop.wall(), UTC)  # noqa: E731
+        self._server = ApiServer(Options(history=500), clock)
+        self._lister = Lister()
+        self.cluster = self._server.cluster
+
+    def connection(self, process: str) -> Connection:
+        return Connection(process, self.serve)
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
+        """Do as somebody who needs no network and meets no fault; raise ApiError."""
+        target = parse(path.partition("?")[0])
+        assert target is not None, path
+        query = dict([pair.split("=", 1)] if (pair := path.partition("?")[2]) else [])
+        raw = b"" if body is None else encode(body)
+        reply = answer(self.cluster, self._lister, Call(method, target, query, content_type, JSON, raw))
+        return msgspec.json.decode(reply.body)
+
+    def compact(self) -> None:
+        """Forget all changes: whoever resumes a watch has to list anew."""
+        self._server.compact()
+        self._lister.forget()
+
+    def cut_watches(self) -> None:
+        self._server.cut_watches()
+
+    async def serve(self, request: Request, connection: Connection) -> None:
+        """Answer a request, or do to it what chance has in store."""
+        self.story.append((self.loop.time(), request.process, f"{request.method} {request.path}"))
+        target = parse(request.path)
+        assert target is not None, request.path
+        media = request.headers.get("content-type", "").partition(";")[0]
+        call = Call(request.method, target, request.query, media, JSON, request.body)
+        if call.watching:
+            await self._watch(call, connection)
+        else:
+            await self._answer(request, call, connection)
+
+    async def _answer(self, request: Request, call: Call, connection: Connection) -> None:
+        fate = self.faults.fate()
+        self.witness(request, "arrives")
+        if fate == "refused":
+            code, headers = self.faults.code()
+            connection.answer(code, encode(ApiError(code, "", "a simulated fault").body()), headers)
+        elif fate == "broken before":
+            connection.break_off()
+        if fate in ("refused", "broken before", "silent before"):
+            return
+        if fate == "late":
+            await asyncio.sleep(self.faults.delay_s())
+        reply = self._carry_out(request, call)
+        self.witness(request, "done")
+        if fate == "failed after":
+            reply = Reply(504, encode(ApiError(504, "Timeout", "a simulated fault").body()))
+        if fate == "broken after":
+            connection.break_off()
+        elif fate != "silent after":
+            connection.answer(reply.code, reply.body)
+
+    def _carry_out(self, request: Request, call: Call) -> Reply:
+        try:
+            reply = answer(self.cluster, self._lister, call)
+        except ApiError as error:
+            return Reply(error.code, encode(error.body()))
+        if call.method != "GET":
+            self.carried_out(request)
+        return reply
+
+    async def _watch(self, call: Call, connection: Connection) -> None:
+        connection.begin_stream()
+        try:
+            await Stream(self.cluster, call, _LIMITS).run(lambda data: self._carry(connection, data))
+        except (_Cut, ConnectionError):
+            return
+        connection.end_stream()
+
+    async def _carry(self, connection: Connection, data: bytes) -> None:
+        fate = self.faults.stream_fate()
+        if fate == "late":
+            await asyncio.sleep(self.faults.delay_s())
+        if fate == "doubled":
+            data = b"".join(line * 2 for line in data.splitlines(keepends=True))
+        if fate == "stale":
+            data = encode({"type": "ERROR", "object": expired("too old resource version").body()}) + b"\n"
+        await connection.chunk(data[: len(data) // 2] if fate == "torn" else data)
+        if fate == "torn":
+            connection.break_off()
+        elif fate in ("ended", "stale"):
+            connection.end_stream()
+        if fate in ("torn", "ended", "stale"):
+            raise _Cut

@@ -1,0 +1,151 @@
+"""An event loop in virtual time: it never waits, so a simulated hour takes seconds and equal seeds give equal runs.
+
+Every callback belongs to a process, by the context it was made in. A frozen process (SIGSTOP, a long pause) gets none
+of its callbacks before it is thawed; they then come all at once, at a later time.
+"""
+
+import asyncio
+import functools
+import heapq
+import selectors
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, ContextVar
+from typing import Any
+
+# Whose code is running: the name of a simulated scheduler, or empty for the world around it.
+PROCESS: ContextVar[str] = ContextVar("process", default="")
+# UNIX time at which every simulation begins: 2026-01-01.
+EPOCH_S = 1_767_225_600.0
+# What one look at the clock costs, in seconds, so that code which works until a time gets there.
+_LOOK_S = 20e-6
+# Tasks of a process that are remembered beyond their end, before they are looked through.
+_MOST_DONE = 256
+
+
+class _NoSelector(selectors.BaseSelector):
+    """Nothing outside the simulation ever happens."""
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, 0, None)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return []
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Run what is ready; when nothing is, jump to the next timer. What asks for a thread is done at once.
+
+    ``connect`` makes a connection in memory: whoever opens one gets that, whatever address it names.
+    """
+
+    _ready: Any
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._frozen: dict[str, list[asyncio.Handle]] = {}
+        self._signals: dict[str, Callable[[], object]] = {}
+        self._tasks: dict[str, list[asyncio.Task[Any]]] = {}
+        self.connect: Callable[[Callable[[], Any], socket.socket | None], tuple[asyncio.Transport, Any]]
+        super().__init__(_NoSelector())
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self.now_s
+
+    def look(self) -> float:
+        """Read the monotonic clock as a program does: that takes a moment."""
+        self.now_s += _LOOK_S
+        return self.now_s
+
+    def wall(self) -> float:
+        """Return UNIX time."""
+        return EPOCH_S + self.now_s
+
+    def freeze(self, process: str) -> None:
+        self._frozen.setdefault(process, [])
+
+    def thaw(self, process: str) -> None:
+        self._ready.extend(self._frozen.pop(process, ()))
+
+    async def end(self, process: str) -> None:
+        """Cancel whatever a process still does, until it has ended: a timeout may swallow one cancellation."""
+        self.thaw(process)
+        while tasks := self.cancel(process):
+            await asyncio.wait(tasks, timeout=1.0)
+
+    def cancel(self, process: str) -> "list[asyncio.Task[Any]]":
+        """Cancel and return the tasks that a process still has, as `asyncio.run` does at its end."""
+        self._tasks[process] = tasks = [task for task in self._tasks.get(process, []) if not task.done()]
+        for task in tasks:
+            task.cancel()
+        return list(tasks)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], context: Context | None = None
+    ) -> "asyncio.Task[Any]":
+        task = asyncio.Task(coroutine, loop=loop, context=context)
+        if process := context.get(PROCESS, "") if context else PROCESS.get():
+            known = self._tasks.setdefault(process, [])
+            if len(known) > _MOST_DONE:
+                known[:] = [one for one in known if not one.done()]
+            known.append(task)
+        return task
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
+        """Remember how a process takes a signal."""
+        self._signals[PROCESS.get()] = functools.partial(callback, *args)
+
+    def signal(self, process: str) -> None:
+        """Ask a process to end, as SIGTERM does; it may not listen yet."""
+        if process in self._signals:
+            self.call_soon(self._signals[process])
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        pass
+
+    async def create_connection(self, protocol_factory: Any, *_: Any, **options: Any) -> tuple[asyncio.Transport, Any]:
+        return self.connect(protocol_factory, options.get("sock"))
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        done = self.create_future()
+        done.set_result(func(*args))
+        return done
+
+    def _run_once(self) -> None:
+        self._sift(len(self._ready))
+        while not self._ready:
+            self._jump()
+        super()._run_once()  # type: ignore[misc]
+
+    def _sift(self, count: int) -> None:
+        """Keep back what belongs to frozen processes."""
+        if not self._frozen:
+            return
+        for _ in range(count):
+            handle = self._ready.popleft()
+            self._frozen.get(handle._context.get(PROCESS, ""), self._ready).append(handle)
+
+    def _jump(self) -> None:
+        """Go to the next timer, and make it ready with all others that are due then."""
+        if not self._scheduled:
+            raise RuntimeError("nothing will ever happen again in this simulation")
+        self.now_s = max(self.now_s, self._scheduled[0]._when)
+        while self._scheduled and self._scheduled[0]._when <= self.now_s:
+            handle = heapq.heappop(self._scheduled)
+            handle._scheduled = False
+            if handle._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                self._ready.append(handle)
+        self._sift(len(self._ready))

@@ -1,0 +1,190 @@
+"""What is in the simulated cluster: pods and nodes as the API keeps them, and the hands that make and change them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from devcluster.apiserver.status import ApiError
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, believe
+from mooring.errors import AnnotationError
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Out, Pf, dump_inventory
+from tests.scheduler.simulation.api import MERGE, Api, Json
+
+PODS = "/api/v1/namespaces/default/pods"
+_POD_STORAGE, _NODE_STORAGE = ("", "pods"), ("", "nodes")
+_MBPS, OFFER_MBPS = 100_000, 90_000
+VFS = (3, 2)
+CPUS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """A pod at one version."""
+
+    document: Json
+    claim: Assignment | None
+
+    @property
+    def name(self) -> str:
+        return str(self.document["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def node(self) -> str:
+        return str(self.document["spec"].get("nodeName") or "")
+
+    @property
+    def phase(self) -> str:
+        return str(self.document["status"].get("phase"))
+
+    @property
+    def is_ours(self) -> bool:
+        return bool(self.document["spec"]["schedulerName"] == "mooring")
+
+    @property
+    def is_going(self) -> bool:
+        return "deletionTimestamp" in self.document["metadata"]
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.document["spec"].get("schedulingGates"))
+
+    @property
+    def is_live(self) -> bool:
+        return bool(self.node) and self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.document["metadata"].get("annotations") or {}
+
+    @property
+    def vfs(self) -> tuple[AssignedVf, ...]:
+        return self.claim.vfs if self.claim else ()
+
+
+@dataclass
+class Hardware:
+    """A node's NIC and boot as they are, whatever the API knows of them; two PFs, each on a rail of its own."""
+
+    boot: str = "boot-1"
+    up: list[bool] = field(default_factory=lambda: [True, True])
+    offer_mbps: list[int] = field(default_factory=lambda: [OFFER_MBPS, OFFER_MBPS])
+    out: list[set[int]] = field(default_factory=lambda: [set(), set()])
+
+    def inventory(self) -> Inventory:
+        return Inventory(self.boot, tuple(self._pf(index) for index in range(2)))
+
+    def _pf(self, index: int) -> Pf:
+        out = (Out(Indexes.of(self.out[index]), "bound to vfio-pci"),) if self.out[index] else ()
+        return Pf(
+            name=f"pf{index}",
+            pci=f"0000:{index + 4:02x}:00.0",
+            link="ethernet",
+            network=f"rail{index}",
+            mbps=_MBPS,
+            offer_mbps=self.offer_mbps[index],
+            up=self.up[index],
+            vfs=Indexes.of(range(VFS[index])),
+            vf0=f"0000:{index + 4:02x}:00.2",
+            can=frozenset({"min_tx_rate", "max_tx_rate"}),
+            out=out,
+        )
+
+
+class Cluster:
+    """The truth, as the API server has it, and the hands that change it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._read: dict[str, tuple[int, PodState]] = {}
+        self._serial = 0
+
+    def pods(self) -> list[PodState]:
+        """Return all pods in the order of their names."""
+        entries = self._api.cluster.store.collection(_POD_STORAGE).ordered()
+        self._read = {entry.uid: self._state(entry) for entry in entries}
+        return [state for _, state in self._read.values()]
+
+    def _state(self, entry: Any) -> tuple[int, PodState]:
+        known = self._read.get(entry.uid)
+        if known is not None and known[0] == entry.revision:
+            return known
+        document = entry.decoded()
+        node = document["spec"].get("nodeName") or ""
+        try:
+            claim = believe(document["metadata"].get("annotations") or {}, entry.uid, node)
+        except AnnotationError:
+            claim = None
+        return entry.revision, PodState(document, claim)
+
+    def pod(self, uid: str) -> PodState | None:
+        return next((pod for pod in self.pods() if pod.uid == uid), None)
+
+    def live(self) -> Iterator[PodState]:
+        """Yield the pods that sit on a node and have not ended."""
+        yield from (pod for pod in self.pods() if pod.is_live)
+
+    def nodes(self) -> dict[str, Json]:
+        entries = self._api.cluster.store.collection(_NODE_STORAGE).ordered()
+        return {entry.name: entry.decoded() for entry in entries}
+
+    def create_pod(self, request: str | None, **more: Any) -> str:
+        """Create a pod of ours, or of whom ``spec`` says; return its name."""
+        self._serial += 1
+        name = f"p{self._serial}"
+        annotations = {} if request is None else {names.REQUEST: request}
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": more.get("cpu", "100m")}}}
+        owners = [{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
+        body = {
+            "metadata": {
+                "name": name,
+                "annotations": annotations,
+                "ownerReferences": owners if more.get("owned") else [],
+            },
+            "spec": {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})},
+        }
+        self._api.call("POST", PODS, body)
+        return name
+
+    def patch_pod(self, name: str, patch: Json, subresource: str = "") -> None:
+        self._api.call("PATCH", f"{PODS}/{name}{subresource}", patch, MERGE)
+
+    def delete_pod(self, name: str, grace_s: int | None = None) -> None:
+        query = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
+        self._api.call("DELETE", f"{PODS}/{name}{query}")
+
+    def bind_elsewhere(self, pod: PodState, node: str) -> None:
+        """Bind as another scheduler would, without an assignment."""
+        target = {"kind": "Node", "name": node}
+        self._api.call("POST", f"{PODS}/{pod.name}/binding", {"metadata": {"name": pod.name}, "target": target})
+
+    def put_node(self, name: str, hardware: Hardware, *, ready: bool = True, kernel_boot: str = "") -> None:
+        """Create a node, or bring the API's knowledge of it up to date."""
+        if name not in self.nodes():
+            self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+            self._patch_node(name, {"spec": {"taints": None}})
+        self._patch_node(name, {"metadata": {"annotations": {names.INVENTORY: dump_inventory(hardware.inventory())}}})
+        status = {
+            "allocatable": {"cpu": str(CPUS), "memory": "16Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "nodeInfo": {"bootID": kernel_boot or hardware.boot},
+        }
+        self._patch_node(name, {"status": status}, "/status")
+
+    def _patch_node(self, name: str, patch: Json, subresource: str = "") -> None:
+        self._api.call("PATCH", f"/api/v1/nodes/{name}{subresource}", patch, MERGE)
+
+    def delete_node(self, name: str) -> None:
+        self._api.call("DELETE", f"/api/v1/nodes/{name}")
+
+    def events(self, reason: str) -> list[Json]:
+        listed = self._api.call("GET", "/api/v1/namespaces/default/events")
+        return [one for one in listed["items"] if one["reason"] == reason]
+
+
+__all__ = ["CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState"]

@@ -1,0 +1,71 @@
+"""The nodes of the simulated cluster: what their kubelets start, and the ledger that gives no VF twice."""
+
+from dataclasses import dataclass, field
+
+from mooring import names
+from mooring.assignment import AssignedVf
+from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState
+
+
+@dataclass
+class NodeAgent:
+    """One node: its hardware, and which pod holds which VF there, by PCI address."""
+
+    name: str
+    cluster: Cluster
+    hardware: Hardware = field(default_factory=Hardware)
+    ledger: dict[str, tuple[str, AssignedVf]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def sync(self) -> None:
+        """Do what a kubelet does on its round: start, stop, and give back what the gone have left."""
+        mine = {pod.uid: pod for pod in self.cluster.pods() if pod.node == self.name}
+        self.give_back({uid for uid, _ in self.ledger.values()} - mine.keys())
+        for pod in mine.values():
+            if pod.is_going:
+                self.give_back({pod.uid})
+                self.cluster.delete_pod(pod.name, 0)
+            elif pod.phase == "Pending":
+                self._start(pod)
+
+    def give_back(self, uids: set[str]) -> None:
+        self.ledger = {pci: held for pci, held in self.ledger.items() if held[0] not in uids}
+
+    def end(self, pod: PodState) -> None:
+        """Let a pod's containers end."""
+        self.give_back({pod.uid})
+        self.cluster.patch_pod(pod.name, {"status": {"phase": "Succeeded"}}, "/status")
+
+    def reboot(self, boot: str) -> None:
+        """Forget everything that a boot does not survive."""
+        self.hardware.boot = boot
+        self.ledger.clear()
+
+    def _start(self, pod: PodState) -> None:
+        """Start a pod, or refuse it and say why."""
+        reason = self._refusal(pod)
+        if reason:
+            self.refused[pod.uid] = reason
+            return
+        self.ledger |= {vf.pci: (pod.uid, vf) for vf in pod.vfs}
+        containers = [{"name": "c", "ready": True, "started": True, "state": {"running": {}}}]
+        self.cluster.patch_pod(pod.name, {"status": {"phase": "Running", "containerStatuses": containers}}, "/status")
+
+    def _refusal(self, pod: PodState) -> str:
+        if not pod.vfs and pod.annotations.get(names.REQUEST, "[]") != "[]":
+            return "no assignment that can be believed"
+        known = {self._pci(pf.name, vf): pf for pf in self.hardware.inventory().pfs for vf in pf.vfs}
+        for vf in pod.vfs:
+            if known.get(vf.pci) is None:
+                return f"{vf.pci} does not exist"
+            if self.ledger.get(vf.pci, (pod.uid, vf))[0] != pod.uid:
+                return f"{vf.pci} is held by pod {self.ledger[vf.pci][0]}"
+        reserved = {pf.name: 0 for pf in self.hardware.inventory().pfs}
+        others = [vf for uid, vf in self.ledger.values() if uid != pod.uid]
+        for vf in (*others, *pod.vfs):
+            reserved[vf.pf] += vf.min_tx_rate
+        over = [pf.name for pf in self.hardware.inventory().pfs if reserved[pf.name] > pf.mbps]
+        return f"the reserved rates exceed the line rate of {over[0]}" if over else ""
+
+    def _pci(self, pf: str, index: int) -> str:
+        return next(one for one in self.hardware.inventory().pfs if one.name == pf).vf_pci(index)

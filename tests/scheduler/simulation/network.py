@@ -1,0 +1,161 @@
+"""Connections in memory between simulated processes and the API server, with delays that a seed chooses.
+
+What was written keeps its order on a connection, arrives late, and arrives also when its sender has died meanwhile. A
+cut-off process is one whose packets wait: they come when it is reached again, as TCP repeats them.
+"""
+
+import asyncio
+import contextvars
+import random
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+# How long a packet takes, in seconds; one in `_SLOW` takes up to ten times as long.
+_FASTEST_S, _USUALLY_S, _SLOW = 0.0005, 0.01, 20
+
+
+@dataclass
+class Network:
+    """All connections; ``accept`` makes the server's end of one, for the process that connects."""
+
+    loop: VirtualLoop
+    source: random.Random
+    accept: Callable[[str], asyncio.Protocol]
+    ends: dict[str, list["End"]] = field(default_factory=dict)
+    cut_off_until: dict[str, float] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
+
+    def connect(self, factory: ProtocolFactory, sock: socket.socket | None) -> tuple[asyncio.Transport, Any]:
+        """Connect the process that is running; a socket that it made for that is not needed."""
+        if sock is not None:
+            sock.close()
+        process = PROCESS.get()
+        if process in self.dead:
+            raise ConnectionRefusedError("a dead process connects to nothing")
+        client = End(self, process, contextvars.copy_context())
+        server = End(self, process, contextvars.Context())
+        client.peer, server.peer = server, client
+        client.protocol, server.protocol = factory(), self.accept(process)
+        self.ends.setdefault(process, []).append(client)
+        for end in (client, server):
+            end.protocol.connection_made(end)
+        return client, client.protocol
+
+    def arrival(self, process: str) -> float:
+        """Return when a packet of now arrives."""
+        delay = self.source.uniform(_FASTEST_S, _USUALLY_S)
+        if self.source.randrange(_SLOW) == 0:
+            delay *= self.source.uniform(1, 10)
+        return max(self.loop.time() + delay, self.cut_off_until.get(process, 0.0))
+
+    def cut_off(self, process: str, seconds: float) -> None:
+        """Let nothing arrive from this process or at it for a time."""
+        self.cut_off_until[process] = self.loop.time() + seconds
+
+    def heal(self) -> None:
+        self.cut_off_until.clear()
+
+    def bury(self, process: str) -> None:
+        """End a killed process's connections: what it wrote still arrives, nothing reaches or leaves it any more."""
+        self.dead.add(process)
+        for end in self.ends.pop(process, ()):
+            end.die()
+
+
+class End(asyncio.Transport):
+    """One end of a connection."""
+
+    peer: "End"
+    protocol: Any
+
+    def __init__(self, network: Network, process: str, context: contextvars.Context):
+        super().__init__({})
+        self._network = network
+        self._process = process
+        self._context = context
+        self._closing = False
+        self._lost = False
+        self._dead = False
+        self._paused = False
+        self._held: list[bytes] = []
+        self._last_arrival = 0.0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._closing and not self._dead:
+            self._send(self.peer.deliver, bytes(data))
+
+    def _send(self, act: Callable[..., None], *args: object) -> None:
+        self._last_arrival = max(self._network.arrival(self._process), self._last_arrival + 1e-6)
+        self._network.loop.call_at(self._last_arrival, act, *args, context=self.peer._context)
+
+    def deliver(self, data: bytes) -> None:
+        if self._paused:
+            self._held.append(data)
+        elif not self._closing and not self._dead:
+            self.protocol.data_received(data)
+
+    def ended(self, error: Exception | None) -> None:
+        """Take the other end's word that it is closed."""
+        if not self._closing and not self._dead:
+            self._closing = True
+            if error is None:
+                self.protocol.eof_received()
+            self._lose(error)
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self._lost:
+            self._lost = True
+            self.protocol.connection_lost(error)
+
+    def die(self) -> None:
+        """Be the end of a process that was killed: its kernel closes the connection."""
+        if not self._closing:
+            self._send(self.peer.ended, None)
+        self._dead = True
+
+    def close(self) -> None:
+        self._finish(None)
+
+    def abort(self) -> None:
+        self._finish(ConnectionResetError("connection reset by the simulation"))
+
+    def _finish(self, error: Exception | None) -> None:
+        if not self._closing:
+            self._closing = True
+            if not self._dead:
+                self._send(self.peer.ended, error)
+            self._network.loop.call_soon(self._lose, None, context=self._context)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused, held, self._held = False, self._held, []
+        for data in held:
+            self.deliver(data)
+
+    def is_reading(self) -> bool:
+        return not self._paused
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass

@@ -1,0 +1,75 @@
+"""An independent judge of what fits where: every placement tried, nothing shared with the scheduler."""
+
+import itertools
+from collections.abc import Sequence
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.inventory import Inventory, read_inventory
+from mooring.request import VfRequest, read_request
+from tests.scheduler.simulation.api import Json
+from tests.scheduler.simulation.cluster import CPUS, PodState
+
+
+def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -> str:
+    """Return a node on which a pod fits for certain as things are; empty if there is none."""
+    try:
+        request = read_request(pod.annotations)
+    except AnnotationError:
+        return ""
+    wanted = request.interfaces if request else ()
+    for name, node in nodes.items():
+        there = [one for one in live if one.node == name]
+        if _is_ready(node) and _cpu(pod) + sum(map(_cpu, there)) <= 1000 * CPUS and _vfs_fit(wanted, node, there):
+            return name
+    return ""
+
+
+def _is_ready(node: Json) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions") or ())
+
+
+def _cpu(pod: PodState) -> int:
+    text: str = pod.document["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
+
+
+def _vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) -> bool:
+    if not wanted:
+        return True
+    inventory = read_inventory(node["metadata"]["annotations"][names.INVENTORY])
+    if inventory.boot != node["status"]["nodeInfo"]["bootID"]:
+        return False
+    free, rate = _left(inventory, there)
+    pfs = range(len(inventory.pfs))
+    return any(_fits(wanted, choice, inventory, free, rate) for choice in itertools.product(pfs, repeat=len(wanted)))
+
+
+def _left(inventory: Inventory, there: Sequence[PodState]) -> tuple[list[int], list[int]]:
+    free, rate = [], []
+    for pf in inventory.pfs:
+        held: dict[int, int] = {}
+        for vf in (vf for pod in there for vf in pod.vfs if vf.pf == pf.name):
+            held[vf.vf] = max(held.get(vf.vf, 0), vf.min_tx_rate)
+        free.append(len(set(pf.usable) - held.keys()))
+        rate.append(pf.offer_mbps - sum(held.values()))
+    return free, rate
+
+
+def _fits(
+    wanted: Sequence[VfRequest], choice: Sequence[int], inventory: Inventory, free: list[int], rate: list[int]
+) -> bool:
+    for index, pf in enumerate(inventory.pfs):
+        mine = [one for one, chosen in zip(wanted, choice, strict=True) if chosen == index]
+        needed = sum(one.min_tx_rate for one in mine)
+        if len(mine) > free[index] or (needed and (needed > rate[index] or not pf.up)):
+            return False
+        if any(one.network not in (None, pf.network) for one in mine):
+            return False
+    return True
+
+
+def told(pod: PodState) -> str:
+    """Return what a waiting pod's owner was told."""
+    conditions = pod.document["status"].get("conditions") or []
+    return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")

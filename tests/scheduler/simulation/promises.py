@@ -1,0 +1,173 @@
+"""What must hold whatever goes wrong: checked at each Binding that the API server takes, and after each step.
+
+A VF may be promised twice only where nobody could know better: one of the two Bindings was written by a process that
+had lost the lease, or somebody who is no scheduler of ours has just claimed the VF. That is a slip: the node's ledger
+refuses the second pod, and the leader reports the dispute. Anything else is broken.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from mooring import names
+from mooring.inventory import Inventory
+from tests.scheduler.simulation.clock import VirtualLoop
+from tests.scheduler.simulation.cluster import Cluster, PodState
+from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.kubelet import NodeAgent
+from tests.scheduler.simulation.schedulers import Decision
+
+# How long, in seconds, a scheduler may not know of a change: its watch is late, torn, and listed anew with backoff.
+STALE_S = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """By whom a pod was bound or given a claim, when, and whether that process led then; nobody's is empty."""
+
+    process: str
+    at: float
+    led: bool
+
+
+@dataclass
+class Promises:
+    """The witness: it sees every write, and knows what was decided, offered and led at each moment."""
+
+    loop: VirtualLoop
+    cluster: Cluster
+    agents: dict[str, NodeAgent]
+    decisions: dict[str, list[Decision]] = field(default_factory=dict)
+    written: dict[str, Written] = field(default_factory=dict)
+    offered: dict[str, list[tuple[float, Inventory]]] = field(default_factory=dict)
+    leaders: list[tuple[float, str]] = field(default_factory=lambda: [(0.0, "")])
+    paused: set[str] = field(default_factory=set)
+    edited: dict[str, float] = field(default_factory=dict)
+    slips: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    binds: int = 0
+
+    @property
+    def leader(self) -> str:
+        return self.leaders[-1][1]
+
+    def led(self, process: str, at: float) -> bool:
+        """Tell whether the lease was this process's at a moment."""
+        return next(holder for since, holder in reversed(self.leaders) if since <= at) == process
+
+    def offer(self, node: str) -> None:
+        """Note what a node's hardware offers from now on."""
+        self.offered.setdefault(node, []).append((self.loop.time(), self.agents[node].hardware.inventory()))
+
+    def decide(self, uid: str, made: Decision) -> None:
+        """Note what a scheduler has decided about a pod."""
+        self.decisions.setdefault(uid, []).append(made)
+
+    def claim(self, uid: str) -> None:
+        """Note that somebody who is no scheduler of ours has bound a pod, or has claimed VFs for it."""
+        self.written[uid] = Written("", self.loop.time(), led=False)
+
+    def see(self, request: Request) -> None:
+        """Take note of a scheduler's write that the API server has carried out."""
+        if request.path.endswith("/binding"):
+            self._see_binding(request)
+        elif "/leases" in request.path:
+            holder = msgspec.json.decode(request.body)["spec"].get("holderIdentity")
+            self.leaders.append((self.loop.time(), request.process if holder else ""))
+
+    def _see_binding(self, request: Request) -> None:
+        body = msgspec.json.decode(request.body)
+        uid, node = body["metadata"]["uid"], body["target"]["name"]
+        pod = self.cluster.pod(uid)
+        self.binds += 1
+        if pod is None:
+            self.broken.append(f"a pod of another uid than {uid} was bound")
+            return
+        made = self._decision(request.process, pod, node)
+        if made is None:
+            self.broken.append(f"{pod.name} was bound by {request.process} to {node} as nobody had decided")
+            return
+        if not self.led(made.process, made.at) and made.process not in self.paused:
+            self.broken.append(f"{made.process} decided about {pod.name} without leading")
+        self.written[uid] = Written(request.process, self.loop.time(), led=self.leader == request.process)
+        self._look_for_collisions(pod, made)
+        self.broken += [f"{pod.name}: {why}" for why in self._not_offered(pod, made)]
+
+    def _decision(self, process: str, pod: PodState, node: str) -> Decision | None:
+        for made in reversed(self.decisions.get(pod.uid, [])):
+            same = all(pod.annotations.get(key) == value for key, value in made.annotations.items())
+            if made.process == process and made.node == node and same:
+                return made
+        return None
+
+    def _look_for_collisions(self, pod: PodState, made: Decision) -> None:
+        mine = {vf.pci for vf in pod.vfs}
+        for other in self.cluster.live():
+            if other.uid != pod.uid and other.node == pod.node and mine & {vf.pci for vf in other.vfs}:
+                collision = f"{sorted(mine)} of {pod.node}: {pod.name} after {other.name}"
+                sanctioned = self._nobody_could_know(pod, made, other)
+                (self.slips if sanctioned else self.broken).append(collision)
+
+    def _nobody_could_know(self, pod: PodState, made: Decision, other: PodState) -> bool:
+        theirs = self.written[other.uid]
+        lately = theirs.at > made.at - STALE_S
+        return not self.written[pod.uid].led or (lately and not theirs.led)
+
+    def _not_offered(self, pod: PodState, made: Decision) -> Iterator[str]:
+        """Yield what a pod was given beyond what its node offered at any moment since shortly before the decision."""
+        offers = self._offers(pod.node, made.at - STALE_S)
+        for vf in pod.vfs:
+            pfs = [pf for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
+            if not any(vf.vf in pf.usable and pf.vf_pci(vf.vf) == vf.pci for pf in pfs):
+                yield f"{vf.pci} was not on offer"
+            reserved = self._reserved(pod.node, vf.pf)
+            if vf.min_tx_rate and reserved > max((pf.offer_mbps for pf in pfs if pf.up), default=0):
+                yield f"{reserved} Mb/s are reserved on {vf.pf} of {pod.node}, more than it offers"
+
+    def _offers(self, node: str, since: float) -> list[Inventory]:
+        """Return the inventories that were valid at ``since`` or later."""
+        history = self.offered.get(node, [])
+        ended = [after for after, _ in history[1:]] + [float("inf")]
+        return [inventory for (_, inventory), end in zip(history, ended, strict=True) if end >= since]
+
+    def _reserved(self, node: str, pf: str) -> int:
+        """Return what the pods reserve that a leader has bound: the others nobody could have counted."""
+        held: dict[int, int] = {}
+        for pod in self.cluster.live():
+            if pod.node == node and self.written[pod.uid].led:
+                for vf in pod.vfs:
+                    if vf.pf == pf:
+                        held[vf.vf] = max(held.get(vf.vf, 0), vf.min_tx_rate)
+        return sum(held.values())
+
+    def check(self) -> None:
+        """Raise AssertionError if a promise is broken."""
+        assert not self.broken, "; ".join(self.broken)
+        for pod in self.cluster.live():
+            if pod.is_ours and self.written[pod.uid].process:
+                self._check_assignment(pod)
+        for agent in self.agents.values():
+            self._check_ledger(agent)
+
+    def _check_assignment(self, pod: PodState) -> None:
+        made = self._decision(self.written[pod.uid].process, pod, pod.node)
+        assert made is not None, f"{pod.name} is bound otherwise than was decided"
+        if names.ASSIGNMENT in made.annotations:
+            assert pod.claim is not None, f"{pod.name}: its assignment is not to be believed"
+        elif self.edited.get(pod.uid, 0.0) < made.at - STALE_S:
+            # The request as it is at the decision counts.
+            assert pod.annotations.get(names.REQUEST, "[]") == "[]", f"{pod.name} was bound without its assignment"
+
+    def _check_ledger(self, agent: NodeAgent) -> None:
+        for pf in agent.hardware.inventory().pfs:
+            reserved = sum(vf.min_tx_rate for _, vf in agent.ledger.values() if vf.pf == pf.name)
+            assert reserved <= pf.mbps, f"{agent.name}: {reserved} Mb/s run on {pf.name} of {pf.mbps}"
+
+    def disputes(self) -> dict[tuple[str, str], list[PodState]]:
+        """Return the VFs that several live pods claim, by node and PCI address."""
+        claims: dict[tuple[str, str], list[PodState]] = {}
+        for pod in self.cluster.live():
+            for vf in pod.vfs:
+                claims.setdefault((pod.node, vf.pci), []).append(pod)
+        return {place: pods for place, pods in claims.items() if len(pods) > 1}

@@ -1,0 +1,82 @@
+"""A simulated scheduler process: the program itself, from its `_run` down, with a recorder in the machine."""
+
+import asyncio
+import contextvars
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.kube.access import Access
+from scheduler.__main__ import Config, _run
+from scheduler.cycle import Bind
+from scheduler.leader import LeadershipLost
+from scheduler.machine import Instruction, Machine
+from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a process decided about a pod, and when."""
+
+    process: str
+    node: str
+    annotations: dict[str, str]
+    at: float
+
+
+class _Recorded(Machine):
+    """The machine, whose decisions are written down."""
+
+    write: Callable[[Bind], None]
+
+    def step(self, now: float) -> list[Instruction] | None:
+        instructions = super().step(now)
+        for one in instructions or ():
+            if isinstance(one, Bind):
+                self.write(one)
+        return instructions
+
+
+@dataclass
+class Scheduler:
+    """One process, from its start to its end; ``tell`` hears of each decision: the pod's uid, and what it is."""
+
+    loop: VirtualLoop
+    name: str
+    tell: Callable[[str, Decision], None]
+    machine: Machine | None = None
+    failure: str = ""
+
+    def start(self) -> None:
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, self.name)
+        context.run(_RUNNING.set, self)
+        self.task = self.loop.create_task(self._main(), context=context)
+        self.task.add_done_callback(self._finish, context=contextvars.copy_context())
+
+    def _finish(self, task: "asyncio.Task[None]") -> None:
+        self.loop.cancel(self.name)
+        failed = None if task.cancelled() else task.exception()
+        if isinstance(failed, BaseExceptionGroup):
+            failed = failed.split(LeadershipLost)[1]
+        self.failure = "".join(traceback.format_exception(failed)) if failed is not None else ""
+
+    async def _main(self) -> None:
+        await _run(Config(metrics_addr=""), Access("http://10.0.0.1:6443"))
+
+    def _record(self, decision: Bind) -> None:
+        made = Decision(self.name, decision.seat.node, dict(decision.annotations), self.loop.time())
+        self.tell(decision.task.uid, made)
+
+
+_RUNNING: ContextVar[Scheduler] = ContextVar("running")
+
+
+def machine(*arguments: Any, **options: Any) -> Machine:
+    """Stand in for `Machine` where the program makes its own."""
+    scheduler = _RUNNING.get()
+    scheduler.machine = recorded = _Recorded(*arguments, **options)
+    recorded.write = scheduler._record
+    return recorded

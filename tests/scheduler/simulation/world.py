@@ -1,0 +1,216 @@
+"""One simulated life of a cluster: a seed chooses what users, nodes, operators and misfortune do, step by step."""
+
+import asyncio
+import logging
+import random
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+
+import pytest
+import structlog
+
+from tests.scheduler.simulation.acts import Acts
+from tests.scheduler.simulation.api import Api
+from tests.scheduler.simulation.clock import VirtualLoop
+from tests.scheduler.simulation.cluster import Cluster
+from tests.scheduler.simulation.faults import Faults
+from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.kubelet import NodeAgent
+from tests.scheduler.simulation.network import Network
+from tests.scheduler.simulation.oracle import placeable, told
+from tests.scheduler.simulation.promises import Promises
+from tests.scheduler.simulation.schedulers import Decision, Scheduler, machine
+
+NODES = ("n1", "n2", "n3")
+# A step takes this long on average, in seconds of virtual time.
+_STEP_S = 0.4
+# When everything works again, all that fits is bound within this long: a lease runs out (15 s), the API edge waits 30 s
+# at the most between its tries, and the bind timeout (5 s) and one backoff (10 s) come on top.
+_SETTLED_WITHIN_S = 90.0
+# Longer than anything is under way, in seconds.
+_FLUSH_S = 60.0
+
+
+class World:
+    """A cluster with two schedulers, and everything that a seed decides."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self.loop = loop
+        self.source = random.Random(seed)
+        self.faults = Faults(random.Random(seed + 1))
+        self.api = Api(loop, self.faults)
+        self.network = Network(loop, random.Random(seed + 2), self.api.connection)
+        loop.connect = self.network.connect
+        self.cluster = Cluster(self.api)
+        self.agents: dict[str, NodeAgent] = {}
+        self.promises = Promises(loop, self.cluster, self.agents)
+        self.api.carried_out = self.promises.see
+        self.decided: Callable[[str, Decision], None] = self.promises.decide
+        self.slots: dict[str, Scheduler] = {}
+        self._starts = 0
+        self._restart_at: dict[str, float] = {}
+
+    def add_nodes(self, *nodes: str) -> None:
+        for name in nodes:
+            agent = self.agents[name] = NodeAgent(name, self.cluster)
+            self.promises.offer(name)
+            self.cluster.put_node(name, agent.hardware)
+
+    def start(self, slot: str) -> None:
+        self._starts += 1
+        scheduler = Scheduler(self.loop, f"{slot}{self._starts}", lambda uid, made: self.decided(uid, made))
+        self.slots[slot] = scheduler
+        scheduler.start()
+
+    def kill_at(self, count: int) -> None:
+        """Kill a scheduler at its ``count``-th request, all together: when it arrives, or when it is carried out."""
+        left = iter(range(count))
+
+        def witness(request: Request, _: str) -> None:
+            if request.process and next(left, None) is None:
+                self.api.witness = lambda *_: None
+                self.network.bury(request.process)
+
+        self.api.witness = witness
+
+    async def kill(self, slot: str) -> None:
+        """End a scheduler as SIGKILL does: what it has sent arrives, nothing else happens."""
+        scheduler = self.slots.pop(slot, None)
+        if scheduler is not None:
+            self.network.bury(scheduler.name)
+            await self.loop.end(scheduler.name)
+
+    async def revive(self) -> None:
+        """Bury schedulers that have ended, and start them again after a moment."""
+        for slot, scheduler in list(self.slots.items()):
+            if scheduler.task.done() or scheduler.name in self.network.dead:
+                assert not scheduler.failure, scheduler.failure
+                await self.kill(slot)
+        for slot in ("a", "b"):
+            if slot not in self.slots:
+                due = self._restart_at.setdefault(slot, self.loop.time() + self.source.uniform(0.5, 5))
+                if self.loop.time() >= due:
+                    del self._restart_at[slot]
+                    self.start(slot)
+
+    async def live(self, steps: int) -> None:
+        """Do so many random acts, and check after each."""
+        acts = Acts(self)
+        for _ in range(steps):
+            await acts.one()
+            await asyncio.sleep(self.source.expovariate(1 / _STEP_S))
+            await self.revive()
+            self.check()
+
+    def check(self) -> None:
+        self.promises.check()
+        for scheduler in self.slots.values():
+            if scheduler.machine is not None:
+                scheduler.machine.check()
+
+    async def settle(self) -> None:
+        """Let all faults end; then whatever fits must be bound in bounded time, and the rest be told why not."""
+        self.faults.stop()
+        self.network.heal()
+        for scheduler in self.slots.values():
+            self.loop.thaw(scheduler.name)
+        until = self.loop.time() + _SETTLED_WITHIN_S
+        while (late := self.unsettled()) and self.loop.time() < until:
+            for agent in self.agents.values():
+                if agent.name in self.cluster.nodes():
+                    agent.sync()
+            await asyncio.sleep(1.0)
+            await self.revive()
+            self.check()
+        assert not late, f"{_SETTLED_WITHIN_S:.0f} s after the last fault: {'; '.join(late)}"
+
+    def unsettled(self) -> list[str]:
+        """Say what is not yet as it must be in the end."""
+        nodes, live = self.cluster.nodes(), list(self.cluster.live())
+        late = []
+        for pod in self.cluster.pods():
+            if pod.is_going:
+                late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
+            elif pod.is_ours and not pod.node and not pod.is_gated:
+                if fitting := placeable(pod, nodes, live):
+                    late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
+                elif not told(pod):
+                    late.append(f"{pod.name} waits and was not told why")
+        return late + list(self._untold_disputes(set(nodes)))
+
+    def _untold_disputes(self, nodes: set[str]) -> Iterator[str]:
+        disputes = self.promises.disputes()
+        notes = " ".join(one["message"] for one in self.cluster.events("DisputedVf")) if disputes else ""
+        for (node, pci), pods in disputes.items():
+            if node in nodes and not (pci in notes and all(f"/{pod.name}" in notes for pod in pods)):
+                yield f"{pci} of {node} is claimed by {[pod.name for pod in pods]}, and nobody was told"
+
+    async def end(self) -> None:
+        """Kill what runs, and let the server take what is still under way."""
+        for slot in list(self.slots):
+            await self.kill(slot)
+        await asyncio.sleep(_FLUSH_S)
+
+
+@contextmanager
+def virtual(seed: int) -> Iterator[VirtualLoop]:
+    """Give a loop in virtual time; all clocks, threads and chances are the simulation's meanwhile."""
+    loop = VirtualLoop()
+    chance = random.Random(seed + 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", loop.look)
+        patch.setattr(time, "time", loop.wall)
+        patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
+        patch.setattr("scheduler.__main__.Machine", machine)
+        patch.setattr("scheduler.metrics.expose", lambda machine: None)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
+        random.seed(seed)
+        asyncio.set_event_loop(loop)
+        try:
+            yield loop
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collect what the programs log as errors, and drop the rest: there must be none."""
+    known, heard = structlog.get_config(), []
+
+    def hear(logger: object, name: str, event: MutableMapping[str, object]) -> str:
+        heard.append(f"{event.pop('event')}: {sys.exc_info()[1]!r} {event}")
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[hear], wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        yield heard
+    finally:
+        structlog.configure(**known)
+
+
+def simulate(seed: int, story: Callable[[World], Awaitable[None]]) -> World:
+    """Let a story happen to a world of three nodes and two schedulers; raise AssertionError where a promise breaks."""
+    with virtual(seed) as loop, _listening() as heard:
+        world = World(loop, seed)
+        world.promises.broken = heard
+        loop.set_exception_handler(
+            lambda _, context: heard.append(f"{context['message']} {context.get('exception')!r}")
+        )
+        world.add_nodes(*NODES)
+        loop.run_until_complete(_tell(world, story))
+    return world
+
+
+async def _tell(world: World, story: Callable[[World], Awaitable[None]]) -> None:
+    try:
+        for slot in ("a", "b"):
+            world.start(slot)
+        await story(world)
+        world.check()
+    finally:
+        await world.end()
