@@ -149,22 +149,28 @@ class Ranking:
         rows = np.array(changed, np.intp)
         self._fact_codes[rows] = _NO_NODE
         self._codes[rows] = _NO_NODE
-        self._judge_fact_rules(rows[nodes.valid[rows]])
+        passing = self._judge_fact_rules(rows[nodes.valid[rows]])
+        if any(raw.any() for _, raw in self._judge_fact_preferences(passing)):
+            return False
         self._renewed = nodes.renewals.end
         return True
 
     def _judge_facts(self, rows: Rows) -> None:
         passing = self._judge_fact_rules(rows)
         self._fact_parts: list[tuple[Preference, Marks]] = []
-        for preference in FACT_PREFERENCES:
-            scorer = preference.prepare(self._task, self._nodes) if len(passing) else None
-            raw = scorer(passing) if scorer is not None else None
-            if raw is None or not raw.any():
+        for preference, raw in self._judge_fact_preferences(passing):
+            if not raw.any():
                 continue
             part: Marks = np.zeros(len(self._codes), np.int32)
             part[passing] = normalised(raw, preference.normalise)
             self._fact_scores += preference.weight * part
             self._fact_parts.append((preference, part))
+
+    def _judge_fact_preferences(self, passing: Rows) -> Iterator[tuple[Preference, Amounts]]:
+        for preference in FACT_PREFERENCES if len(passing) else ():
+            scorer = preference.prepare(self._task, self._nodes)
+            if scorer is not None:
+                yield preference, scorer(passing)
 
     def _judge_fact_rules(self, rows: Rows) -> Rows:
         filters = [(rule, one) for rule in FACT_RULES if (one := rule.prepare(self._task, self._nodes)) is not None]
