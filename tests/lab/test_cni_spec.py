@@ -1,0 +1,281 @@
+"""The CNI specification on the lab kernel: CHECK, GC, DEL in all its ways, waiting, show; only the NIC is simulated."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+PYTHON = sys.executable
+FIRST: dict[str, Any] = {
+    "pf": "eth0",
+    "vf": 0,
+    "pci": "0000:3b:01.0",
+    "link": "ethernet",
+    "network": "rail0",
+    "min_tx_rate": 100,
+    "max_tx_rate": 2000,
+    "vlan": 7,
+    "trust": True,
+    "mac": "02:00:00:00:00:99",
+}
+SECOND: dict[str, Any] = {
+    "pf": "eth0",
+    "vf": 1,
+    "pci": "0000:3b:01.1",
+    "link": "ethernet",
+    "network": "rail1",
+    "name": "rdma7",
+}
+CONF = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "type": "mooring-cni",
+    "node": "n1",
+    "holdTimeoutSeconds": 20,
+    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
+    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
+}
+
+
+def record(uid: str, *vfs: dict[str, Any]) -> str:
+    """Return the commands that write what the CRI shim would have written."""
+    assignment = {"v": 1, "uid": uid, "node": "n1", "vfs": vfs}
+    text = json.dumps({"v": 1, "pod": f"ns/{uid}", "assignment": assignment})
+    return f"mkdir -p /var/lib/mooring/pods; cat >/var/lib/mooring/pods/{uid}.json <<'END'\n{text}\nEND\n"
+
+
+# call COMMAND POD [jq program that changes the configuration]: POD is uid, container and namespace at once.
+PREPARE = f"""
+set -e
+ip link set eth0 up; ip link set wire0 up
+echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+cat >/tmp/conf.json <<'END'
+{json.dumps(CONF)}
+END
+export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni PATH
+plugin="{PYTHON} -m cni"
+call() {{
+  jq -c "${{3:-.}}" /tmp/conf.json | env CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS="${{NETNS-/run/netns/$2}}" \\
+    CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=$2;K8S_POD_UID=$2" \\
+    $plugin >/tmp/answer-$2 2>/tmp/log-$2 && status=0 || status=$?
+}}
+ask() {{ call "$@"; echo $status; }}
+# check POD: hand the last answer on as the chain's result, as a runtime does.
+check() {{ jq -c --slurpfile r /tmp/result-$1 '.prevResult=$r[0]' /tmp/conf.json >/tmp/c; mv /tmp/conf.json /tmp/k
+  mv /tmp/c /tmp/conf.json; call CHECK $1; mv /tmp/k /tmp/conf.json; echo $status
+  jq -r '.details // empty' /tmp/answer-$1; }}
+state() {{
+  ip -d -j link show | jq -c 'map(del(.ifindex))|sort_by(.ifname)'
+  ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
+}}
+same() {{
+  state >/tmp/now
+  cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; diff /tmp/before /tmp/now; }}
+}}
+state >/tmp/before
+"""
+
+
+def run(lab: Lab, script: str, *options: str) -> list[str]:
+    done = lab(PREPARE + script, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_check_names_what_the_kernel_has_otherwise(lab: Lab) -> None:
+    """Rates, VLAN and trust on the PF, MTU, address and state in the pod; each is named, and all is well before."""
+    lines = run(
+        lab,
+        record("p1", FIRST, SECOND)
+        + """
+        ip netns add p1; ask ADD p1; cp /tmp/answer-p1 /tmp/result-p1; check p1
+        ip link set eth0 vf 0 max_tx_rate 1000 min_tx_rate 100
+        ip link set eth0 vf 0 vlan 8; ip link set eth0 vf 0 trust off
+        ip -n p1 link set net1 mtu 1400; ip -n p1 addr flush dev rdma7 scope global; ip -n p1 link set rdma7 down
+        check p1
+        ask DEL p1; same end
+        """,
+    )
+    assert lines[:3] == ["0", "0", "1"]
+    for text in (
+        "max_tx_rate is 1000 and not 2000",
+        "vlan is 8 and not 7",
+        "trust is False and not True",
+        "interface 'net1' has mtu 1400 and not 1500",
+        "interface 'rdma7' is down",
+        "interface 'rdma7' has lost address '10.9.0.3/24'",
+    ):
+        assert text in lines[3]
+    assert lines[4:] == ["0", "same end"]
+
+
+def test_a_vf_that_the_ledger_has_lost_is_found_in_its_own_pod(lab: Lab) -> None:
+    """By its PCI address, in the sandbox's namespace, of those its pod was given; another plugin's VF stays."""
+    lines = run(
+        lab,
+        record("p1", FIRST)
+        + """
+        ip netns add p1; ask ADD p1
+        rm /var/lib/mooring/vfs/*.json
+        theirs=$(ls /sys/bus/pci/devices/0000:3b:01.2/net); ip link set $theirs netns p1
+        ask DEL p1
+        ip -n p1 -j link show | jq -c 'map(.ifname)' | sed "s/$theirs/theirs/"
+        ls /sys/bus/pci/devices/0000:3b:01.0/net
+        ip -j link show eth0 |
+          jq -c '.[0].vfinfo_list[0]|[.address, .vlan_list[0].vlan, .rate.max_tx, .rate.min_tx, .trust]'
+        ls /var/lib/mooring/vfs
+        ask DEL p1
+        """,
+    )
+    assert lines[:3] == ["0", "0", '["lo","theirs"]']
+    assert lines[3] == "eth0v0"
+    address, vlan, most, least, trust = json.loads(lines[4])
+    assert (address, vlan or 0, most, least, trust) == ("00:00:00:00:00:00", 0, 0, 0, False)
+    assert lines[5:] == ["0"]
+
+
+def test_del_comes_without_anything_and_for_anybody(lab: Lab) -> None:
+    """No namespace, no result, a wrong namespace, twice, for a pod that never got one, and late for another's VF."""
+    lines = run(
+        lab,
+        record("p1", FIRST, SECOND)
+        + record("p2", FIRST)
+        + """
+        ip netns add p1; ip netns add p2; ask ADD p1
+        ask DEL p3; NETNS= ask DEL p3 'del(.prevResult)'; ls /var/lib/mooring/vfs | wc -l
+        NETNS= ask DEL p1 'del(.prevResult)'; same empty
+        ask DEL p1; same twice
+        ask ADD p1; ip netns delete p1
+        ask ADD p2; ip -n p2 -j link show net1 | jq -c '.[0].address'
+        NETNS= ask DEL p1; NETNS=/run/netns/p2 ask DEL p1; ip -n p2 -j link show net1 | jq -c '.[0].address'
+        ls /var/lib/mooring/vfs
+        ask DEL p2; same end
+        """,
+    )
+    assert lines[:6] == ["0", "0", "0", "2", "0", "same empty"]
+    assert lines[6:10] == ["0", "same twice", "0", "0"]
+    assert lines[10:14] == ['"02:00:00:00:00:99"', "0", "0", '"02:00:00:00:00:99"']
+    assert lines[14:] == ["0000:3b:01.0.json", "0", "same end"]
+
+
+def test_del_after_a_reboot_closes_the_entries_and_replays_nothing(lab: Lab, tmp_path: Path) -> None:
+    """The NIC is fresh, the addresses are gone with /run: DEL ends well, and CHECK before it says what is wrong."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    first = run(lab, record("p1", FIRST, SECOND) + "ip netns add p1; ask ADD p1", "-s", str(kept))
+    assert first == ["0"]
+    lines = run(
+        lab,
+        """
+        ls /var/lib/mooring/vfs | wc -l
+        NETNS= ask DEL p1 'del(.prevResult)'
+        ls /var/lib/mooring/vfs | wc -l
+        ip -j link show eth0 | jq -c '.[0].vfinfo_list[0].rate'
+        NETNS= ask DEL p1
+        """,
+        "-s",
+        str(kept),
+    )
+    assert (lines[:3], json.loads(lines[3]), lines[4]) == (["2", "0", "0"], {"max_tx": 0, "min_tx": 0}, "0")
+
+
+def test_delegates_of_multus_share_a_pod_and_gc_frees_one_sandbox(lab: Lab) -> None:
+    """One delegate a network; what the runtime does not list any more is freed, the rest keeps VF and address."""
+    lines = run(
+        lab,
+        record("p1", FIRST, SECOND)
+        + record("p2", {**SECOND, "vf": 2, "pci": "0000:3b:01.2"})
+        + """
+        ip netns add p1; ip netns add p2
+        rail() { echo "del(.prevResult, .ipam)|.name=\\"$1\\"|.network=\\"$1\\""; }
+        CNI_IFNAME=net1 ask ADD p1 "$(rail rail0)"; CNI_IFNAME=net2 ask ADD p1 "$(rail rail1)"
+        CNI_IFNAME=net2 ask DEL p1 "$(rail rail1)"
+        ip -n p1 -j link show | jq -c 'map(.ifname)|sort'
+        CNI_IFNAME=net1 ask DEL p1 "$(rail rail0)"; same delegates
+        ask ADD p1; ask ADD p2
+        valid='.cniVersion="1.1.0"|del(.prevResult)|.["cni.dev/valid-attachments"]'
+        ask GC x "$valid=[{\\"containerID\\":\\"p2\\",\\"ifname\\":\\"eth0\\"}]"
+        ls /var/lib/mooring/vfs /run/ipam/net | grep -E '^[0-9]'
+        ask GC x "$valid=[]"; same gc
+        """,
+    )
+    assert lines[:5] == ["0", "0", "0", '["lo","net1"]', "0"]
+    assert lines[5:8] == ["same delegates", "0", "0"]
+    assert lines[8:] == ["0", "10.9.0.4", "0000:3b:01.2.json", "0", "same gc"]
+
+
+def test_a_held_vf_is_waited_for_and_taken_when_it_is_free(lab: Lab) -> None:
+    """Given back by DEL, or by its namespace's death: the ADD that waits has it; else error 11 names the holder."""
+    lines = run(
+        lab,
+        record("p1", FIRST)
+        + record("p2", FIRST)
+        + """
+        ip netns add p1; ip netns add p2; ask ADD p1
+        ask ADD p2 .holdTimeoutSeconds=0.2; jq -r '"\\(.code) \\(.msg)"' /tmp/answer-p2
+        (ask ADD p2 >/tmp/waited) & sleep 2; ask DEL p1; wait; cat /tmp/waited
+        (ask ADD p1 >/tmp/waited) & sleep 2; ip netns delete p2; wait; cat /tmp/waited
+        ip -n p1 -j link show net1 | jq -c '.[0].address'
+        ask DEL p1; NETNS= ask DEL p2; same end
+        """,
+    )
+    assert lines[:2] == ["0", "1"]
+    assert lines[2] == "11 vf 0000:3b:01.0 is still held by pod 'ns/p1' (uid p1, held)"
+    assert lines[3:] == ["0", "0", "0", '"02:00:00:00:00:99"', "0", "0", "same end"]
+
+
+def test_show_tells_what_the_pf_says_and_what_was_wished(lab: Lab) -> None:
+    """As a person reads it, with a rate that somebody else has changed."""
+    lines = run(
+        lab,
+        record("p1", FIRST)
+        + f"""
+        ip netns add p1; ask ADD p1
+        ip link set eth0 vf 0 max_tx_rate 1000 min_tx_rate 100
+        {PYTHON} -m cni show
+        {PYTHON} -m cni show -o json | jq -c '.vfs[0]|[.netns.alive, .wished.max_tx_rate, .found.max_tx_rate, .drift]'
+        ask DEL p1
+        """,
+    )
+    assert lines[1].split() == ["VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS"]
+    assert lines[2].split()[:6] == ["eth0/0", "0000:3b:01.0", "ns/p1", "held", "net1", "alive"]
+    assert "max_tx_rate=2000 (is 1000)" in lines[2]
+    said = "vf 0000:3b:01.0: max_tx_rate is 1000 and not 2000"
+    assert lines[3] == f"  ! {said}"
+    assert json.loads(lines[4]) == [True, 2000, 1000, [said]]
+
+
+def test_an_add_whose_caller_is_killed_is_undone_on_real_vfs(lab: Lab) -> None:
+    """The forwarder before a warm server, killed at a dozen moments; the DEL after it finds everything as before."""
+    render = "from cni.forwarder import render; print(render('/run/mooring/cni.sock', ['/bin/false']))"
+    lines = run(
+        lab,
+        record("p1", FIRST, SECOND)
+        + f"""
+        ip netns add p1
+        {PYTHON} -c "{render}" >/tmp/mooring-cni; chmod +x /tmp/mooring-cni
+        {PYTHON} -m cni serve --node-name n1 2>/tmp/server.log & server=$!
+        until [ -S /run/mooring/cni.sock ]; do sleep 0.1; done
+        plugin=/tmp/mooring-cni
+        ask ADD p1; ask DEL p1; same warm
+        for after in 0.02 0.05 0.08 0.1 0.12 0.15 0.2 0.3 0.4 0.6; do
+          plugin="timeout -s KILL $after /tmp/mooring-cni"; call ADD p1
+          sleep 0.03; plugin=/tmp/mooring-cni; call DEL p1; echo $status; same $after
+        done
+        grep -c 'caller is gone' /tmp/server.log || true
+        kill $server; wait $server; echo $?
+        """,
+    )
+    assert lines[:3] == ["0", "0", "same warm"]
+    outcomes = [line for line in lines[3:-2] if line != "Killed"]
+    assert outcomes[::2] == ["0"] * 10
+    assert all(line.startswith("same") for line in outcomes[1::2]), outcomes
+    assert int(lines[-2]) > 0
+    assert lines[-1] == "0"
