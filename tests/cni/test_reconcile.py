@@ -188,7 +188,9 @@ def test_a_vf_in_a_calls_hands_is_left_to_it(host: Host, events: list[Any]) -> N
     """A busy lock is no trouble and no event: the look does not wait, the next one sees."""
     host.node.ledger.write(replace(ENTRY, phase="taking"))
     with hold(host.node.run, PCI, 0):
+        started = time.monotonic()
         host.reconciler.look(0.0)
+        assert time.monotonic() - started < 2
     assert host.entries() == [f"{PCI}.json"]
     assert events == []
     host.reconciler.look(10.0)
