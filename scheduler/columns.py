@@ -7,7 +7,7 @@ A row belongs to one node until the node goes; then it is empty (`valid` says so
 change is written down in `changes`, so that who keeps something derived from rows looks at the changed ones only.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mooring.inventory import Pf
 from scheduler.nodes import NodeFacts
 from scheduler.objects import Taint
+from scheduler.resources import SCORED
 from scheduler.supply import EMPTY, Supply
 
 Rows = NDArray[np.intp]
@@ -141,7 +142,7 @@ class Nodes:
         # A line a resource, by its number; line 0 stays empty: it is any resource that no node and no pod has.
         self._numbers: dict[str, int] = {}
         self.allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
-        self.used: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        self.left: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
         self._empty_rows: list[int] = []
         # Changes of what a node is (labels, taints, capacity), and of anything at all.
         self.renewals = Journal()
@@ -179,18 +180,19 @@ class Nodes:
         return len(self._numbers)
 
     def line(self, resource: str) -> int:
-        """Return the line of a resource in ``allocatable`` and ``used``: cpu in thousandths, all else in units."""
+        """Return the line of a resource in ``allocatable`` and ``left``: cpu in thousandths, all else in units."""
         return self._numbers.get(resource, 0)
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Count what a pod requests in (``sign`` 1) or out again (-1)."""
         for resource, amount in amounts:
             line = self._numbers.get(resource) or self._new_line(resource)
-            self.used[line, row] += sign * amount
+            self.left[line, row] -= sign * amount
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all that is used in one row."""
-        return {name: int(self.used[line, row]) for name, line in self._numbers.items() if self.used[line, row]}
+        used = (self.allocatable[:, row] - self.left[:, row]).tolist()
+        return {name: used[line] for name, line in self._numbers.items() if used[line]}
 
     def put(self, facts: NodeFacts) -> int:
         """Write a node's facts into its row; return the row."""
@@ -213,8 +215,8 @@ class Nodes:
 
     def _new_line(self, resource: str) -> int:
         line = self._numbers[resource] = len(self._numbers) + 1
-        if line == len(self.used):
-            self.used = _grown(self.used, (2 * line, self._capacity))
+        if line == len(self.left):
+            self.left = _grown(self.left, (2 * line, self._capacity))
             self.allocatable = _grown(self.allocatable, (2 * line, self._capacity))
         return line
 
@@ -233,7 +235,7 @@ class Nodes:
         return row
 
     def _write(self, row: int, facts: NodeFacts) -> None:
-        self.allocatable[:, row] = 0
+        self._allocate(row, facts.allocatable)
         self.facts[row] = facts
         self.valid[row] = True
         self.cordoned[row] = facts.unschedulable
@@ -243,16 +245,24 @@ class Nodes:
         for name, sizes in self._images.items():
             sizes[row] = facts.images.get(name, 0)
         self.published[row] = frozenset(facts.allocatable)
-        for resource, amount in facts.allocatable.items():
-            self.allocatable[self._numbers.get(resource) or self._new_line(resource), row] = amount
         self.renewals.note(row)
         self.changes.note(row)
 
     def _clear(self, row: int) -> None:
-        self.allocatable[:, row] = 0
+        self._allocate(row, {})
         self.facts[row], self.supplies[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)
+
+    def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
+        """Say anew what a node has; what its pods use stays."""
+        self.left[:, row] -= self.allocatable[:, row]
+        self.allocatable[:, row] = 0
+        for resource, amount in amounts.items():
+            self.allocatable[self._numbers.get(resource) or self._new_line(resource), row] = amount
+        for resource, scored in SCORED.items():
+            self.allocatable[self._numbers.get(scored) or self._new_line(scored), row] = amounts.get(resource, 0)
+        self.left[:, row] += self.allocatable[:, row]
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
@@ -267,7 +277,7 @@ class Nodes:
             column.grow(capacity)
         for name in ("valid", "cordoned", "offered_vfs", "free_vfs", "free_mbps"):
             setattr(self, name, _grown(getattr(self, name), (capacity,)))
-        for name in ("allocatable", "used"):
+        for name in ("allocatable", "left"):
             amounts: Amounts = getattr(self, name)
             setattr(self, name, _grown(amounts, (len(amounts), capacity)))
         for name, sizes in self._images.items():

@@ -26,9 +26,7 @@ def prepare(task: Task, nodes: Nodes) -> Filter:
     lines = Lines(nodes, (name for name, _ in wanted))
 
     def refuse(rows: Rows) -> Refusals | None:
-        at = lines()
-        allocatable = nodes.allocatable[at, rows]
-        lacks: Flags = nodes.used[at, rows] + amounts > allocatable
+        lacks: Flags = nodes.left[lines(), rows] < amounts
         for line, name in seeds:
             lacks[line] &= _publish(name, nodes, rows)
         return _tell(lacks, texts) if lacks.any() else None
@@ -53,13 +51,14 @@ def _tell(lacks: Flags, texts: list[str]) -> Refusals:
 def least_allocated(task: Task, nodes: Nodes) -> Scorer:
     """Prefer nodes with the larger share of cpu and memory left, this pod included."""
     amounts = np.array([[task.scored[name]] for name in SCORED], np.int64)
-    lines, scored = Lines(nodes, SCORED), Lines(nodes, SCORED.values())
+    lines = Lines(nodes, SCORED.values())
 
     def share(rows: Rows) -> Amounts:
-        allocatable = nodes.allocatable[lines(), rows]
-        left = np.maximum(allocatable - nodes.used[scored(), rows] - amounts, 0)
-        shares: Amounts = left * 100 // np.maximum(allocatable, 1)
-        score: Amounts = shares.sum(0) // np.maximum((allocatable > 0).sum(0), 1)
+        at = lines()
+        allocatable = nodes.allocatable[at, rows]
+        shares = np.maximum(nodes.left[at, rows] - amounts, 0) * 100 // np.maximum(allocatable, 1)
+        counted = np.add(allocatable[0] > 0, allocatable[1] > 0, dtype=np.int64)
+        score: Amounts = (shares[0] + shares[1]) // np.maximum(counted, 1)
         return score
 
     return share

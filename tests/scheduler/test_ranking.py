@@ -1,113 +1,190 @@
-"""What is kept of the nodes for pods of one shape follows the nodes, and what looks at other pods comes on top."""
+"""What is kept from pod to pod: judgements by row, against new ones and against plain arithmetic."""
 
-from collections import Counter
 from collections.abc import Callable
+from random import Random
+from statistics import pstdev
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
-from scheduler.cluster import Cluster
-from scheduler.cycle import Bind, Decider, Unschedulable
-from scheduler.nodes import read_node
-from scheduler.objects import Image, Node, Pod
-from scheduler.queue import Happening
+from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.columns import Column, Journal
+from scheduler.cycle import Bind
+from scheduler.machine import Machine
+from scheduler.objects import Node, Pod
+from scheduler.outcomes import BOUND
+from scheduler.ranking import Ranking
 from scheduler.task import Task, read_task
 
+MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 Json = dict[str, Any]
-REQUIRED, PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
-WISH = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
-LIKE_IT = {"labelSelector": {"matchLabels": {"app": "x"}}}
+CPUS, GIB = ("0", "500m", "2", "6"), 1 << 30
 
 
-class Cell:
-    """Nodes with pods on them, and who decides about the next."""
-
-    def __init__(self, make_pod: MakePod, *nodes: Node) -> None:
-        self.cluster, self.make_pod = Cluster(), make_pod
-        self._decider = Decider(self.cluster)
-        for node in nodes:
-            self.put(node)
-
-    def put(self, node: Node) -> None:
-        self.cluster.put_node(read_node(node, self.cluster.node(node.metadata.name), 0.0)[0])
-
-    def decide(self, spec: Json, labels: Json | None = None) -> Bind | Unschedulable:
-        """Decide about a pod, and seat it if it finds a place."""
-        number = sum(1 for _ in self.cluster.seats())
-        metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": labels or {}}
-        task = read_task(self.make_pod(metadata=metadata, spec=spec))
-        assert isinstance(task, Task)
-        decision = self._decider.decide(task, 0.0)
-        if isinstance(decision, Bind):
-            self.cluster.put(decision.seat, 0.0)
-        self.cluster.check()
-        return decision
-
-    def choose(self, spec: Json, labels: Json | None = None) -> str:
-        decision = self.decide(spec, labels)
-        assert isinstance(decision, Bind)
-        return decision.seat.node
+def _node(random: Random, number: int, make_node: MakeNode, make_pf: MakePf) -> Node:
+    taints: tuple[list[Json], ...] = ([], [_taint("NoSchedule")], [_taint()])
+    fields: Json = {
+        "labels": {"zone": random.choice("ab"), "kubernetes.io/hostname": f"n{number}"},
+        "allocatable": {"cpu": random.choice(CPUS), "memory": f"{random.randrange(5)}Gi", "pods": "20"},
+        "spec": {
+            "unschedulable": random.random() < 0.1,
+            "taints": random.choice(taints),
+        },
+    }
+    pfs = tuple(make_pf(index, random.randrange(6)) for index in range(random.randrange(3)))
+    return make_node(f"n{number}", pfs, **fields)
 
 
-@pytest.mark.parametrize(
-    ("spec", "fields", "images"),
-    [
-        ({"containers": [{"name": "c", "image": "i"}]}, {}, [Image(["i:latest"], 10**10)]),
-        ({"affinity": {"nodeAffinity": {PREFERRED: [WISH]}}}, {"labels": {"disk": ""}}, []),
-    ],
-)
-def test_a_preference_that_had_nothing_to_say_is_heard_when_it_has(
-    spec: Json, fields: Json, images: list[Image], make_node: MakeNode, make_pod: MakePod
+def _taint(effect: str = "PreferNoSchedule") -> Json:
+    return {"key": "k", "value": "v", "effect": effect}
+
+
+def _pod(random: Random, make_pod: MakePod) -> Pod:
+    rate = random.choice((0, 0, 20_000, 60_000))
+    request = [{"min_tx_rate": rate}] * random.randrange(4)
+    requests = {"cpu": random.choice(CPUS), "memory": f"{random.randrange(3)}Gi"}
+    preferred = {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
+    spec: Json = {
+        "containers": [{"name": "c", "resources": {"requests": requests}}],
+        "tolerations": random.choice(([], [{"operator": "Exists"}])),
+        "affinity": random.choice((None, affinity)),
+        "nodeSelector": random.choice((None, None, {"zone": "b"})),
+    }
+    return make_pod(request=request or None, spec=spec)
+
+
+def _task(pod: Pod) -> Task:
+    task = read_task(pod)
+    assert isinstance(task, Task)
+    return task
+
+
+def _judged(ranking: Ranking, machine: Machine) -> Json:
+    """Return all that a ranking says: refusals by node, scores of those that pass."""
+    names = machine.cluster.nodes.names
+    for row in ranking.passing():
+        ranking.exact(int(row))
+    refused = {names[row]: (rule.name, texts) for rule, texts, rows in ranking.refused() for row in rows}
+    rows = ranking.passing()
+    return {"refused": refused, "scores": dict(zip([names[row] for row in rows], ranking.scores(rows), strict=True))}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_kept_ranking_says_what_a_new_one_would(
+    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """An image or a label that is new on one node of many draws the next pod of a known shape there."""
-    cell = Cell(make_pod, *(make_node(f"n{number}") for number in range(10)))
-    cell.choose(spec)
-    node = make_node("n7", **fields)
-    node.status.images = images
-    cell.put(node)
-    assert cell.choose(spec) == "n7"
+    """Nodes come, change and go, pods are placed and leave: the rows that were not looked at again need not be."""
+    random = Random(seed)
+    shapes = [_task(_pod(random, make_pod)) for _ in range(4)]
+    kept = [Ranking(task, machine.cluster.nodes) for task in shapes]
+    seated: list[Pod] = []
+    for now in range(150):
+        act = random.random()
+        if act < 0.3:
+            node = _node(random, random.randrange(40), make_node, make_pf)
+            machine.nodes(Changed(Identity(node.metadata.name), node), float(now))
+        elif act < 0.35:
+            machine.nodes(Removed(Identity(f"n{random.randrange(40)}")), float(now))
+        elif act < 0.8 or not seated:
+            pod = _pod(random, make_pod)
+            machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
+            for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
+                machine.bound(decision, BOUND, float(now))
+                seated.append(pod)
+        else:
+            gone = seated.pop(random.randrange(len(seated)))
+            machine.pods(Removed(Identity(uid=gone.metadata.uid)), float(now))
+        which = random.randrange(4)
+        kept[which].refresh()
+        fresh = Ranking(shapes[which], machine.cluster.nodes)
+        assert _judged(kept[which], machine) == _judged(fresh, machine), f"seed {seed}, step {now}"
+        assert kept[which].best() == fresh.best()
 
 
-def test_a_new_taint_that_only_wishes_keeps_pods_of_a_known_shape_away(make_node: MakeNode, make_pod: MakePod) -> None:
-    """Nobody had such a taint when the nodes were first judged."""
-    cell = Cell(make_pod, *(make_node(f"n{number}") for number in range(10)))
-    cell.choose({})
-    for number in range(9):
-        cell.put(make_node(f"n{number}", spec={"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}))
-        assert cell.choose({}) not in {f"n{other}" for other in range(number + 1)}
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_are_what_plain_arithmetic_gives(
+    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """LeastAllocated, BalancedAllocation, TaintToleration and NodeAffinity with their weights, a node at a time."""
+    random = Random(seed)
+    nodes = {f"n{number}": _node(random, number, make_node, make_pf) for number in range(12)}
+    for name, node in nodes.items():
+        machine.nodes(Changed(Identity(name), node), 0.0)
+    there = [make_pod(node=random.choice(list(nodes)), spec=_resources("500m", "512Mi")) for _ in range(10)]
+    for pod in there:
+        machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    task = _task(_pod(random, make_pod))
+    ranking = Ranking(task, machine.cluster.nodes)
+    for row in ranking.passing():
+        node = nodes[machine.cluster.nodes.names[row]]
+        seated = [pod for pod in there if pod.spec.node_name == node.metadata.name]
+        parts = ranking.parts(row)
+        assert parts["NodeResourcesFit"] == _least_allocated(task, node, len(seated))
+        if task.resources.get("cpu") or task.resources.get("memory"):
+            assert parts["NodeResourcesBalancedAllocation"] == _balanced(task, node, len(seated))
 
 
-def test_replicas_spread_and_keep_apart_until_no_node_is_left(make_node: MakeNode, make_pod: MakePod) -> None:
-    """Each decision counts the ones before; at the end both rules say why, in kube-scheduler's words."""
-    zones = {"n0": "a", "n1": "a", "n2": "a", "n3": "b", "n4": "b"}
-    nodes = [make_node(name, labels={"zone": zone, "host": name}) for name, zone in zones.items()]
-    cell = Cell(make_pod, *nodes)
-    constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"} | LIKE_IT
-    anti = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host"} | LIKE_IT]}}
-    spec = {"topologySpreadConstraints": [constraint], "affinity": anti}
-    chosen = [cell.choose(spec, {"app": "x"}) for _ in range(5)]
-    assert len(set(chosen)) == 5
-    for count in range(1, 6):
-        per_zone = Counter(zones[name] for name in chosen[:count])
-        assert abs(per_zone["a"] - per_zone["b"]) <= 1
-    last = cell.decide(spec, {"app": "x"})
-    assert isinstance(last, Unschedulable)
-    assert last.reason == (
-        "0/5 nodes are available: 2 node(s) didn't match pod anti-affinity rules, "
-        "3 node(s) didn't match pod topology spread constraints."
-    )
-    assert Happening.POD_SEATED in last.helped_by
+def _resources(cpu: str, memory: str) -> Json:
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}
 
 
-def test_a_required_affinity_follows_the_first_of_its_group(make_node: MakeNode, make_pod: MakePod) -> None:
-    """The first goes anywhere; all others to its zone, however crowded; who demands them comes there too."""
-    cell = Cell(make_pod, *(make_node(f"n{number}", labels={"zone": "ab"[number % 2]}) for number in range(6)))
-    group = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"} | LIKE_IT]}}}
-    chosen = [cell.choose(group, {"app": "x"}) for _ in range(12)]
-    assert len({int(name[1:]) % 2 for name in chosen}) == 1
-    assert int(cell.choose(group, {"app": "y"})[1:]) % 2 == int(chosen[0][1:]) % 2
+def _having(node: Node) -> tuple[int, int]:
+    cpu, memory = (str((node.status.allocatable or {})[name]) for name in ("cpu", "memory"))
+    return int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000, int(memory.removesuffix("Gi")) * GIB
+
+
+def _least_allocated(task: Task, node: Node, seated: int) -> int:
+    scores = []
+    wanted = task.scored["cpu"] + 500 * seated, task.scored["memory"] + (GIB >> 1) * seated
+    for have, want in zip(_having(node), wanted, strict=True):
+        if have:
+            scores.append(max(have - want, 0) * 100 // have)
+    return sum(scores) // len(scores) if scores else 0
+
+
+def _balanced(task: Task, node: Node, seated: int) -> int:
+    used = task.resources.get("cpu", 0) + 500 * seated, task.resources.get("memory", 0) + (GIB >> 1) * seated
+    shares = [min(want / have, 1.0) for have, want in zip(_having(node), used, strict=True) if have]
+    return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
+
+
+def test_a_column_forgets_the_values_that_no_row_has() -> None:
+    """A fact that changes for ever does not fill the memory."""
+    column: Column[str] = Column(4, "")
+    for number in range(10_000):
+        column[number % 4] = f"value {number}"
+    assert [column[row] for row in range(4)] == ["value 9996", "value 9997", "value 9998", "value 9999"]
+    assert len(column.values) < 200
+
+
+def test_a_journal_that_was_cut_says_so() -> None:
+    """Who did not look for too long has to look at everything."""
+    journal = Journal()
+    for row in range(300_000):
+        journal.note(row % 7)
+    assert journal.since(0) is None
+    assert journal.since(journal.end) == []
+    journal.note(3)
+    assert journal.since(journal.end - 1) == [3]
+
+
+def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: MakePf, make_node: MakeNode) -> None:
+    """Nodes of one model share one value of their PFs: a rule looks at it once, however many they are."""
+    text = dump_inventory(Inventory("boot-1", (make_pf(), make_pf(1))))
+    for number in range(20):
+        node = make_node(f"n{number}", annotations={"mooring.dev/inventory": text})
+        machine.nodes(Changed(Identity(node.metadata.name), msgspec.convert(msgspec.to_builtins(node), Node)), 0.0)
+    looked = []
+
+    def judge(offer: object) -> int:
+        looked.append(offer)
+        return 0
+
+    machine.cluster.nodes.offers.spread(judge, np.arange(20))
+    assert len(looked) == 1
