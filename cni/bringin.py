@@ -40,7 +40,13 @@ def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings:
     ]
     there = _addresses_there(node, call, record, takings)
     plans = addressing.plan(wishes, conf.previous, there, policy=conf.policy_routing)
-    return [bring_in(node, _with(taking, one), each) for taking, one, each in zip(takings, given, plans, strict=True)]
+    attached = [
+        bring_in(node, _with(taking, one), each) for taking, one, each in zip(takings, given, plans, strict=True)
+    ]
+    addresses = {each.name: each.addresses for each in attached if each.addresses}
+    if addresses:
+        netns.start_in(takings[0].entry.netns.path, lambda: podlink.announce(addresses))
+    return attached
 
 
 def _ask(node: Node, call: Call, taking: Taking) -> ipam.Given:

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -40,6 +41,20 @@ def run_in(path: str, work: Callable[[], T]) -> T:
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def start_in(path: str, work: Callable[[], None]) -> None:
+    """Begin ``work`` in the namespace at ``path`` and do not wait for it; a namespace that is gone needs none.
+
+    It keeps the namespace until it ends, so it ends soon.
+    """
+
+    def visit() -> None:
+        with suppress(NetnsGoneError):
+            enter(path)
+            work()
+
+    threading.Thread(target=visit, name=f"netns {path}").start()
 
 
 def cookie_of(path: str) -> int:

@@ -5,6 +5,8 @@ Runs on a one-shot thread inside that namespace (`cni.netns`): /proc/sys/net and
 
 import socket
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from ipaddress import ip_interface
 from pathlib import Path
 
@@ -14,16 +16,17 @@ from cni import netlink
 from cni.addressing import RULE_PRIORITY, Addressing, table_of
 from cni.announcement import frame
 from cni.netlink import Link
+from cni.result import Address
 
 _log = structlog.get_logger()
 _SYSCTL = Path("/proc/sys")
-# A VF's link comes up within milliseconds of its netdev; one whose port has no link is not waited for longer.
+# A VF's link comes up within milliseconds of its netdev; the pod's namespace is not kept longer for one that does not.
 _CARRIER_S = 0.2
-_POLL_S = 0.002
+_POLL_S = 0.005
 
 
 def configure(temporary: str, name: str, wanted: Addressing) -> Link:
-    """Name a link that has just come in, give it what is wanted, bring it up and announce it."""
+    """Name a link that has just come in, give it what is wanted and bring it up."""
     netlink.rename(temporary, name)
     for path, value in wanted.sysctls:
         (_SYSCTL / path).write_text(value)
@@ -31,17 +34,21 @@ def configure(temporary: str, name: str, wanted: Addressing) -> Link:
         netlink.add_address(name, address.address)
     netlink.set_up(name, up=True)
     _route(name, wanted)
-    link = _with_carrier(name) if wanted.addresses else _there(name)
-    if link.carrier and link.hardware == netlink.ETHERNET:
-        announce(link, wanted)
-    return link
+    return _there(name)
 
 
-def announce(link: Link, wanted: Addressing) -> None:
-    """Tell the neighbours where the addresses are now."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
-        for address in wanted.addresses:
-            raw.sendto(frame(link.mac, str(ip_interface(address.address).ip)), (link.name, 0))
+def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
+    """Tell the neighbours of each link, by its name, where its addresses are now; a link that has left has none.
+
+    Takes as long as links take to come up, and the kernel some 20 ms to close a packet socket: nobody should wait.
+    """
+    deadline = time.monotonic() + _CARRIER_S
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw, suppress(OSError):
+        for name, given in addresses.items():
+            link = _with_carrier(name, deadline)
+            if link is not None and link.carrier and link.hardware == netlink.ETHERNET:
+                for address in given:
+                    raw.sendto(frame(link.mac, str(ip_interface(address.address).ip)), (name, 0))
 
 
 def withdraw(link: Link) -> None:
@@ -66,9 +73,8 @@ def _route(name: str, wanted: Addressing) -> None:
             _log.warning("kernel has no policy routing: packets may leave by another link", source=source, link=name)
 
 
-def _with_carrier(name: str) -> Link:
-    deadline = time.monotonic() + _CARRIER_S
-    while not (link := _there(name)).carrier and time.monotonic() < deadline:
+def _with_carrier(name: str, deadline: float) -> Link | None:
+    while (link := netlink.find(name)) is not None and not link.carrier and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return link
 

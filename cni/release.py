@@ -23,7 +23,7 @@ _LOCK_S = 30.0
 def delete(node: Node, call: Call, conf: Conf) -> None:
     """Give back every VF of a sandbox, or of one network in it; raise the last CniError after trying all."""
     stray.enter(node, call, conf)
-    _give_back_all(node, node.ledger.entries(), lambda entry: _is_of(entry, call, conf))
+    _give_back_all(node, node.ledger.entries(call.container), lambda entry: _is_of(entry, call, conf))
 
 
 def collect(node: Node, call: Call, conf: Conf) -> None:
