@@ -52,20 +52,20 @@ class Judgement:
 
 def judge(
     entries: Mapping[str, tuple[LedgerEntry, Sighting]],
-    records: Collection[str],
+    records: Collection[str] | None,
     boot: str,
     unrecorded: Mapping[tuple[str, str], float],
     now: float,
 ) -> Judgement:
     """Judge one look at the ledger.
 
-    ``entries`` are by PCI address, ``records`` the uids that have a pod record, readable or not; ``unrecorded`` is what
-    the look before returned.
+    ``entries`` are by PCI address, ``records`` the uids that have a pod record, readable or not, None where not even
+    their folder is there, which says nothing about pods; ``unrecorded`` is what the look before returned.
     """
     since = {
         (pci, entry.container): unrecorded.get((pci, entry.container), now)
         for pci, (entry, _) in entries.items()
-        if entry.uid not in records
+        if records is not None and entry.uid not in records
     }
     judged = (
         (entry, _reason(entry, sighting, boot, now - since.get((pci, entry.container), now)))

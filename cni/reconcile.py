@@ -53,8 +53,7 @@ class Reconciler:
         node = self._node()
         entries = self._read(node)
         sighted = {entry.pci: (entry, _sight(node, entry)) for entry in entries.values()}
-        records = frozenset(path.stem for path in record_paths(node.ledger.state / podrecord.FOLDER))
-        judgement = judge(sighted, records, node.boot, self._unrecorded, now)
+        judgement = judge(sighted, _records(node), node.boot, self._unrecorded, now)
         self._unrecorded = judgement.unrecorded
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
         for pci in self._repair_all(node, judgement.orphans):
@@ -113,6 +112,11 @@ class Reconciler:
         self._metrics.repair(reason, done=True)
         event.info("orphaned vf given back", reason=REASONS[reason])
         return True
+
+
+def _records(node: Node) -> frozenset[str] | None:
+    folder = node.ledger.state / podrecord.FOLDER
+    return frozenset(path.stem for path in record_paths(folder)) if folder.is_dir() else None
 
 
 def _sight(node: Node, entry: LedgerEntry) -> Sighting:

@@ -110,6 +110,12 @@ def test_a_missing_record_counts_from_the_second_look_on() -> None:
     assert late.orphans == [(ENTRY, "record_gone")]
 
 
+def test_without_the_records_folder_no_pod_is_taken_for_gone() -> None:
+    """Somebody removed the shim's folder, or it was never made: of the pods that says nothing."""
+    assert judge({PCI: (ENTRY, ALIVE)}, None, BOOT, {(PCI, "c1"): 0.0}, 99.0).orphans == []
+    assert judge({PCI: (ENTRY, BACK)}, None, BOOT, {}, 99.0).orphans == [(ENTRY, "netns_gone")]
+
+
 def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> None:
     """The time is kept by VF and sandbox."""
     judged = judge({PCI: (replace(ENTRY, container="c2"), ALIVE)}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
