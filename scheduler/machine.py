@@ -5,7 +5,7 @@ decides about the next pod, `tick` does what is due at a time. All return instru
 `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,12 +13,10 @@ from mooring import names
 from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.assign import OUT_OF_BUDGET
-from scheduler.census import Census
 from scheduler.cluster import Cluster, Seat
 from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
-from scheduler.kin import kin_of
 from scheduler.nodes import read_node
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
@@ -54,7 +52,7 @@ class Machine:
         self._pending: dict[str, _Pending] = {}
         self._gated: set[str] = set()
         self._unstarted = Unstarted()
-        self._surroundings = Surroundings(Census())
+        self._surroundings = Surroundings(self.cluster.census)
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}
         # Decisions that ended with a search out of steps and no node.
@@ -162,7 +160,7 @@ class Machine:
         decision = self._decider.decide(pending.task, now)
         if isinstance(decision, Unschedulable):
             self.budget_spent += OUT_OF_BUDGET in decision.reason
-            others = self.queue.park(uid, decision.helped_by, kin_of(pending.task))
+            others = self.queue.park(uid, decision.helped_by, _kin(pending.task))
             told = [self._pending[one] for one in (uid, *sorted(others))]
             return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
         self.cluster.put(decision.seat, now)
@@ -287,7 +285,7 @@ class Machine:
             self.cluster.confirm(uid)
         else:
             self.cluster.put(seat, now)
-            left = of_leaving(known.ports, known.assignment) if known is not None else NOTHING
+            left = of_leaving(known.ports, known.assignment) | Happening.POD_LABELS if known is not None else NOTHING
             self.queue.wake(left | Happening.POD_SEATED, now)
         if self._unstarted.see(pod, _ours(pod, seat, self.scheduler_name)):
             self._unstarted.judge_pod(uid, self.cluster.node(node), self._disputes.get(node, {}), now)
@@ -359,6 +357,11 @@ class Machine:
             return []
         pending.told = message
         return [Report(pending.pod, reason, message, why or {"v": 1})]
+
+
+def _kin(task: Task) -> Hashable:
+    """Return what pods share that one answer holds for."""
+    return task.shape, task.kin, task.spread
 
 
 def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:

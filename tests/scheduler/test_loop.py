@@ -281,7 +281,7 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
         await _until(lambda: _is_due(stage))
         # Deleted and made anew while this scheduler's watch is behind: the eviction finds another uid.
         (order,) = stage.machine.tick(stage.now + 301.0)
-        await stage.client.request("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+        await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
         await stage.add_pod("p", nodeSelector={"no": "where"})
         stage.loop._follow([order])
         await _until(lambda: _given_up(stage))

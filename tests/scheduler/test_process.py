@@ -58,7 +58,7 @@ class Cluster:
         await self._patch(f"{PODS}/{name}", {"metadata": {"annotations": {names.REQUEST: request}}})
 
     async def delete(self, name: str) -> None:
-        await self._client.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+        await self._client.request("DELETE", f"{PODS}/{name}", params={"gracePeriodSeconds": "0"})
 
     async def pods(self) -> dict[str, Pod]:
         items = msgspec.json.decode(await self._client.request("GET", PODS))["items"]

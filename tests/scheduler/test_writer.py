@@ -60,12 +60,12 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_pod_that_waits_is_told_by_condition_and_event(client: Client, writer: Writer) -> None:
     """The event carries why as data."""
     pod = await _create(client, "p")
-    writer.put(Report(pod, "Unschedulable", "no room", '{"v":1,"nodes":3}'))
+    writer.put(Report(pod, "Unschedulable", "no room", {"v": 1, "nodes": 3}))
     await _until(lambda: _has_condition(client, "p", "no room"))
     await writer.flush()
     (event,) = await _events(client)
     assert (event["reason"], event["message"], event["type"]) == ("FailedScheduling", "no room", "Warning")
-    assert event["metadata"]["annotations"][names.WHY] == '{"v":1,"nodes":3}'
+    assert json.loads(event["metadata"]["annotations"][names.WHY]) == {"v": 1, "nodes": 3}
 
 
 async def _has_condition(client: Client, name: str, message: str) -> bool:
