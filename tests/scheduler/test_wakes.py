@@ -60,7 +60,7 @@ class Scene:
     def tries(self) -> list[str]:
         """Let all backoffs end, and return whose turn came, in order, until nobody is ready."""
         self.now += 100.0
-        tried = []
+        tried: list[str] = []
         while True:
             uid = self._next()
             if uid is None:
