@@ -53,7 +53,8 @@ class Client:
     async def __aenter__(self) -> Self:
         # Watches hold a connection each for good, so they do not count against the limit of the short requests.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, ssl=self._access.tls or True)
-        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+        # API servers set no cookies; looking for some at every request is for nothing.
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         self._slots = asyncio.Semaphore(self._connections)
         return self
 
