@@ -125,8 +125,8 @@ async def _follow(
         try:
             async with AsyncExitStack() as stack:
                 async for texts in await _open(client, path, selected | {"resourceVersion": version}, stack):
-                    heard = True
                     changes, failed = _changes(texts)
+                    heard = heard or bool(changes)
                     version = next((seen for one in reversed(changes) if (seen := one.version)), version)
                     yield [one for one in changes if one.type != "BOOKMARK"]
                     if failed is not None:
@@ -164,7 +164,7 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
     body = await client.request("GET", path, params=params)
     try:
         return _decode_list(body)
-    except msgspec.MsgspecError as unreadable:
+    except (msgspec.MsgspecError, RecursionError) as unreadable:
         raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
 
 
@@ -185,6 +185,10 @@ def _changes(texts: Iterable[bytes]) -> tuple[list[_Change], KubeError | None]:
             line = _decode_line(text)
         except msgspec.MsgspecError as unreadable:
             return found, Unknown(Status(200, message=f"not a watch event: {unreadable}"))
+        except RecursionError:
+            # Whole, but nested beyond reason: it would come again after every new start, so the rest goes on without.
+            _log.warning("watch event left out: nested too deeply", size=len(text))
+            continue
         if line.type == "ERROR":
             return found, failure_of(bytes(line.object))
         found.append(_Change(line.type, _identify(line.object), line.object))

@@ -1,122 +1,235 @@
-"""Any pod, node or annotation, however malformed, may leave that object out; it never stops the rest."""
+"""Any pod, node or annotation, however malformed, may leave that object out; it never stops or slows the rest.
 
+What is malformed comes as bytes of a watch, through HTTP client, watch and decoder into the machine, as it would in the
+program. After each batch a good pod is scheduled; the slowest objects are measured again, so that a busy machine does
+not count.
+"""
+
+import asyncio
+import contextlib
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import structlog
 
 from mooring import names
 from mooring.inventory import Pf
-from mooring.kube.events import Changed, Event, Identity, Unreadable
+from mooring.kube.access import Access
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Identity, Removed, Synced
+from mooring.kube.watch import decoder, watch
 from scheduler.cycle import Bind
-from scheduler.machine import Instruction, Machine
+from scheduler.machine import Instruction, Machine, Notice
 from scheduler.objects import Node, Pod
+from scheduler.outcomes import Outcome
+from scheduler.reading import SOURCES
+from tests.scheduler.simulation.feed import Feed
+from tests.scheduler.simulation.malformed import line, mutate, pierce, wild
+from tests.scheduler.simulation.network import Network
+from tests.scheduler.simulation.world import virtual
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
-INPUTS = 3000
+BATCHES, BATCH = 100, 100
+# No object may hold the loop up for longer than this, in milliseconds.
+SLOWEST_MS = 50.0
 ASSIGNMENT = (
     '{"v":1,"uid":"UID","node":"n1","vfs":'
     '[{"pf":"pf0","vf":0,"pci":"0000:04:00.2","link":"ethernet","network":"rail0"}]}'
 )
-STRANGE: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    2**70,
-    1.5,
-    "",
-    "x",
-    "-5",
-    "1e99",
-    "\x00",
-    "n1",
-    "mooring",
-    [],
-    {},
-    [None],
-    [{}],
-    {"": None},
-    {"cpu": "x"},
-    [[[[]]]],
-)
 
 
-def _mutate(document: Any, source: random.Random) -> Any:
-    """Return a document with one value somewhere in it replaced, removed or, in a text, one character changed."""
-    if isinstance(document, dict) and document and source.random() < 0.9:
-        key = source.choice(sorted(document))
-        changed = {name: value for name, value in document.items() if name != key or source.random() < 0.9}
-        return changed | ({key: _mutate(document[key], source)} if key in changed else {})
-    if isinstance(document, list) and document and source.random() < 0.9:
-        index = source.randrange(len(document))
-        return [*document[:index], _mutate(document[index], source), *document[index + 1 :]]
-    if isinstance(document, str) and document and source.random() < 0.6:
-        index = source.randrange(len(document))
-        return document[:index] + source.choice('{}[]",:0x\u0661\ud7ff') + document[index + 1 :]
-    return source.choice(STRANGE)
+@dataclass
+class Samples:
+    """Objects of each kind of which everything is right, as an API server sends them."""
 
+    make_node: MakeNode
+    make_pf: MakePf
+    make_pod: MakePod
+    serial: int = 0
 
-def _event(document: Any, kind: type[Pod] | type[Node]) -> Event[Any]:
-    """Return the event that the watch would make of a document."""
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    try:
-        identity = msgspec.convert(metadata, Identity)
-    except msgspec.ValidationError:
-        identity = Identity()
-    try:
-        return Changed(identity, msgspec.json.decode(msgspec.json.encode(document), type=kind))
-    except (msgspec.MsgspecError, ValueError) as unreadable:
-        return Unreadable(identity, str(unreadable))
+    def of(self, kind: type[Any]) -> Any:
+        self.serial += 1
+        if kind is Pod:
+            return self.pod(bound=self.serial % 3 == 0)
+        return self.node() if kind is Node else self.surrounding(kind)
 
-
-def _rich_pod(make_pod: MakePod) -> Any:
-    affinity = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}]
-            }
+    def pod(self, *, bound: bool) -> Any:
+        affinity = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}]
+                }
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}, "namespaces": ["default"]}
+                ]
+            },
         }
-    }
-    container = {
-        "name": "c",
-        "ports": [{"hostPort": 80}],
-        "resources": {"requests": {"cpu": "100m"}, "limits": {"rdma-sriov/dev-infiniband-mount": "1"}},
-    }
-    pod = make_pod(
-        request=[{"min_tx_rate": 5, "network": "rail0", "containers": ["c"]}],
-        annotations={names.PLACEMENT: '{"pfs":"spread"}'},
-        spec={"affinity": affinity, "containers": [container], "tolerations": [{"key": "k", "operator": "Exists"}]},
-    )
-    return msgspec.json.decode(msgspec.json.encode(pod))
+        spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        container = {
+            "name": "c",
+            "ports": [{"hostPort": 80}],
+            "resources": {"requests": {"cpu": "100m"}, "limits": {"rdma-sriov/dev-infiniband-mount": "1"}},
+        }
+        uid = f"uid-x{self.serial % 60}"
+        extra = {names.ASSIGNMENT: ASSIGNMENT.replace("UID", uid)} if bound else {names.PLACEMENT: '{"pfs":"spread"}'}
+        pod = self.make_pod(
+            request=[{"min_tx_rate": 5, "network": "rail0", "containers": ["c"]}],
+            node="n1" if bound else None,
+            metadata={"uid": uid, "labels": {"app": "x"}, "resourceVersion": "5"},
+            annotations=extra,
+        )
+        document = _json(pod)
+        tolerations = [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]
+        document["spec"] |= {
+            "affinity": affinity,
+            "containers": [container],
+            "tolerations": tolerations,
+            "topologySpreadConstraints": [spread],
+        }
+        return document
+
+    def node(self) -> Any:
+        labels = {"a": "2", "zone": "z"}
+        return _json(self.make_node(f"n{self.serial % 4}", (self.make_pf(),), labels=labels))
+
+    def surrounding(self, kind: type[Any]) -> Any:
+        metadata = {"name": "s", "namespace": "default", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
+        selector = {"matchLabels": {"app": "x"}} if kind.__name__ in ("ReplicaSet", "StatefulSet") else {"app": "x"}
+        return {"metadata": metadata, "spec": {"selector": selector}}
 
 
-def test_malformed_pods_and_nodes_stop_nothing(
+def _json(struct: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(struct))
+
+
+@dataclass
+class Fuzz:
+    """The edge and the machine, fed with bytes; ``slow`` holds the slowest: milliseconds, kind, line."""
+
+    feed: Feed
+    machine: Machine
+    now: float = 0.0
+    marks: int = 0
+    mark_seen: asyncio.Event = field(default_factory=asyncio.Event)
+    bound: set[str] = field(default_factory=set)
+    left_out: int = 0
+    slow: list[tuple[float, type[Any], bytes]] = field(default_factory=list)
+
+    async def follow(self, client: Client, kind: type[Any], path: str) -> None:
+        async for event in watch(client, path, decoder(kind)):
+            match event:
+                case Synced(entries):
+                    self.machine.keep(kind, [entry.identity for entry in entries], self.now)
+                case Removed(identity) if identity.uid == f"mark-{self.marks}":
+                    self.mark_seen.set()
+                case _:
+                    self._obey(self.machine.see(kind, event, self.now))
+
+    async def put(self, kind: type[Any], text: bytes) -> float:
+        """Let a watch say a line, decide about all that waits, and return the milliseconds that this took."""
+        began = time.perf_counter()
+        self.marks += 1
+        self.mark_seen.clear()
+        self.feed.say(SOURCES[kind], text)
+        while not self.mark_seen.is_set():
+            # A line that breaks the stream takes the mark behind it along.
+            self.feed.say(SOURCES[kind], _mark(self.marks))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self.mark_seen.wait()
+        self._decide()
+        return (time.perf_counter() - began) * 1000
+
+    async def try_line(self, kind: type[Any], text: bytes) -> None:
+        spent_ms = await self.put(kind, text)
+        self.slow = sorted([*self.slow, (spent_ms, kind, text)], key=lambda one: one[0], reverse=True)[:5]
+
+    def _decide(self) -> None:
+        self.now += 0.01
+        while (instructions := self.machine.step(self.now)) is not None:
+            self._obey(instructions)
+        self._obey(self.machine.tick(self.now))
+
+    def _obey(self, instructions: list[Instruction]) -> None:
+        """Refuse every bind, so that its room is free again."""
+        for one in instructions:
+            if isinstance(one, Bind):
+                self.bound.add(one.task.uid)
+                self._obey(self.machine.bound(one, Outcome("gone"), self.now))
+            elif isinstance(one, Notice):
+                self.left_out += 1
+
+
+def _mark(number: int) -> bytes:
+    metadata = {"name": "mark", "uid": f"mark-{number}"}
+    return msgspec.json.encode({"type": "DELETED", "object": {"metadata": metadata}})
+
+
+async def _fuzz(feed: Feed, machine: Machine, story: Callable[[Fuzz], Awaitable[None]]) -> Fuzz:
+    fuzz = Fuzz(feed, machine)
+    async with Client(Access("http://10.0.0.1:6443")) as client, asyncio.TaskGroup() as group:
+        readers = [group.create_task(fuzz.follow(client, kind, path)) for kind, path in SOURCES.items()]
+        await story(fuzz)
+        for reader in readers:
+            reader.cancel()
+    return fuzz
+
+
+def _run(machine: Machine, story: Callable[[Fuzz], Awaitable[None]]) -> Fuzz:
+    with virtual(0) as loop, structlog.testing.capture_logs():
+        feed = Feed(loop)
+        loop.connect = Network(loop, random.Random(0), feed.connection).connect
+        return loop.run_until_complete(_fuzz(feed, machine, story))
+
+
+def _malformed(samples: Samples, kind: type[Any], source: random.Random) -> bytes:
+    """Return a line: half are valid objects with a change or two, half have wrong types all over or no JSON in them."""
+    sample = samples.of(kind)
+    match source.randrange(6):
+        case 0 | 1 | 2:
+            return line(mutate(mutate(sample, source), source), source)
+        case 3 | 4:
+            return line(wild(sample, source), source, source.choice(("ADDED", "MODIFIED", "DELETED", "", "BOOKMARK")))
+        case _:
+            return line(pierce(sample, source), source)
+
+
+def test_malformed_objects_stop_and_slow_nothing(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """After thousands of them, applied and decided about, a good pod is still placed on a good node."""
-    source = random.Random(7)
-    for number in range(INPUTS):
-        pod, node = _rich_pod(make_pod), msgspec.to_builtins(make_node("n1", (make_pf(),), labels={"a": "2"}))
-        node = msgspec.json.decode(msgspec.json.encode(node))
-        if number % 3:
-            pod = _mutate(_mutate(pod, source), source)
-        else:
-            node = _mutate(_mutate(node, source), source)
-        machine.nodes(_event(node, Node), float(number))
-        machine.pods(_event(pod, Pod), float(number))
-        machine.step(float(number))
-        if number % 100 == 0:
+    """Ten thousand of all kinds: after each hundred a good pod finds a good node, and none takes long."""
+    samples, source = Samples(make_node, make_pf, make_pod), random.Random(7)
+    kinds: tuple[type[Any], ...] = (Pod, Pod, Pod, Node, Node, *SOURCES)
+
+    async def story(fuzz: Fuzz) -> None:
+        for _ in range(BATCHES):
+            for _ in range(BATCH):
+                kind = source.choice(kinds)
+                await fuzz.try_line(kind, _malformed(samples, kind, source))
+            await fuzz.put(Node, _good(make_node("zz-good", (make_pf(vfs=9),))))
+            good = make_pod(request=[{}], spec={"priority": 9})
+            await fuzz.put(Pod, _good(good))
+            assert good.metadata.uid in fuzz.bound
+            await fuzz.put(Pod, _good(good, "DELETED"))
             machine.check()
-    good = make_node("good", (make_pf(vfs=200),), spec={}, allocatable={"pods": "99999", "cpu": "9999"})
-    wanted = make_pod(request=[{}], spec={"priority": 9, "nodeName": None})
-    machine.nodes(Changed(Identity("good"), good), 1e6)
-    machine.pods(Changed(Identity(uid=wanted.metadata.uid), wanted), 1e6)
-    bound = {one.task.uid for one in _decide_all(machine, 1e6) if isinstance(one, Bind)}
-    assert wanted.metadata.uid in bound
+        for _, kind, text in list(fuzz.slow):
+            again = [await fuzz.put(kind, text) for _ in range(3)]
+            assert min(again) < SLOWEST_MS, (min(again), text[:500])
+
+    fuzz = _run(machine, story)
+    assert fuzz.left_out > BATCHES
+
+
+def _good(item: Pod | Node, kind: str = "ADDED") -> bytes:
+    return msgspec.json.encode({"type": kind, "object": _json(item)})
 
 
 def test_malformed_annotations_are_refused_by_name(
@@ -125,7 +238,7 @@ def test_malformed_annotations_are_refused_by_name(
     """Requests, assignments and inventories that are nearly valid: each is taken or refused, and the state holds."""
     source = random.Random(11)
     inventory = (make_node("n", (make_pf(),)).metadata.annotations or {})[names.INVENTORY]
-    for number in range(INPUTS):
+    for number in range(3000):
         uid = f"bound-{number % 10}"
         forged = _text(ASSIGNMENT.replace("UID", uid), source)
         bound = make_pod(node="n1", metadata={"uid": uid}, annotations={names.ASSIGNMENT: forged})
@@ -135,16 +248,10 @@ def test_malformed_annotations_are_refused_by_name(
         for one in (bound, waiting):
             machine.pods(Changed(Identity(uid=one.metadata.uid), one), float(number))
         if number % 100 == 0:
-            _decide_all(machine, float(number))
+            while machine.step(float(number)) is not None:
+                pass
             machine.check()
     assert machine.cluster.node("n1") is not None
-
-
-def _decide_all(machine: Machine, now: float) -> list[Instruction]:
-    found: list[Instruction] = []
-    while (instructions := machine.step(now)) is not None:
-        found += instructions
-    return found
 
 
 def _text(text: str, source: random.Random) -> str:

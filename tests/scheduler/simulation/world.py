@@ -172,9 +172,18 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         try:
             yield loop
         finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(_finish())
             asyncio.set_event_loop(None)
             loop.close()
+
+
+async def _finish() -> None:
+    """Cancel what is left of connections and their streams."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 @contextmanager
