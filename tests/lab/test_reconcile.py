@@ -167,6 +167,40 @@ def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_i
     assert lines[2] == "same all"
 
 
+def test_a_give_back_that_could_not_end_is_ended_by_the_reconciler(lab: Lab) -> None:
+    """DEL answers 11 while a process keeps the namespace, and never comes again: once the process ends, all is back."""
+    lines = run(
+        lab,
+        """
+        ip netns add pod; call ADD
+        ip netns exec pod sleep 1000 & process=$!
+        until [ "$(readlink /proc/$process/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+        ip netns delete pod; CNI_NETNS= call DEL | jq -c .code
+        serve 1; more_looks 2; jq -r .phase /var/lib/mooring/vfs/*.json
+        kill $process; same all; told; kill $server; wait $server
+        """,
+    )
+    assert lines[:4] == ["11", "returning", "returning", "same all"]
+    assert {json.loads(line)[4] for line in lines[4:]} == {"giving it back did not come to its end"}
+
+
+def test_looks_without_a_pause_disturb_no_call(lab: Lab) -> None:
+    """Ten ADDs and DELs of other processes while the server looks all the time: nothing fails or is repaired."""
+    lines = run(
+        lab,
+        """
+        ip netns add pod; serve 0.001; until looks >/dev/null; do sleep 0.1; done
+        for _ in 1 2 3 4 5 6 7 8 9 10; do
+          call ADD; jq -r .phase /var/lib/mooring/vfs/*.json | tr '\n' ' '; call DEL; entries
+        done
+        echo; same all; told; metrics repairs_total; kill $server; wait $server
+        """,
+    )
+    assert lines[0].split() == ["held"] * 20
+    assert lines[1] == "same all"
+    assert {line.rpartition(" ")[2] for line in lines[2:]} == {"0.0"}
+
+
 @pytest.mark.timeout(300)
 def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab) -> None:
     """No DEL ever comes: what it was taking is given back at once, what the pod held when its namespace ends."""
