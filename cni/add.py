@@ -43,7 +43,7 @@ def _check_place(node: Node, call: Call, conf: Conf) -> None:
     if conf.await_init and not (node.run / READY).exists():
         raise CniError(TRY_AGAIN, "this node's VFs are not prepared yet: mooring-advertiser init has not ended")
     try:
-        is_ours = netns.cookie_of(call.netns or "") == netns.cookie_of("/proc/thread-self/ns/net")
+        is_ours = netns.cookie_of(call.netns or "") == netns.own_cookie()
     except netns.NetnsGoneError as gone:
         raise CniError(
             BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r:.160} cannot be entered", str(gone.strerror)

@@ -1,6 +1,8 @@
-"""Bring VFs, set and ready, into the pod: all addresses asked for, then each moved, named, addressed, up and held."""
+"""Bring VFs, set and ready, into the pod: moved, while IPAM is asked for addresses, then named, addressed, up, held."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cni import addressing, ipam, ipoib, netlink, netns, podlink, rdma
@@ -32,8 +34,15 @@ def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
 
 
 def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings: Sequence[Taking]) -> list[Attached]:
-    """Ask for all addresses, decide how the interfaces are to live side by side, and bring them in one by one."""
-    given = [_ask(node, call, taking) for taking in takings]
+    """Move all VFs in, one by one, and ask for their addresses meanwhile; then let their links live side by side.
+
+    The kernel moves one link at a time, whoever asks (RTNL), and takes some 20 ms; a plugin takes 5.
+    """
+    with ThreadPoolExecutor(1) as meanwhile:
+        asked = meanwhile.submit(lambda: [_ask(node, call, taking) for taking in takings])
+        for taking in takings:
+            _move_in(node, taking.entry)
+        given = asked.result()
     wishes = [
         Wish(taking.entry.ifname, one.addresses, one.routes, conf.network_of(taking.vf.network).routes)
         for taking, one in zip(takings, given, strict=True)
@@ -41,7 +50,7 @@ def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings:
     there = _addresses_there(node, call, record, takings)
     plans = addressing.plan(wishes, conf.previous, there, policy=conf.policy_routing)
     attached = [
-        bring_in(node, _with(taking, one), each) for taking, one, each in zip(takings, given, plans, strict=True)
+        _settle(node, _with(taking, one), each) for taking, one, each in zip(takings, given, plans, strict=True)
     ]
     addresses = {each.name: each.addresses for each in attached if each.addresses}
     if addresses:
@@ -78,10 +87,8 @@ def has_netdev(taking: Taking) -> bool:
 
 def bring_device_in(node: Node, entry: LedgerEntry) -> None:
     """Move the RDMA device of a VF that has no netdev; in shared mode every namespace sees it anyway."""
-    try:
+    with _naming(entry):
         _move_rdma(entry)
-    except OSError as failed:
-        raise CniError(IO_FAILURE, f"vf {entry.pci} cannot be brought into {entry.pod!r}", str(failed)) from failed
     node.ledger.write(replace(entry, phase="held"))
 
 
@@ -93,16 +100,29 @@ def _move_rdma(entry: LedgerEntry) -> bool:
     return True
 
 
-def bring_in(node: Node, entry: LedgerEntry, wanted: Addressing) -> Attached:
-    """Move a VF into the pod and make its link what is wanted there; its entry is `held` after that."""
+def _move_in(node: Node, entry: LedgerEntry) -> None:
+    """Move a VF's netdev, then its RDMA device, into the pod; the netdev keeps its temporary name."""
     path, temporary = entry.netns.path, temporary_name(entry.pci)
-    try:
+    with _naming(entry):
         netlink.move(temporary, path)
         if _move_rdma(entry):
             ipoib.follow(node.sysfs, entry.pci, temporary, path)
-        link = netns.run_in(path, lambda: podlink.configure(temporary, entry.ifname, wanted))
+
+
+def _settle(node: Node, entry: LedgerEntry, wanted: Addressing) -> Attached:
+    """Make a VF's link what is wanted of it in the pod; its entry is `held` after that."""
+    with _naming(entry):
+        temporary = temporary_name(entry.pci)
+        link = netns.run_in(entry.netns.path, lambda: podlink.configure(temporary, entry.ifname, wanted))
+    node.ledger.write(replace(entry, phase="held"))
+    return Attached(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci)
+
+
+@contextmanager
+def _naming(entry: LedgerEntry) -> Iterator[None]:
+    """Say which VF of which pod it was that the kernel refused."""
+    try:
+        yield
     except OSError as failed:
         what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"
         raise CniError(IO_FAILURE, what, str(failed)) from failed
-    node.ledger.write(replace(entry, phase="held"))
-    return Attached(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci)

@@ -8,8 +8,10 @@ run again at any point. The entry is removed last.
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -78,6 +80,7 @@ def give_back(node: Node, entry: LedgerEntry) -> bool:
         node.ledger.write(entry)
     same_boot = entry.boot == node.boot
     free = True
+    return_addresses = partial(_return_addresses, node, entry, entry.netns.path if same_boot else "")
     if same_boot:
         _fetch(node, entry)
     if node.sysfs.exists(entry.pci):
@@ -85,8 +88,12 @@ def give_back(node: Node, entry: LedgerEntry) -> bool:
         if same_boot and not is_home(node, entry, RETURNS_S):
             # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
             raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
-        free = _restore(node, entry, same_boot=same_boot)
-    _return_addresses(node, entry, entry.netns.path if same_boot else "")
+        with ThreadPoolExecutor(1) as meanwhile:
+            returned = meanwhile.submit(return_addresses)
+            free = _restore(node, entry, same_boot=same_boot)
+            returned.result()
+    else:
+        return_addresses()
     if free:
         node.ledger.remove(entry.pci)
     else:

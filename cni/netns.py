@@ -59,7 +59,7 @@ def start_in(path: str, work: Callable[[], None]) -> None:
 
 def cookie_of(path: str) -> int:
     """Return the cookie of the namespace at ``path``; raise NetnsGoneError."""
-    return run_in(path, _cookie)
+    return run_in(path, own_cookie)
 
 
 def is_same(path: str, cookie: int) -> bool:
@@ -84,7 +84,8 @@ def enter(path: str) -> None:
         os.close(descriptor)
 
 
-def _cookie() -> int:
+def own_cookie() -> int:
+    """Return the cookie of the calling thread's namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
         (cookie,) = struct.unpack("=Q", probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8))
         return int(cookie)

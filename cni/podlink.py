@@ -43,7 +43,7 @@ def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
     Takes as long as links take to come up, and the kernel some 20 ms to close a packet socket: nobody should wait.
     """
     deadline = time.monotonic() + _CARRIER_S
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw, suppress(OSError):
+    with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
         for name, given in addresses.items():
             link = _with_carrier(name, deadline)
             if link is not None and link.carrier and link.hardware == netlink.ETHERNET:

@@ -32,7 +32,7 @@ def enter(node: Node, call: Call, conf: Conf) -> None:
         return
     try:
         cookie = netns.cookie_of(call.netns)
-        if cookie == netns.cookie_of("/proc/thread-self/ns/net"):
+        if cookie == netns.own_cookie():
             return
         inside = {link.parent: link for link in netns.run_in(call.netns, netlink.links)}
     except OSError:
