@@ -241,8 +241,8 @@ def _start(assets: Path, folder: Path, ports: list[int]) -> "list[subprocess.Pop
         *("--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", "https://mooring.example"),
         *("--service-account-key-file", str(key), "--service-account-signing-key-file", str(key)),
     ]
-    log = (folder / "log").open("wb")
-    return [subprocess.Popen(command, stdout=log, stderr=log) for command in (etcd, apiserver)]
+    with (folder / "log").open("wb") as log:
+        return [subprocess.Popen(command, stdout=log, stderr=log) for command in (etcd, apiserver)]
 
 
 def _ready(access: Access) -> None:
