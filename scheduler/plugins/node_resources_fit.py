@@ -29,7 +29,7 @@ def prepare(task: Task, nodes: Nodes) -> Filter:
         lacks: Flags = nodes.left[lines(), rows] < amounts
         for line, name in seeds:
             lacks[line] &= _publish(name, nodes, rows)
-        return _tell(lacks, texts) if lacks.any() else None
+        return _tell(lacks, texts) if np.count_nonzero(lacks) else None
 
     return refuse
 

@@ -42,7 +42,7 @@ def prepare(task: Task, nodes: Nodes) -> Filter | None:
 
     def refuse(rows: Rows) -> Refusals | None:
         few = nodes.free_vfs[rows] < count
-        if few.any():
+        if np.count_nonzero(few):
             slow = nodes.free_mbps[rows] < rate
             return Refusals(np.where(few, 1, 2 * slow), ((NOT_ENOUGH["vfs"],), (NOT_ENOUGH["rate"],)))
         return refuse_where(nodes.free_mbps[rows] < rate, NOT_ENOUGH["rate"]) if rate else None

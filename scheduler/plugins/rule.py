@@ -31,7 +31,7 @@ class Refusals:
 
 def refuse_where(refused: Flags, text: str) -> Refusals | None:
     """Refuse the flagged rows for one reason; None if no row is."""
-    return Refusals(refused.astype(np.int64), ((text,),)) if refused.any() else None
+    return Refusals(refused.astype(np.int64), ((text,),)) if np.count_nonzero(refused) else None
 
 
 def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) -> Refusals | None:
