@@ -46,11 +46,14 @@ class Sysfs:
         return not (self._device(pci) / "net").exists()
 
     def rdma(self, pci: str) -> str | None:
-        """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``."""
+        """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``.
+
+        What cannot be read is an error and not None: a netdev must not go without its RDMA device.
+        """
         try:
             verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
             return (verbs / "ibdev").read_text().strip() if verbs is not None else None
-        except OSError:
+        except FileNotFoundError:
             return None
 
     def driver(self, pci: str) -> str | None:

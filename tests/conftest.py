@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -75,9 +76,9 @@ def lab(tmp_path: Path) -> Lab:
     """Run a shell script inside the lab kernel; ``options`` are those of the lab's own ``run``."""
 
     def run(script: str, *options: str, timeout_s: float = 110) -> "subprocess.CompletedProcess[str]":
-        path = tmp_path / "script.sh"
-        path.write_text(_repository_in_lab() + script)
-        command = [os.environ["MOORING_LAB"], *options, str(path)]
+        with NamedTemporaryFile("w", suffix=".sh", dir=tmp_path, delete=False) as file:
+            file.write(_repository_in_lab() + script)
+        command = [os.environ["MOORING_LAB"], *options, file.name]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     return run

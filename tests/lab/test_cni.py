@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,21 +118,3 @@ def test_a_nic_that_refuses_a_setting_is_named_and_everything_undone(lab: Lab, b
     assert (lines[0], error["code"], lines[2]) == ("1", 101, "same all")
     assert "'eth0' refuses" in error["msg"]
     assert "vf 0" in error["msg"]
-
-
-@pytest.mark.timeout(300)
-def test_an_add_broken_at_any_call_leaves_nothing_on_real_vfs(lab: Lab) -> None:
-    """Each call that leaves the process fails once and is killed once; links, settings, ledger and addresses stay."""
-    setting = {
-        "environment": ENVIRONMENT,
-        "conf": CONF,
-        "vf_table": None,
-        "ledger": "/var/lib/mooring/vfs",
-        "ipam": "/run/ipam",
-    }
-    program = Path(__file__).parent.parent / "cni" / "fault_loop.py"
-    script = f"cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
-    lines = run(lab, f"{script}{sys.executable} {program} /tmp/setting.json 2>/tmp/log", "-t", "280", timeout_s=290)
-    report = json.loads(lines[-1])
-    assert report["left_behind"] == {}
-    assert min(report["broken_calls"].values()) > 20
