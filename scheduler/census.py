@@ -175,16 +175,18 @@ class Census:
         fresh._namespaces = self._namespaces
         for row, kin in seated:
             fresh.add(row, kin)
-        rows = {kin: group.rows for groups in self._groups.values() for kin, group in groups.items()}
-        assert rows == {kin: group.rows for groups in fresh._groups.values() for kin, group in groups.items()}, (
-            "the census counts other pods than are seated"
-        )
         for question, tally in self._questions.items():
             assert _same(tally, fresh._answer(question, 1)), f"{question} is not counted right"
+        assert self._what_is_kept() == fresh._what_is_kept(), "the census counts other pods than are seated"
         for kept, new in ((self.repelling, fresh.repelling), (self.drawing, fresh.drawing)):
             assert kept.tallies.keys() == new.tallies.keys(), "terms of pods that are not seated, or some are missing"
             for term, tally in kept.tallies.items():
                 assert _same(tally, new.tallies[term]), f"{term} is not counted right"
+
+    def _what_is_kept(self) -> dict[Kin, tuple[dict[int, int], int]]:
+        """Return by kin the rows of its pods, and how many tallies it moves."""
+        groups = (one for groups in self._groups.values() for one in groups.items())
+        return {kin: (group.rows, len(group.moves)) for kin, group in groups}
 
     def _open(self, kin: Kin) -> _Group:
         group = self._groups.setdefault(kin.namespace, {})[kin] = _Group()

@@ -71,11 +71,11 @@ class Column(Generic[Fact]):
 
     def _compact(self) -> None:
         """Forget the values that no row has any more."""
-        used, ids = np.unique(self.ids, return_inverse=True)
-        kept = [self.values[number] for number in used]
-        self.values = [self.values[0], *kept]
-        self.ids = ids.astype(np.int32) + 1
-        self._ids_of = {value: number for number, value in reversed(list(enumerate(self.values)))}
+        # The empty value keeps the number 0.
+        used, ids = np.unique(np.append(self.ids, 0), return_inverse=True)
+        self.values = [self.values[number] for number in used]
+        self.ids = ids[:-1].astype(np.int32)
+        self._ids_of = {value: number for number, value in enumerate(self.values)}
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from scheduler.columns import Amounts, Flags, Nodes, Rows
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """Each row's domain; 0, which is no domain, where there is no node or it lacks the label."""
+    """Each row's domain; 0, which is no domain, where a node lacks the label."""
 
     ids: NDArray[np.int32]
     # One more than the highest number of a domain.
@@ -39,9 +39,9 @@ class Domains:
 
 
 def domains(nodes: Nodes, key: str) -> Domains:
+    """Return the domains of a node label; rows without a node hold no pods and are nobody's candidates."""
     column = nodes.label(key)
-    ids = np.where(nodes.valid[: nodes.size], column.ids[: nodes.size], np.int32(0))
-    return Domains(ids, len(column.values))
+    return Domains(column.ids[: nodes.size], len(column.values))
 
 
 def _integers(sums: NDArray[Any]) -> Amounts:

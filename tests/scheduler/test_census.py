@@ -101,3 +101,12 @@ def test_a_tally_is_the_same_with_few_rows_and_many() -> None:
                 row: count for row, count in enumerate(expected) if count
             }
             assert tally.array(300).tolist() == expected
+
+
+@pytest.mark.parametrize("rows", [5, 300])
+def test_tallies_of_parts_add_up(rows: int) -> None:
+    """Rows may be in several parts, few or many."""
+    parts = [{row: row + 1 for row in range(rows)}, dict.fromkeys(range(0, rows, 2), 5)]
+    expected = [row + 1 + 5 * (row % 2 == 0) for row in range(rows)]
+    assert Tally.of(parts).array(rows).tolist() == expected
+    assert Tally.of([]).array(2).tolist() == [0, 0]

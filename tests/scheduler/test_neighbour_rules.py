@@ -247,6 +247,15 @@ def test_required_terms_of_both_sides_hold(seated: list[Json], incoming: Json, e
     assert verdicts(inter_pod_affinity, four(), seated, incoming, namespaces=namespaces) == expected
 
 
+@pytest.mark.parametrize("home", ["a", "r"])
+def test_a_group_that_has_begun_elsewhere_has_no_second_first_pod(home: str) -> None:
+    """One pod of it in the domain of one of two labels is enough, even where no node could satisfy both terms."""
+    nodes = [node("a", "1"), node("b", "2", labels={"rack": "2"}), node("r", labels={"rack": "1"})]
+    incoming = pod(affinity=affinity(term(), term("rack")))
+    assert verdicts(inter_pod_affinity, nodes, [], incoming) == ["affinity", "", "affinity"]
+    assert verdicts(inter_pod_affinity, nodes, [pod(home)], incoming) == ["affinity"] * 3
+
+
 def preferred(kind: str, weight: int, *, key: str = "zone") -> Json:
     return {kind: {PREFERRED: [{"weight": weight, "podAffinityTerm": term(key)}]}}
 

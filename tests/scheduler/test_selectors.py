@@ -77,6 +77,9 @@ def test_match_label_keys_ask_for_the_pods_own_values() -> None:
     merged: Json = {"labelSelector": {"matchExpressions": [expression("rev", "In", "1")]}, "matchLabelKeys": ["rev"]}
     (read,) = read_kin(pod({"rev": "2"}, merged)).repelled
     assert read.scope.selector == read_selector(selector(matchLabels={"rev": "1"}))
+    other: Json = {"labelSelector": {"matchExpressions": [expression("rev", "NotIn", "1")]}}
+    (read,) = read_kin(pod({"rev": "2"}, other | {"mismatchLabelKeys": ["rev"]})).repelled
+    assert read.scope.selector == read_selector(msgspec.convert(other["labelSelector"], LabelSelector))
 
 
 @pytest.mark.parametrize(
