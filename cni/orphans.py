@@ -26,17 +26,11 @@ REASONS: Mapping[Reason, str] = {
     "netns_gone": "its network namespace is gone",
     "record_gone": "its pod's record is gone",
 }
+# Where a VF is: its namespace is still at its entry's path; that is gone and the VF is back on the host; neither.
+Place = Literal["pod", "host", "away"]
 # One look that finds no record proves little; two this far apart do. In seconds; with a look every 10 s an orphan is
 # repaired within 30.
 UNRECORDED_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """Where a VF is: ``reachable`` if its namespace is still at the entry's path, ``home`` if it is with the host."""
-
-    reachable: bool
-    home: bool
 
 
 Orphan = tuple[LedgerEntry, Reason]
@@ -51,7 +45,7 @@ class Judgement:
 
 
 def judge(
-    entries: Mapping[str, tuple[LedgerEntry, Sighting]],
+    entries: Mapping[str, tuple[LedgerEntry, Place]],
     records: Collection[str] | None,
     boot: str,
     unrecorded: Mapping[tuple[str, str], float],
@@ -68,21 +62,21 @@ def judge(
         if records is not None and entry.uid not in records
     }
     judged = (
-        (entry, _reason(entry, sighting, boot, now - since.get((pci, entry.container), now)))
-        for pci, (entry, sighting) in entries.items()
+        (entry, _reason(entry, place, boot, now - since.get((pci, entry.container), now)))
+        for pci, (entry, place) in entries.items()
     )
     return Judgement([(entry, reason) for entry, reason in judged if reason is not None], since)
 
 
-def _reason(entry: LedgerEntry, sighting: Sighting, boot: str, unrecorded_s: float) -> Reason | None:
+def _reason(entry: LedgerEntry, place: Place, boot: str, unrecorded_s: float) -> Reason | None:
     if entry.boot != boot:
         return "other_boot"
-    if not sighting.reachable and not sighting.home:
+    if place == "away":
         return None
     if entry.phase == "taking":
         return "killed_add"
     if entry.phase == "returning":
         return "not_returned"
-    if not sighting.reachable:
+    if place == "host":
         return "netns_gone"
     return "record_gone" if unrecorded_s >= UNRECORDED_S else None

@@ -8,7 +8,7 @@ starts anew from the ledger and the kernel.
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from cni import netns
 from cni.giveback import Node, give_back, is_home
 from cni.metrics import Metrics
-from cni.orphans import REASONS, Orphan, Reason, Sighting, judge
+from cni.orphans import REASONS, Orphan, Place, Reason, judge
 from cni.skel import CniError
 from mooring import ledger, podrecord
 from mooring.errors import RecordError
@@ -52,8 +52,9 @@ class Reconciler:
         """Repair every orphan that can be repaired now; ``now`` is in monotonic seconds."""
         node = self._node()
         entries = self._read(node)
-        sighted = {entry.pci: (entry, _sight(node, entry)) for entry in entries.values()}
-        judgement = judge(sighted, _records(node), node.boot, self._unrecorded, now)
+        places = _places(node, entries.values())
+        found = {pci: (entry, places[pci]) for pci, entry in entries.items()}
+        judgement = judge(found, _records(node), node.boot, self._unrecorded, now)
         self._unrecorded = judgement.unrecorded
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
         for pci in self._repair_all(node, judgement.orphans):
@@ -119,10 +120,15 @@ def _records(node: Node) -> frozenset[str] | None:
     return frozenset(path.stem for path in record_paths(folder)) if folder.is_dir() else None
 
 
-def _sight(node: Node, entry: LedgerEntry) -> Sighting:
-    """Say where a VF is, without waiting; what cannot be seen counts as away, and is left where it is."""
+def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
+    """Say where each VF is, without waiting; a pod's namespace is entered once for all of its VFs."""
+    alive = {space: netns.is_same(space.path, space.cookie) for space in {entry.netns for entry in entries}}
+    return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
+
+
+def _outside(node: Node, entry: LedgerEntry) -> Place:
+    """Look for a VF that has no namespace any more; what cannot be seen counts as away, and is left where it is."""
     try:
-        home = not node.sysfs.exists(entry.pci) or is_home(node, entry, limit_s=0)
+        return "host" if not node.sysfs.exists(entry.pci) or is_home(node, entry, limit_s=0) else "away"
     except OSError:
-        home = False
-    return Sighting(reachable=netns.is_same(entry.netns.path, entry.netns.cookie), home=home)
+        return "away"

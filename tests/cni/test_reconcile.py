@@ -24,7 +24,7 @@ from cni.forwarder import render
 from cni.giveback import Node
 from cni.ledger import Ledger
 from cni.metrics import Metrics
-from cni.orphans import UNRECORDED_S, Reason, Sighting, judge
+from cni.orphans import UNRECORDED_S, Place, Reason, judge
 from cni.reconcile import Reconciler
 from cni.sysfs import Sysfs
 from mooring.config import ConfigError
@@ -49,76 +49,69 @@ ENTRY = LedgerEntry(
     netns=GONE,
     original=Original(name="eth2"),
 )
-ALIVE = Sighting(reachable=True, home=False)
-KEPT = Sighting(reachable=False, home=False)
-BACK = Sighting(reachable=False, home=True)
 
 
-def reasons(entry: LedgerEntry, sighting: Sighting, *, recorded: bool = True, since: float = 0.0) -> list[Reason]:
+def reasons(entry: LedgerEntry, place: Place, *, recorded: bool = True, since: float = 0.0) -> list[Reason]:
     """Judge one entry whose record has been missing since 0 if it is, at ``since`` seconds."""
-    judged = judge({PCI: (entry, sighting)}, {"u1"} if recorded else set(), BOOT, {(PCI, "c1"): 0.0}, since)
+    judged = judge({PCI: (entry, place)}, {"u1"} if recorded else set(), BOOT, {(PCI, "c1"): 0.0}, since)
     return [reason for _, reason in judged.orphans]
 
 
 @pytest.mark.parametrize(
-    ("entry", "sighting", "recorded", "expected"),
+    ("entry", "place", "recorded", "expected"),
     [
-        (ENTRY, ALIVE, True, []),
-        (ENTRY, BACK, True, ["netns_gone"]),
-        (ENTRY, ALIVE, False, ["record_gone"]),
-        (ENTRY, KEPT, True, []),
-        (ENTRY, KEPT, False, []),
-        (replace(ENTRY, phase="taking"), ALIVE, True, ["killed_add"]),
-        (replace(ENTRY, phase="taking"), BACK, True, ["killed_add"]),
-        (replace(ENTRY, phase="returning"), BACK, True, ["not_returned"]),
-        (replace(ENTRY, phase="returning"), KEPT, True, []),
-        (replace(ENTRY, boot="another"), ALIVE, True, ["other_boot"]),
-        (replace(ENTRY, boot="another", phase="taking"), KEPT, False, ["other_boot"]),
+        (ENTRY, "pod", True, []),
+        (ENTRY, "host", True, ["netns_gone"]),
+        (ENTRY, "pod", False, ["record_gone"]),
+        (ENTRY, "away", True, []),
+        (ENTRY, "away", False, []),
+        (replace(ENTRY, phase="taking"), "pod", True, ["killed_add"]),
+        (replace(ENTRY, phase="taking"), "host", True, ["killed_add"]),
+        (replace(ENTRY, phase="returning"), "host", True, ["not_returned"]),
+        (replace(ENTRY, phase="returning"), "away", True, []),
+        (replace(ENTRY, boot="another"), "pod", True, ["other_boot"]),
+        (replace(ENTRY, boot="another", phase="taking"), "away", False, ["other_boot"]),
     ],
 )
 def test_an_orphan_is_told_with_its_reason(
-    entry: LedgerEntry, sighting: Sighting, recorded: bool, expected: list[Reason]
+    entry: LedgerEntry, place: Place, recorded: bool, expected: list[Reason]
 ) -> None:
     """Each rule, and what keeps a VF where it is: a namespace that lost its path but lives on in a process."""
-    assert reasons(entry, sighting, recorded=recorded, since=UNRECORDED_S) == expected
+    assert reasons(entry, place, recorded=recorded, since=UNRECORDED_S) == expected
 
 
 def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
     """Of all combinations, those that take a VF of this boot while a namespace may have it are none."""
-    for phase, reachable, home, recorded, late in itertools.product(get_args(Phase), *((False, True),) * 4):
-        found = reasons(
-            replace(ENTRY, phase=phase),
-            Sighting(reachable=reachable, home=home),
-            recorded=recorded,
-            since=UNRECORDED_S * late,
-        )
-        if phase == "held" and reachable and (recorded or not late):
+    combinations = itertools.product(get_args(Phase), get_args(Place), *((False, True),) * 2)
+    for phase, place, recorded, late in combinations:
+        found = reasons(replace(ENTRY, phase=phase), place, recorded=recorded, since=UNRECORDED_S * late)
+        if phase == "held" and place == "pod" and (recorded or not late):
             assert found == []
-        if not reachable and not home:
+        if place == "away":
             assert found == []
 
 
 def test_a_missing_record_counts_from_the_second_look_on() -> None:
     """One look proves little: it is missing for ten seconds, or it was not missing at all."""
-    sighted = {PCI: (ENTRY, ALIVE)}
-    first = judge(sighted, set(), BOOT, {}, 100.0)
+    found: dict[str, tuple[LedgerEntry, Place]] = {PCI: (ENTRY, "pod")}
+    first = judge(found, set(), BOOT, {}, 100.0)
     assert (first.orphans, first.unrecorded) == ([], {(PCI, "c1"): 100.0})
-    early = judge(sighted, set(), BOOT, first.unrecorded, 100.0 + UNRECORDED_S - 0.1)
+    early = judge(found, set(), BOOT, first.unrecorded, 100.0 + UNRECORDED_S - 0.1)
     assert early.orphans == []
-    assert judge(sighted, {"u1"}, BOOT, early.unrecorded, 105.0).unrecorded == {}
-    late = judge(sighted, set(), BOOT, early.unrecorded, 100.0 + UNRECORDED_S)
+    assert judge(found, {"u1"}, BOOT, early.unrecorded, 105.0).unrecorded == {}
+    late = judge(found, set(), BOOT, early.unrecorded, 100.0 + UNRECORDED_S)
     assert late.orphans == [(ENTRY, "record_gone")]
 
 
 def test_without_the_records_folder_no_pod_is_taken_for_gone() -> None:
     """Somebody removed the shim's folder, or it was never made: of the pods that says nothing."""
-    assert judge({PCI: (ENTRY, ALIVE)}, None, BOOT, {(PCI, "c1"): 0.0}, 99.0).orphans == []
-    assert judge({PCI: (ENTRY, BACK)}, None, BOOT, {}, 99.0).orphans == [(ENTRY, "netns_gone")]
+    assert judge({PCI: (ENTRY, "pod")}, None, BOOT, {(PCI, "c1"): 0.0}, 99.0).orphans == []
+    assert judge({PCI: (ENTRY, "host")}, None, BOOT, {}, 99.0).orphans == [(ENTRY, "netns_gone")]
 
 
 def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> None:
     """The time is kept by VF and sandbox."""
-    judged = judge({PCI: (replace(ENTRY, container="c2"), ALIVE)}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
+    judged = judge({PCI: (replace(ENTRY, container="c2"), "pod")}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
     assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
 
 
