@@ -47,7 +47,9 @@ class Figures:
     """The counts of one profile: the pods of one schedulerName."""
 
     def __init__(self, profile: str) -> None:
-        self._profile = profile
+        results = ("scheduled", "unschedulable", "error")
+        self._attempts = {one: (ATTEMPTS.labels(one, profile), ATTEMPT_S.labels(one, profile)) for one in results}
+        self._bind_s = {one: POINT_S.labels("Bind", one, profile) for one in ("Success", "Error")}
 
     def decision(self, spent_s: float, instructions: Sequence[Instruction]) -> None:
         """Count a decision; one with a bind ends as an attempt with `bind`."""
@@ -59,12 +61,13 @@ class Figures:
         """Count the definite end of a bind."""
         bound = outcome.kind == "bound"
         BINDS.labels(outcome.kind).inc()
-        POINT_S.labels("Bind", "Success" if bound else "Error", self._profile).observe(spent_s)
+        self._bind_s["Success" if bound else "Error"].observe(spent_s)
         self._attempt("scheduled" if bound else "error", spent_s)
 
     def _attempt(self, result: str, spent_s: float) -> None:
-        ATTEMPTS.labels(result, self._profile).inc()
-        ATTEMPT_S.labels(result, self._profile).observe(spent_s)
+        count, duration = self._attempts[result]
+        count.inc()
+        duration.observe(spent_s)
 
 
 def count_scheduled(waited_s: float, attempts: int) -> None:

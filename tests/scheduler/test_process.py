@@ -262,6 +262,46 @@ async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNo
         assert 'reason="node(s) had an unreadable RDMA inventory"} 1.0' in text
 
 
+async def test_what_is_decided_is_counted_under_the_fields_names(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """As dashboards for kube-scheduler look for it, and beside it what only Mooring has."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
+    for name, spec in (("fits", {}), ("waits", {}), ("gated", {"schedulingGates": [{"name": "g"}]})):
+        await cluster.add_pod(name, "[{}]", **spec)
+    async with _scheduler(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+        await cluster.bound("fits")
+        await cluster.told("waits")
+
+        async def counted() -> str | None:
+            async with session.get(f"http://{address}/metrics") as answer:
+                text = await answer.text()
+            return text if 'mooring_binds_total{outcome="bound"} 1.0' in text else None
+
+        text = await _eventually(counted)
+    for line in (
+        'scheduler_schedule_attempts_total{profile="mooring",result="scheduled"} 1.0',
+        'scheduler_schedule_attempts_total{profile="mooring",result="unschedulable"} 1.0',
+        'scheduler_scheduling_attempt_duration_seconds_count{profile="mooring",result="scheduled"} 1.0',
+        "scheduler_scheduling_algorithm_duration_seconds_count 2.0",
+        'scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",profile="mooring",'
+        'status="Success"} 1.0',
+        'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1.0',
+        "scheduler_pod_scheduling_attempts_count 1.0",
+        'scheduler_pending_pods{queue="active"} 0.0',
+        'scheduler_pending_pods{queue="backoff"} 0.0',
+        'scheduler_pending_pods{queue="unschedulable"} 1.0',
+        'scheduler_pending_pods{queue="gated"} 1.0',
+        'mooring_free_vfs{network="rail0"} 0.0',
+        'mooring_free_mbps{network="rail0"} 90000.0',
+        "mooring_placement_budget_exhausted_total 0.0",
+        "mooring_disputed_vfs 0.0",
+    ):
+        assert line in text
+
+
 @pytest.mark.parametrize(
     ("flags", "status"), [(("--leader-elect", "perhaps"), 2), (("--nonsense",), 2), (("--kubeconfig", "/nowhere"), 1)]
 )
