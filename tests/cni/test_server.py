@@ -111,24 +111,46 @@ class TestServed:
         undone = sum("caller is gone" in line["event"] for line in host.log())
         assert undone > 0
 
-    def test_an_add_that_nobody_waits_for_stops_waiting(self, host: Any, other_netns: str) -> None:
-        """It waits for a held VF when its caller is killed: its DEL is answered at once, the holder keeps its VF."""
+    def test_an_add_whose_caller_was_killed_is_undone_without_a_del(self, host: Any) -> None:
+        """Nobody may ever ask for it: the server takes back what nobody has heard of."""
+        host.record(FIRST, SECOND)
+        before = host.everything()
+        with host.served():
+            for milliseconds in range(10, 60, 5):
+                caller = host.begin("ADD")
+                time.sleep(milliseconds / 1000)
+                caller.send_signal(signal.SIGKILL)
+                caller.wait()
+                if was_undone(host):
+                    break
+                assert host.call("DEL") == {"status": 0}
+            else:
+                pytest.fail("no caller was killed while its ADD was under way")
+            deadline = time.monotonic() + 10
+            while host.everything() != before:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    def test_adds_that_nobody_waits_for_stop_waiting(self, host: Any, other_netns: str) -> None:
+        """One waits for a held VF, one for its turn, when both callers are killed: the DEL is answered at once."""
         host.record(FIRST)
         host.record(FIRST, uid="u2")
         with host.served():
             assert host.call("ADD")["status"] == 0
             theirs = {"uid": "u2", "container": "c2", "netns": other_netns}
-            caller = host.begin("ADD", host.conf(holdTimeoutSeconds=60), **theirs)
+            callers = [host.begin("ADD", host.conf(holdTimeoutSeconds=60), **theirs) for _ in range(2)]
             with pytest.raises(subprocess.TimeoutExpired):
-                caller.wait(1)
-            caller.send_signal(signal.SIGKILL)
-            caller.wait()
+                callers[0].wait(1)
+            for caller in callers:
+                caller.send_signal(signal.SIGKILL)
+                caller.wait()
             started = time.monotonic()
             assert host.call("DEL", **theirs) == {"status": 0}
             assert time.monotonic() - started < 10
             assert "net1" in host.in_pod()
             assert host.call("DEL") == {"status": 0}
         assert any("the caller did not wait" in str(line.get("reason")) for line in host.log())
+        assert any(line["event"] == "caller is gone, its ADD is not begun" for line in host.log())
 
     def test_status_notices_a_server_of_another_version(self, host: Any) -> None:
         """The executable says its own; without a server, the version that a server left is compared."""
@@ -165,6 +187,16 @@ class TestServed:
         alone = median_ms(host, program)
         print(f"forwarder {forwarded:.1f} ms, one process {alone:.1f} ms")
         assert forwarded * 4 < alone
+
+
+def was_undone(host: Any) -> bool:
+    """Say whether the server had to take back an ADD whose caller was killed; it says so at once, or never."""
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        if any(line["event"] == "caller is gone, its ADD is undone" for line in host.log()):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def median_ms(host: Any, program: str) -> float:
