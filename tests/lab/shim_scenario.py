@@ -61,24 +61,10 @@ def sandbox_config(name: str, vf: int) -> Any:
     )
 
 
-def move_rdma_device(vf: int) -> None:
-    """Bring a VF's RDMA device to where its netdev is: exclusive mode asks for it, and mooring-cni does it not yet."""
-    function = (DEVICES / f"0000:3b:00.0/virtfn{vf}").resolve()
-    device = next((function / "infiniband_verbs").glob("*/ibdev")).read_text().strip()
-    netns = json.loads((STATE / f"vfs/{function.name}.json").read_text())["netns"]["path"]
-    name = Path("/run/netns") / function.name  # rdma(8) takes names, not paths
-    name.parent.mkdir(exist_ok=True)
-    name.symlink_to(netns)
-    subprocess.run(["rdma", "dev", "set", device, "netns", name.name], check=True)
-    assert not (function / "infiniband").exists() or not list((function / "infiniband").iterdir())
-
-
-def run_pod(stub: Any, name: str, vf: int, *, exclusive: bool) -> tuple[str, str]:
+def run_pod(stub: Any, name: str, vf: int) -> tuple[str, str]:
     """Run a pod with one container; return the ids of its sandbox and its container."""
     config = sandbox_config(name, vf)
     sandbox = stub.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=CALL_S).pod_sandbox_id
-    if exclusive:
-        move_rdma_device(vf)
     container = cri.ContainerConfig(
         metadata=cri.ContainerMetadata(name="main"),
         image=cri.ImageSpec(image="busybox"),
@@ -121,18 +107,26 @@ def links() -> list[dict[str, Any]]:
     )
 
 
-def scenario(socket: Path, *, exclusive: bool) -> dict[str, Any]:
+def rdma_devices() -> list[str]:
+    """The RDMA devices that the host sees: in exclusive mode not those of pods."""
+    shown = subprocess.run(["rdma", "-j", "dev"], capture_output=True, text=True, check=True)
+    return sorted(device["ifname"] for device in json.loads(shown.stdout))
+
+
+def scenario(socket: Path) -> dict[str, Any]:
     with grpc.insecure_channel(f"unix://{socket}") as channel:
         stub = cri_grpc.RuntimeServiceStub(channel)
-        before = links()
-        pods = [run_pod(stub, name, vf, exclusive=exclusive) for vf, name in enumerate(("first", "second"))]
+        before, rdma = links(), [rdma_devices()]
+        pods = [run_pod(stub, name, vf) for vf, name in enumerate(("first", "second"))]
         (_, first), (_, second) = pods
+        rdma.append(rdma_devices())
         found = {"first": seen(stub, first, second), "second": seen(stub, second, first)}
         for sandbox, _ in pods:
             stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox), timeout=CALL_S)
             stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox), timeout=CALL_S)
         ledger = [path.name for path in (STATE / "vfs").glob("*.json")]
-        return {**found, "ledger": ledger, "links": {"before": before, "after": links()}}
+        rdma.append(rdma_devices())
+        return {**found, "ledger": ledger, "rdma": rdma, "links": {"before": before, "after": links()}}
 
 
 def main() -> None:
@@ -144,7 +138,7 @@ def main() -> None:
         shim = subprocess.Popen([sys.executable, "-m", "cri_shim", *flags])
         try:
             until(socket.exists)
-            print(json.dumps(scenario(socket, exclusive=sys.argv[1] == "exclusive")))
+            print(json.dumps(scenario(socket)))
         finally:
             shim.terminate()
             shim.wait()

@@ -25,7 +25,7 @@ done
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 def test_a_container_opens_the_uverbs_of_its_own_vf_only(lab: Lab, mode: str) -> None:
     """In both modes of the RDMA stack; afterwards the VFs are the host's again, under their names."""
-    done = lab(f"{PREPARE}\nrdma system set netns {mode}\n{sys.executable} {SCENARIO} {mode}", timeout_s=115)
+    done = lab(f"{PREPARE}\nrdma system set netns {mode}\n{sys.executable} {SCENARIO}", timeout_s=115)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"first"')))
     for index, name in enumerate(("first", "second")):
@@ -37,5 +37,8 @@ def test_a_container_opens_the_uverbs_of_its_own_vf_only(lab: Lab, mode: str) ->
         assert (described["name"], described["uverbs"]) == ("eth0", f"uverbs{index}")
         assert seen["address"] == f"inet {described['ips'][0].partition('/')[0]}"
         assert seen["nccl"] == f"={described['rdma']}"
+    before, during, after = found["rdma"]
+    assert (len(before), len(during)) == (3, 1 if mode == "exclusive" else 3)
+    assert after == before
     assert found["ledger"] == []
     assert found["links"]["after"] == found["links"]["before"]

@@ -1,0 +1,57 @@
+"""RDMA devices without a lab: what a resource table says, and a kernel that has none."""
+
+from pathlib import Path
+
+import pytest
+
+from cni import freeing, plan, rdma
+from cni.rdma import users_listed
+from mooring import nldev
+from mooring.assignment import AssignedVf
+from mooring.settings import VfSettings
+
+VF = AssignedVf("eth0", 3, "0000:3b:00.5", "ethernet", "default")
+
+
+def test_processes_are_read_from_a_resource_table_and_kernel_objects_are_none() -> None:
+    """A table as RES_QP_GET gave it: the queue pair of process 77, and ib_core's own."""
+    table = bytes.fromhex(
+        "5400140008000300010000000800150011000000080 03c0001000000 08001c004d000000 0800160000000000 0800170000000000"
+        "0800180000000000 0500190000000000 05001a0002000000 05001b0001000000"
+        "3800140008000300010000000800150001000000 0c001d0069625f636f726500 0800180000000000 05001a0001000000"
+        "05001b0003000000".replace(" ", "")
+    )
+    answer = ((nldev.DEV_INDEX, bytes(4)), (nldev.DEV_NAME, b"rx0\0"), (nldev.RES_QP, table))
+    assert list(users_listed(answer, nldev.RES_QP, nldev.RES_QP_ENTRY)) == [77]
+
+
+@pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="this kernel has RDMA")
+def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
+    """NETLINK_RDMA is refused: nothing moves, nothing is waited for."""
+    assert (rdma.mode(), rdma.devices(), freeing.users_of("mlx5_5")) == (None, {}, frozenset())
+
+
+def test_spoof_check_brings_an_admin_mac_with_it() -> None:
+    """Only where there is none, and none is wished for."""
+    wish = VfSettings(spoofchk=True)
+    own, other = "02:00:00:00:00:01", "02:00:00:00:00:02"
+    assert plan.effective(wish, VfSettings(mac=plan.NO_MAC), own).mac == own
+    assert plan.effective(wish, VfSettings(mac=other), own).mac is None
+    assert plan.effective(VfSettings(spoofchk=True, mac=other), VfSettings(mac=plan.NO_MAC), own).mac == other
+
+
+def test_settings_are_split_by_netlink_attribute_in_the_kernels_order() -> None:
+    """VLAN with its priority and the two rates travel together."""
+    pieces = plan.one_by_one(VfSettings(5, 9, vlan=7, qos=3, mac="02:00:00:00:00:01", trust=False))
+    assert [list(piece.to_fields()) for piece in pieces] == [
+        ["mac"],
+        ["vlan", "qos"],
+        ["min_tx_rate", "max_tx_rate"],
+        ["trust"],
+    ]
+
+
+def test_a_refusal_names_pf_vf_setting_and_errno() -> None:
+    """The kernel's name for the error, which for 95 is not the C library's."""
+    text = plan.refusal_text(VF, VfSettings(vlan=7), OSError(95, "Operation not supported"))
+    assert text == "pf 'eth0' refuses vlan 7 for vf 3: EOPNOTSUPP (Operation not supported)"
