@@ -192,29 +192,35 @@ def in_turns(bench: Bench, pods: int, vfs: int, rounds: int) -> tuple[Times, Tim
     return ours, theirs
 
 
-def floor(bench: Bench, rounds: int) -> Times:
-    """Move one link in and out, with the least that a plugin must do: down, move, rename, address, up; and back."""
-    home, pod = f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net", pod_path(0)
-    name = bench.netdevs()[0][3]
+def floor(bench: Bench, pods: int, rounds: int) -> Times:
+    """Move a link of each pod in and out, with the least that a plugin must do: move, rename, address, up; and back."""
+    home = f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net"
+    names = [netdev for _, _, _, netdev in bench.netdevs()[:pods]]
 
-    def enter() -> None:
-        netlink.move(name, pod)
-        netns.run_in(pod, arrive)
+    def enter(pod: int) -> None:
+        def arrive() -> None:
+            netlink.rename(names[pod], "eth0")
+            netlink.add_address("eth0", f"10.99.0.{pod + 2}/16")
+            netlink.set_up("eth0", up=True)
 
-    def arrive() -> None:
-        netlink.rename(name, "eth0")
-        netlink.add_address("eth0", "10.99.0.2/16")
-        netlink.set_up("eth0", up=True)
+        netlink.move(names[pod], pod_path(pod))
+        netns.run_in(pod_path(pod), arrive)
 
-    def leave() -> None:
-        netlink.set_up("eth0", up=False)
-        netlink.rename("eth0", name)
-        netlink.move(name, home)
+    def leave(pod: int) -> None:
+        def depart() -> None:
+            netlink.set_up("eth0", up=False)
+            netlink.rename("eth0", names[pod])
+            netlink.move(names[pod], home)
+
+        netns.run_in(pod_path(pod), depart)
 
     times = Times()
-    for _ in range(rounds):
-        times.add.append(_timed(enter))
-        times.remove.append(_timed(lambda: netns.run_in(pod, leave)))
+    with ThreadPoolExecutor(pods) as pool:
+        for _ in range(rounds):
+            start = time.perf_counter()
+            times.add += pool.map(lambda pod: _timed(lambda: enter(pod)), range(pods))
+            times.remove += pool.map(lambda pod: _timed(lambda: leave(pod)), range(pods))
+            times.rounds_s.append(time.perf_counter() - start)
     return times
 
 
@@ -228,30 +234,31 @@ def percentile(times: Sequence[float], share: float) -> float:
     return sorted(times)[min(len(times) - 1, int(len(times) * share))]
 
 
-def _line(what: str, times: Times) -> None:
+def _line(what: str, times: Times, pods: int) -> None:
     shares = [percentile(found, share) for found in (times.add, times.remove) for share in (0.5, 0.99)]
-    print(f"{what:36}" + "".join(f"{value:9.1f}" for value in shares) + f"{times.both:10.1f}", flush=True)
+    columns = "".join(f"{value:9.1f}" for value in shares)
+    print(f"{what:36}{columns}{times.both:10.1f}{times.throughput(pods):9.1f}", flush=True)
 
 
 def report(bench: Bench, rounds: int) -> None:
     """Measure and print a line for each load, then the ratios that the goals are about."""
-    print(f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; milliseconds")
-    print(f"{'':36}{'ADD p50':>9}{'p99':>9}{'DEL p50':>9}{'p99':>9}{'ADD+DEL':>10}")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}; milliseconds")
+    print(f"{'':36}{'ADD p50':>9}{'p99':>9}{'DEL p50':>9}{'p99':>9}{'ADD+DEL':>10}{'pods/s':>9}")
     ratios, single = [], 0.0
     for pods in _AT_ONCE:
+        least = floor(bench, pods, max(rounds // pods, 5))
         ours, theirs = in_turns(bench, pods, 1, max(rounds // pods, 5))
-        _line(f"mooring-cni, {pods} at once", ours)
-        _line(f"host-device, {pods} at once", theirs)
-        ratios.append(f"{pods} at once: time {ours.both / theirs.both:.2f}")
-        ratios[-1] += f", throughput {ours.throughput(pods) / theirs.throughput(pods):.2f}"
-        ratios[-1] += f" ({ours.throughput(pods):.1f} and {theirs.throughput(pods):.1f} pods/s)"
-        if pods == 1:
-            single = theirs.both
+        _line(f"mooring-cni, {pods} at once", ours, pods)
+        _line(f"host-device, {pods} at once", theirs, pods)
+        _line(f"bare rtnetlink, {pods} at once", least, pods)
+        share = ours.throughput(pods) / theirs.throughput(pods)
+        ratios.append(f"{pods} at once: time {ours.both / theirs.both:.2f}, throughput {share:.2f}")
+        single = single or theirs.both
     ours, theirs = in_turns(bench, 1, _MANY, max(rounds // _MANY, 5))
-    _line(f"mooring-cni, {_MANY} interfaces in one", ours)
-    _line(f"host-device, {_MANY} interfaces in {_MANY}", theirs)
-    ratios.append(f"{_MANY} interfaces in one ADD: time an interface {ours.both / _MANY / single:.2f} of one")
-    _line("bare rtnetlink", floor(bench, rounds))
+    _line(f"mooring-cni, {_MANY} interfaces in one", ours, 1)
+    _line(f"host-device, {_MANY} interfaces in {_MANY}", theirs, 1)
+    same = f"{ours.both / theirs.both:.2f} of as many calls"
+    ratios.append(f"{_MANY} interfaces in one ADD: time an interface {ours.both / _MANY / single:.2f} of one, {same}")
     print("\n".join(f"mooring-cni / host-device, {ratio}" for ratio in ratios))
 
 

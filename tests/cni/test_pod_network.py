@@ -24,11 +24,11 @@ FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"}
 SECOND = {"pf": "enp4s0f0", "vf": 2, "pci": "0000:04:00.4"}
 OTHER_PF = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6"}
 PEER4, PEER6, PEER_MAC = "10.77.0.250", "fd77::fa", "02:00:00:00:77:fa"
-_PATIENCE_S = 10.0
+_PATIENCE_S = 20.0
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+def until(condition: Callable[[], bool], limit_s: float = _PATIENCE_S) -> None:
+    deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)
@@ -212,12 +212,18 @@ def test_routes_are_applied_and_one_default_is_left(host: Any) -> None:
 SLOW = """\
 #!/bin/sh
 # An IPAM plugin that answers ADD only when it is let: it outlives whoever called it.
-if [ "$CNI_COMMAND" = ADD ]; then
-  touch {folder}/started
-  while [ ! -e {folder}/go ]; do sleep 0.01; done
-fi
-exec /usr/lib/cni/host-local
+echo "$CNI_COMMAND begins" >>{folder}/log
+while [ "$CNI_COMMAND" = ADD ] && [ ! -e {folder}/go ]; do sleep 0.01; done
+/usr/lib/cni/host-local
+status=$?
+echo "$CNI_COMMAND ends" >>{folder}/log
+exit $status
 """
+
+
+def said(folder: Path) -> list[str]:
+    log = folder / "log"
+    return log.read_text().splitlines() if log.exists() else []
 
 
 @pytest.mark.parametrize("served", [False, True])
@@ -236,14 +242,16 @@ def test_an_address_that_a_killed_adds_plugin_gives_later_is_given_back(
         kill_server_in_the_middle(host, conf, tmp_path)
     else:
         adding = host.begin("ADD", conf)
-        until((tmp_path / "started").exists)
+        until(lambda: said(tmp_path) == ["ADD begins"])
         adding.send_signal(signal.SIGKILL)
         adding.wait()
     deleting = host.begin("DEL", conf)
-    with pytest.raises(subprocess.TimeoutExpired):
-        deleting.wait(1)
+    until(lambda: "enp4s0f0v1" in host.links())
+    with pytest.raises(AssertionError, match="waited too long"):
+        until(lambda: said(tmp_path) != ["ADD begins"], limit_s=2)
     (tmp_path / "go").touch()
     assert deleting.wait(20) == 0
+    assert said(tmp_path) == ["ADD begins", "ADD ends", "DEL begins", "DEL ends"]
     assert host.everything() == before
     plugin.unlink()
 
@@ -251,7 +259,7 @@ def test_an_address_that_a_killed_adds_plugin_gives_later_is_given_back(
 def kill_server_in_the_middle(host: Any, conf: dict[str, Any], folder: Path) -> None:
     with host.served() as server:
         adding = host.begin("ADD", conf)
-        until((folder / "started").exists)
+        until(lambda: said(folder) == ["ADD begins"])
         server.kill()
         server.wait()
         assert adding.wait(20) == 1
