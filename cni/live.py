@@ -46,6 +46,12 @@ def _check_one(node: Node, call: Call, conf: Conf, entry: LedgerEntry) -> list[s
     return texts
 
 
+def differences_of(entry: LedgerEntry, found: check.Found) -> tuple[str, ...]:
+    """Return where a VF is not as its entry says; the MTU that a network gives is in its configuration only."""
+    mtu = found.interface.mtu if found.interface is not None else None
+    return tuple(check.from_kernel(entry, found, mtu, {}))
+
+
 def look(node: Node, entry: LedgerEntry) -> check.Found:
     """Return what the kernel has of one VF: in its namespace, and on its PF."""
     try:

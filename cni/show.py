@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from cni.check import Found, from_kernel
+from cni.check import Found
 from cni.giveback import Node
-from cni.live import look
+from cni.live import differences_of, look
 from mooring.ledger import LedgerEntry
 from mooring.settings import VfSettings
 
@@ -31,9 +31,7 @@ def show(node: Node, *, as_json: bool) -> str:
 
 def _shown(node: Node, entry: LedgerEntry) -> Shown:
     found = look(node, entry)
-    # The MTU that a network gives is in its configuration only, which is not ours to read here.
-    mtu = found.interface.mtu if found.interface is not None else None
-    return Shown(entry, found, tuple(from_kernel(entry, found, mtu, {})))
+    return Shown(entry, found, differences_of(entry, found))
 
 
 def _document(shown: Sequence[Shown], unreadable: Mapping[str, str]) -> dict[str, object]:

@@ -9,21 +9,32 @@ from cni import ipam
 from cni.add import READY
 from cni.conf import Conf
 from cni.giveback import Node
-from cni.skel import UNAVAILABLE, Call, CniError
+from cni.live import differences_of, look
+from cni.skel import LIMITED, UNAVAILABLE, Call, CniError
 from mooring.files import read_file
+from mooring.ledger import LedgerEntry
 
 _BLOCK = 4096
 
 
 def check_status(node: Node, call: Call, conf: Conf, version: str) -> None:
-    """Raise CniError 50 that says all that is missing; ``version`` is this program's own."""
+    """Raise CniError 50 that says all that is missing; ``version`` is this program's own.
+
+    It is 51 where a pod that has its VFs is not as it was made either.
+    """
     missing = [*_folders(node), *_versions(node, call, version)]
     if conf.await_init and not (node.run / READY).exists():
         missing.append("this node's VFs are not prepared yet: mooring-advertiser init has not ended")
     if missing:
-        raise CniError(UNAVAILABLE, "mooring-cni is not available", "; ".join(missing))
+        limited = [text for entry in _held(node) for text in differences_of(entry, look(node, entry))]
+        what = "; ".join((*missing, *limited))
+        raise CniError(LIMITED if limited else UNAVAILABLE, "mooring-cni is not available", what)
     for asked in conf.every_ipam():
         ipam.tell("STATUS", conf.delegated(asked) | {"cniVersion": conf.version}, call.path)
+
+
+def _held(node: Node) -> list[LedgerEntry]:
+    return [entry for entry in node.ledger.entries() if entry.phase == "held" and entry.boot == node.boot]
 
 
 def _folders(node: Node) -> Iterator[str]:

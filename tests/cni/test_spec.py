@@ -235,7 +235,18 @@ def test_status_says_what_is_missing(host: Any, telltale: Path) -> None:
     answer = host.call("STATUS", host.conf(**ready, ipam={"type": "telltale"}))
     (telltale / "refuse-STATUS").unlink()
     assert (answer["code"], "no addresses left" in answer["msg"]) == (50, True)
-    assert host.everything() == host.everything()
+
+
+def test_status_tells_whether_pods_are_limited_already(host: Any) -> None:
+    """51 instead of 50 where a pod's VF is not as it was made; while ADD can be served that is CHECK's to say."""
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    conf = host.conf(cniVersion="1.1.0", awaitInit=True)
+    assert host.call("STATUS", conf)["code"] == 50
+    in_pod(host, "link", "set", "net1", "down")
+    answer = host.call("STATUS", conf)
+    assert (answer["code"], "interface 'net1' is down" in answer["details"]) == (51, True)
+    assert host.call("STATUS", {**conf, "awaitInit": False}) == {"status": 0}
 
 
 def test_a_node_that_init_has_not_prepared_tries_again(host: Any) -> None:
