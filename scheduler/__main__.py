@@ -111,6 +111,8 @@ async def _stand(election: Election, loop: Loop) -> None:
 
 
 async def _lead(election: Election, loop: Loop) -> None:
+    # Who knows the cluster already is served first, and leads at once: the second list finds little that is new.
+    await loop.ready()
     took_over = await election.acquire()
     # A Binding that an earlier leader sent may still arrive for as long as its requests last.
     loop.lead(time.monotonic() + _REQUEST_S if took_over else 0.0)

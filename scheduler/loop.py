@@ -89,6 +89,10 @@ class Loop:
         """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
         return self._reading.never_listed()
 
+    async def ready(self) -> None:
+        """Wait until this scheduler can take over."""
+        await self._reading.followed.wait()
+
     def lead(self, not_before: float = 0.0) -> None:
         """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock."""
         self._leads, self._not_before = True, not_before

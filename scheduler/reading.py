@@ -41,7 +41,10 @@ def taken_apart(seen: Seen) -> Sequence[Seen | Listed]:
 
 
 class Reading:
-    """The watches of one scheduler; what they tell goes to ``receive`` at once, in order of each kind."""
+    """The watches of one scheduler; what they tell goes to ``receive`` at once, in order of each kind.
+
+    ``followed`` is set once everything has been listed.
+    """
 
     def __init__(self, client: Client, receive: Callable[[Seen], None]) -> None:
         self._client = client
@@ -49,6 +52,7 @@ class Reading:
         self._tasks: list[asyncio.Task[None]] = []
         self._listed: set[type[Any]] = set()
         self._ever_listed: set[type[Any]] = set()
+        self.followed = asyncio.Event()
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """List everything, anew if it was listed already, and follow it in tasks of the group."""
@@ -64,6 +68,8 @@ class Reading:
         """Take it that a list has been taken in."""
         self._listed.add(listed.kind)
         self._ever_listed.add(listed.kind)
+        if not self.never_listed():
+            self.followed.set()
         _log.info("listed", kind=listed.kind.__name__, count=listed.count, leads=leads)
 
     def missing(self) -> str:

@@ -122,3 +122,14 @@ async def test_a_binding_too_large_for_the_api_server_is_refused(client: Client)
     pod = await _create(client)
     for size in (3_200_000, 2_097_152):
         assert (await bind(client, _decision(pod, annotation="x" * size))).kind == "refused"
+
+
+async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Client) -> None:
+    """Each learns which it is; the pod carries the winner's assignment and no other's."""
+    pod = await _create(client)
+    decisions = [_decision(pod, node=f"n{number % 2}", annotation=f"of {number}") for number in range(8)]
+    outcomes = await asyncio.gather(*(bind(client, decision) for decision in decisions))
+    assert sorted(one.kind for one in outcomes) == ["bound", *["taken"] * 7]
+    (winner,) = [decision for decision, one in zip(decisions, outcomes, strict=True) if one.kind == "bound"]
+    bound = await _get(client)
+    assert (bound.spec.node_name, bound.annotations) == (winner.seat.node, dict(winner.annotations))

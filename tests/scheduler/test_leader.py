@@ -82,3 +82,39 @@ async def test_many_candidates_elect_one(client: Client) -> None:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert len(done) == 1
+
+
+async def test_a_lease_that_ran_out_was_taken_over_though_the_answer_was_lost(
+    client: Client, server: ApiServer
+) -> None:
+    """The write is found to be there already: the time of the other's last Binding is to be waited out all the same."""
+    await Election(client, "a", "s").acquire()
+    server.faults.plan(Fault("PUT", "/leases/", "drop_after"))
+    async with asyncio.timeout(10):
+        assert await Election(client, "b", "s").acquire() is True
+    assert (await _spec(client))["holderIdentity"] == "b"
+
+
+async def test_leadership_ends_by_the_clock_alone(client: Client) -> None:
+    """Also where nobody comes to look, as after a halt: the check before a write sees it."""
+    election = Election(client, "a", "s")
+    with pytest.raises(LeadershipLost):
+        election.check()
+    began = asyncio.get_running_loop().time()
+    await election.acquire()
+    election.check()
+    async with asyncio.timeout(10):
+        while election.leads:
+            await asyncio.sleep(0.01)
+    assert asyncio.get_running_loop().time() - began < 1.0
+    with pytest.raises(LeadershipLost):
+        election.check()
+
+
+async def test_nothing_may_be_written_after_the_release(client: Client) -> None:
+    """The next leader does not wait: it must be able to rely on that."""
+    election = Election(client, "a", "s")
+    await election.acquire()
+    await election.release()
+    with pytest.raises(LeadershipLost):
+        election.check()
