@@ -33,8 +33,8 @@ _READS = 16
 _WRITES = 32
 
 
-# What lives long here is nodes and pods, and next to nothing dies in cycles: by Python's own thresholds (700, 10, 10) the
-# collector takes a tenth of all CPU. The young are still looked at in a few milliseconds.
+# Nodes and pods live long, and next to nothing dies in cycles: by Python's own thresholds (700, 10, 10) the collector
+# takes a tenth of all CPU. The young are still looked at in a few milliseconds.
 _GC_THRESHOLDS = (20_000, 20, 100)
 
 
