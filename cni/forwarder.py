@@ -15,7 +15,6 @@ _TEXT = """\
 #!{python} -ISE
 # Hands a CNI call to the warm server of mooring-cni; written at installation, with the paths of this node.
 import posix
-import sys
 
 import _socket
 
@@ -52,7 +51,8 @@ def main():
     return answer[0] - 48
 
 
-sys.exit(main())
+# Nothing is buffered, and an orderly end of the interpreter takes a fifth of the whole time.
+posix._exit(main())
 """
 
 
