@@ -3,10 +3,13 @@
 Everything but the name may be missing or null: what an API server leaves out is the default here.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+# The API's integers; what is beyond them makes an object unreadable.
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Quantity = str | int | float
 Quantities = dict[str, Quantity]
 
@@ -42,7 +45,7 @@ class Resources(Struct):
 
 
 class Port(Struct):
-    host_port: int = 0
+    host_port: Int32 = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(name="hostIP", default="")
 
@@ -75,7 +78,7 @@ class NodeSelector(Struct):
 class PreferredNodes(Struct):
     """A node selector term that a pod would rather have hold; weight from 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
@@ -105,7 +108,7 @@ class PodAffinityTerm(Struct):
 class PreferredPods(Struct):
     """A pod affinity term that a pod would rather have hold; weight from 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     term: PodAffinityTerm = msgspec.field(name="podAffinityTerm", default_factory=PodAffinityTerm)
 
 
@@ -134,11 +137,11 @@ class Toleration(Struct):
 
 
 class SpreadConstraint(Struct):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -173,7 +176,7 @@ class PodSpec(Struct):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     host_network: bool | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None
@@ -212,7 +215,7 @@ class ContainerStatus(Struct):
 
     state: ContainerState | None = None
     last_state: ContainerState | None = None
-    restart_count: int = 0
+    restart_count: Int32 = 0
 
 
 class PodStatus(Struct):
@@ -260,7 +263,7 @@ class Image(Struct):
     """A container image that a node has."""
 
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(Struct):

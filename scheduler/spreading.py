@@ -93,15 +93,17 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> Constraint:
         raise ValueError("topology spread constraint: topologyKey is missing")
     if constraint.when_unsatisfiable not in (_HARD, _SOFT):
         raise ValueError(f"topology spread constraint: whenUnsatisfiable is {constraint.when_unsatisfiable!r}")
-    if constraint.max_skew < 1:
-        raise ValueError(f"topology spread constraint: maxSkew {constraint.max_skew} is not above 0")
+    domains = 1 if constraint.min_domains is None else constraint.min_domains
+    for field, value in (("maxSkew", constraint.max_skew), ("minDomains", domains)):
+        if value < 1:
+            raise ValueError(f"topology spread constraint: {field} {value} is not above 0")
     selector = read_selector(constraint.label_selector)
     return Constraint(
         constraint.topology_key,
         constraint.max_skew,
         constraint.when_unsatisfiable == _HARD,
         selector.with_labels(constraint.match_label_keys or (), (), labels),
-        1 if constraint.min_domains is None else constraint.min_domains,
+        domains,
         _honors("nodeAffinityPolicy", constraint.node_affinity_policy, True),
         _honors("nodeTaintsPolicy", constraint.node_taints_policy, False),
     )

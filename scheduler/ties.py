@@ -88,6 +88,8 @@ def _shared_term(term: Term) -> Term:
 
 def _weighted(affinity: PodAffinity, pod: Kin, sign: int) -> Iterator[tuple[Term, int]]:
     for one in affinity.preferred or ():
+        if not 1 <= one.weight <= 100:
+            raise ValueError(f"preferred pod affinity: weight {one.weight} is not from 1 to 100")
         yield _read_term(one.term, pod), sign * one.weight
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler.objects import Pod
@@ -26,6 +27,11 @@ def _term(operator: str, *values: str) -> dict[str, Any]:
 
 def _affinity(kind: str, term: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _preferred(weight: int) -> dict[str, Any]:
+    term = {"weight": weight, "podAffinityTerm": _term("Exists")}
+    return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +82,9 @@ def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected:
         ({"spec": {"topologySpreadConstraints": [_spread(topologyKey="")]}}, "spread constraint: topologyKey is miss"),
         ({"spec": {"topologySpreadConstraints": [_spread(whenUnsatisfiable="X")]}}, "whenUnsatisfiable is 'X'"),
         ({"spec": {"topologySpreadConstraints": [_spread(maxSkew=0)]}}, "maxSkew 0 is not above 0"),
+        ({"spec": {"topologySpreadConstraints": [_spread(minDomains=0)]}}, "minDomains 0 is not above 0"),
+        ({"spec": _preferred(0)}, "weight 0 is not from 1 to 100"),
+        ({"spec": _preferred(101)}, "is not from 1 to 100"),
         ({"spec": {"topologySpreadConstraints": [_spread(nodeTaintsPolicy="X")]}}, "nodeTaintsPolicy is 'X'"),
         ({"spec": _affinity("podAffinity", {})}, "pod affinity term: topologyKey is missing"),
         ({"spec": _affinity("podAntiAffinity", _term("Gt", "1"))}, "operator 'Gt' of key 'a' is not known"),
@@ -88,6 +97,15 @@ def test_what_cannot_be_honoured_is_refused_in_words(fields: dict[str, Any], rea
     refusal = read_task(make_pod(**fields))
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
+
+
+@pytest.mark.parametrize(
+    "spec", [{"priority": 1 << 31}, {"topologySpreadConstraints": [_spread(maxSkew=1 << 70)]}, _preferred(-1 << 70)]
+)
+def test_integers_beyond_the_apis_make_a_pod_unreadable(spec: dict[str, Any], make_pod: MakePod) -> None:
+    """They are refused where they are decoded, so that none reaches an array."""
+    with pytest.raises(msgspec.ValidationError, match="Expected `int`"):
+        make_pod(spec=spec)
 
 
 @pytest.mark.parametrize(
