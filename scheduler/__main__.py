@@ -28,6 +28,9 @@ _log = structlog.get_logger()
 # A bind's request is given up after this long, in seconds; it is what a new leader waits out.
 _REQUEST_S = 5.0
 _READ_S = 15.0
+# Objects made and not freed before the youngest are looked through (some ms), and how many such passes before the next
+# older are; the oldest hardly ever are.
+_ALLOCATIONS, _YOUNG, _MIDDLE = 50_000, 100, 1000
 # Connections for lists, the lease, conditions and events; and for binds, which none of those may hold up.
 _READS = 16
 _WRITES = 32
@@ -70,6 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def spare_collections() -> None:
+    """Let garbage be collected seldom: a pass over a large cluster's objects would hold everything up for seconds.
+
+    What has been listed is frozen, that is never looked at again; what changes is freed by reference counts.
+    """
+    gc.set_threshold(_ALLOCATIONS, _YOUNG, _MIDDLE)
+
+
 def _reason(failed: BaseException) -> str:
     return "; ".join(_reason(one) for one in failed.exceptions) if isinstance(failed, ExceptionGroup) else str(failed)
 
@@ -84,7 +95,7 @@ async def _run(config: Config, access: Access) -> None:
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
             writer = Writer(api, config.scheduler_name)
-            loop = Loop(machine, Ways(api, leaders), writer, time.time, may_decide)
+            loop = Loop(machine, Ways(api, leaders), writer, time.time, may_decide, gc.freeze)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
             async with serve(config.metrics_addr, loop.not_ready):

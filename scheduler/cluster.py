@@ -178,7 +178,9 @@ class Cluster:
     def disputes(self, name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the VFs of a node that more than one pod claims: PCI address to pod uids."""
         facts = self._facts.get(name)
-        return disputes(facts.inventory, self._claims(name)) if facts and facts.inventory else {}
+        if facts is None or facts.inventory is None or not self._stocks[name].is_disputed:
+            return {}
+        return disputes(facts.inventory, self._claims(name))
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
@@ -198,6 +200,8 @@ class Cluster:
         view, nodes = self.view(name), self.nodes
         assert nodes.facts[row] == view.facts, f"node {name!r}: the row's facts are not the node's"
         assert nodes.ports[row] == view.ports, f"node {name!r}: the ports differ"
+        claimed_twice = disputes(view.facts.inventory, self._claims(name)) if view.facts.inventory else {}
+        assert self._stocks[name].is_disputed == bool(claimed_twice), f"node {name!r}: disputes are missed or made up"
         assert nodes.supplies[row] == view.supply, f"node {name!r}: the supply differs from a new one"
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
         assert (nodes.free_vfs[row], nodes.free_mbps[row]) == (view.supply.free_vfs, view.supply.free_mbps)

@@ -60,7 +60,7 @@ class Ways:
 
 
 class Loop:
-    """One scheduler at work. ``clock`` gives UNIX time."""
+    """One scheduler at work. ``clock`` gives UNIX time; ``settled`` is called when all lists have been taken in."""
 
     def __init__(
         self,
@@ -69,12 +69,14 @@ class Loop:
         writer: Writer,
         clock: Callable[[], float],
         may_decide: Callable[[], bool] = lambda: True,
+        settled: Callable[[], object] = lambda: None,
     ) -> None:
         self._machine = machine
         self._ways = ways
         self._writer = writer
         self._clock = clock
         self._may_decide = may_decide
+        self._settled = settled
         self._figures = metrics.Figures(machine.scheduler_name)
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
@@ -185,6 +187,8 @@ class Loop:
                 self._inbox.extendleft(reversed(taken_apart(message)))
             case Listed():
                 self._reading.note(message, leads=self._leads)
+                if not self._reading.missing():
+                    self._settled()
                 return self._machine.retell() if self._leads and not self._reading.missing() else []
             case Seen(kind, event):
                 return self._machine.see(kind, event, now)

@@ -84,7 +84,7 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
 class _PfStock:
     """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
 
-    __slots__ = ("_claims", "_out", "_pf", "_usable", "free", "reserved")
+    __slots__ = ("_claims", "_out", "_pf", "_usable", "disputed", "free", "reserved")
 
     def __init__(self, pf: Pf) -> None:
         self._pf = pf
@@ -93,16 +93,23 @@ class _PfStock:
         self._claims: dict[int, dict[str, int]] = {}
         self._usable = self.free = pf.usable.mask
         self.reserved = sum(self._out.values())
+        # VFs that more than one pod claims.
+        self.disputed: set[int] = set()
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         before = self._rate(vf)
-        self._claims.setdefault(vf, {})[uid] = rate
+        claimants = self._claims.setdefault(vf, {})
+        claimants[uid] = rate
+        if len(claimants) > 1:
+            self.disputed.add(vf)
         self.free &= ~(1 << vf)
         self.reserved += self._rate(vf) - before
 
     def release(self, vf: int, uid: str) -> None:
         before, claimants = self._rate(vf), self._claims.get(vf, {})
         claimants.pop(uid, None)
+        if len(claimants) < 2:
+            self.disputed.discard(vf)
         if not claimants:
             self._claims.pop(vf, None)
             self.free |= self._usable & 1 << vf
@@ -141,6 +148,11 @@ class Stock:
         for index, vf in self._existing(claim):
             self._stocks[index].release(vf.vf, claim.uid)
         self._show(claim)
+
+    @property
+    def is_disputed(self) -> bool:
+        """Say whether any VF is claimed by more than one pod."""
+        return any(one.disputed for one in self._stocks)
 
     def _existing(self, claim: Claim) -> Iterator[tuple[int, AssignedVf]]:
         for vf in claim.assignment.vfs:
