@@ -103,7 +103,7 @@ def test_check_names_what_the_kernel_has_otherwise(lab: Lab) -> None:
         ask DEL p1; same end
         """,
     )
-    assert lines[:3] == ["0", "0", "1"]
+    assert lines[:3] == ["0", "0", "1"], lines
     for text in (
         "max_tx_rate is 1000 and not 2000",
         "vlan is 8 and not 7",
