@@ -344,6 +344,12 @@ THREE = (
     SECOND,
     {**FIRST, "vf": 2, "pci": "0000:3b:01.2"},
 )
+# As a host has them: up, and with a name besides the name; down is what they are in the middle of an ADD.
+FOUND_UP = """
+for vf in 0 1 2; do
+  netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
+done
+"""
 BOOTS = 4
 FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
 # What an ADD of three VFs asks of the system: a kind that is missing here was not broken.
@@ -376,7 +382,7 @@ def test_an_add_broken_at_any_call_leaves_nothing(lab: Lab, mode: str) -> None:
 
     def break_some(first: int) -> dict[str, Any]:
         loop = f"{sys.executable} {FAULTS} /tmp/setting.json {first} {BOOTS} 2>/tmp/log || tail -20 /tmp/log"
-        script = f"cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
+        script = f"{FOUND_UP}cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
         lines = run(lab, script, *THREE, mode=mode, options=("-t", "550"), timeout_s=560)
         report: dict[str, Any] = json.loads(lines[-1])
         return report
