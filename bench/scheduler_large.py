@@ -57,13 +57,18 @@ async def _serve(nodes: int, pods: int) -> None:
     async with ApiServer() as server:
         store = server.cluster.store
         for number in range(nodes):
-            store.put(_NODES_AT, {"kind": "Node", "apiVersion": "v1", **_with_uid(load.node(number), f"node-{number}")})
+            store.put(_NODES_AT, listed_node(number))
         for number in range(pods):
-            store.put(_PODS_AT, _bound_pod(number, load.node_name(number % nodes), number // nodes))
+            store.put(_PODS_AT, bound_pod(number, load.node_name(number % nodes), number // nodes))
         gc.freeze()
         sys.stdout.write(server.url + "\n")
         sys.stdout.flush()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def listed_node(number: int) -> load.Json:
+    """Return a node as the API server has it."""
+    return {"kind": "Node", "apiVersion": "v1", **_with_uid(load.node(number), f"node-{number}")}
 
 
 def _with_uid(document: load.Json, uid: str) -> load.Json:
@@ -71,7 +76,7 @@ def _with_uid(document: load.Json, uid: str) -> load.Json:
     return document
 
 
-def _bound_pod(number: int, node: str, place: int) -> load.Json:
+def bound_pod(number: int, node: str, place: int) -> load.Json:
     """Return the pod that is ``place``-th on its node, of about the size that pods have on a real API server."""
     pod = load.pod(number, [{"min_tx_rate": 1000}, {"min_tx_rate": 500}], "250m", {}, {"app": f"a{number % 500}"})
     uid = f"00000000-0000-4000-8000-{number:012}"
@@ -97,7 +102,7 @@ _TOLERATIONS = [
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("not-ready", "unreachable")
 ]
-_FIELDS = {f"f:field{number}": {"f:value": {}} for number in range(50)}
+_FIELDS: dict[str, Any] = {f"f:field{number}": {"f:value": {}} for number in range(50)}
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from devcluster.apiserver.status import ApiError
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, believe
+from mooring.assignment import AssignedVf, Assignment, read_assignment
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Out, Pf, dump_inventory
@@ -96,6 +96,14 @@ class Hardware:
         )
 
 
+def _claim(annotations: dict[str, str]) -> Assignment | None:
+    """Read an assignment without the rules by which the scheduler believes one."""
+    try:
+        return read_assignment(annotations[names.ASSIGNMENT])
+    except (KeyError, AnnotationError):
+        return None
+
+
 class Cluster:
     """The truth, as the API server has it, and the hands that change it."""
 
@@ -116,11 +124,9 @@ class Cluster:
             return known
         document = entry.decoded()
         node = document["spec"].get("nodeName") or ""
-        try:
-            claim = believe(document["metadata"].get("annotations") or {}, entry.uid, node)
-        except AnnotationError:
-            claim = None
-        return entry.revision, PodState(document, claim)
+        claim = _claim(document["metadata"].get("annotations") or {})
+        believed = claim if claim is not None and (claim.uid, claim.node) == (entry.uid, node) else None
+        return entry.revision, PodState(document, believed)
 
     def pod(self, uid: str) -> PodState | None:
         return next((pod for pod in self.pods() if pod.uid == uid), None)
