@@ -11,9 +11,11 @@ were killed, how many left orphans at once, how many VFs that were held, and wha
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from cni.reconcile import Reconciler
 from cni.sysfs import Sysfs
 from mooring import log
 from mooring.vfport import RtnetlinkVfPort
-from tests.cni.fault_loop import NOT_REACHED, broken_add, differing, in_child, run, state
+from tests.cni.fault_loop import CRASHED, NOT_REACHED, broken_add, differing, in_child, run, state
 
 _RETURNS_S = 10.0
 
@@ -39,20 +41,31 @@ def look(setting: dict[str, Any]) -> int:
 
 
 def killed_add(setting: dict[str, Any], number: int) -> int:
-    return in_child(lambda: broken_add(setting, number, kill=True))
+    with Path(os.devnull).open("wb") as nobody:
+        reached = in_child(lambda: broken_add(setting, number, kill=True, told=nobody.fileno()))
+    assert reached != CRASHED, f"the program of call {number} crashed"
+    return reached
 
 
 def phases(setting: dict[str, Any]) -> set[str]:
     return {json.loads(path.read_text())["phase"] for path in Path(setting["ledger"]).glob("*.json")}
 
 
+def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> int:
+    """Look until the phases are as wanted, but not for ever; return how often."""
+    deadline = time.monotonic() + _RETURNS_S
+    for number in itertools.count(1):
+        in_child(lambda: look(setting))
+        if ended(phases(setting)) or time.monotonic() > deadline:
+            return number
+    raise AssertionError("count ends")
+
+
 def end_sandbox(setting: dict[str, Any]) -> None:
     """Let the pod's namespace go, and look until the ledger is empty; then make a new one for the next try."""
     for command in ("delete", "add"):
         subprocess.run(("ip", "netns", command, Path(setting["environment"]["CNI_NETNS"]).name), check=True)
-        deadline = time.monotonic() + _RETURNS_S
-        while phases(setting) and time.monotonic() < deadline:
-            in_child(lambda: look(setting))
+        look_until(setting, lambda found: not found)
 
 
 def main() -> int:
@@ -60,12 +73,16 @@ def main() -> int:
     setting = json.loads(Path(sys.argv[1]).read_text())
     before = state(setting)
     left_behind: dict[int, list[str]] = {}
+    again: dict[int, int] = {}
     orphans = held = 0
+    killed = 0
     for number in itertools.count(1):
         if killed_add(setting, number) == NOT_REACHED:
             break
+        killed += 1
         orphans += bool(phases(setting) - {"held"})
-        in_child(lambda: look(setting))
+        looks = look_until(setting, lambda found: found <= {"held"})
+        again |= {number: looks} if looks > 1 else {}
         if phases(setting) == {"held"}:
             held += 1
             end_sandbox(setting)
@@ -73,7 +90,7 @@ def main() -> int:
             left_behind[number] = found
             in_child(lambda: run(setting, "DEL"))
     in_child(lambda: run(setting, "DEL"))
-    print(json.dumps({"killed": number - 1, "orphans": orphans, "held": held, "left_behind": left_behind}))
+    print(json.dumps({"killed": killed, "orphans": orphans, "held": held, "again": again, "left_behind": left_behind}))
     return 0
 
 
