@@ -31,8 +31,9 @@ _READ_S = 15.0
 # Objects made and not freed before the youngest are looked through (some ms), and how many such passes before the next
 # older are; the oldest hardly ever are.
 _ALLOCATIONS, _YOUNG, _MIDDLE = 50_000, 100, 1000
-# Connections for lists, the lease, conditions and events; and for binds, which none of those may hold up.
+# Connections for lists and the lease, for conditions and events, and for binds: none may hold up another.
 _READS = 16
+_TELLS = 17
 _WRITES = 32
 
 
@@ -88,13 +89,16 @@ def _reason(failed: BaseException) -> str:
 async def _run(config: Config, access: Access) -> None:
     machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started)
     metrics.expose(machine)
-    async with Client(access, connections=_READS, timeout_s=_READ_S) as api:
+    async with (
+        Client(access, connections=_READS, timeout_s=_READ_S) as api,
+        Client(access, connections=_TELLS, timeout_s=_READ_S) as telling,
+    ):
         identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
         election = Election(api, identity, f"{config.scheduler_name}-scheduler", config.lease_namespace)
         guard = election.check if config.leader_elect else _no_guard
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
-            writer = Writer(api, config.scheduler_name)
+            writer = Writer(telling, config.scheduler_name)
             loop = Loop(machine, Ways(api, leaders), writer, time.time, may_decide, gc.freeze)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)

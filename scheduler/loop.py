@@ -53,7 +53,7 @@ _Message = Seen | Listed | _Bound | _Evicted
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The ways to the API server: to read and to tell by ``api``, to bind and to evict by ``leaders``, leaders only."""
+    """The ways to the API server: to read by ``api``, to bind and to evict by ``leaders``, leaders only."""
 
     api: Client
     leaders: Client
@@ -82,7 +82,8 @@ class Loop:
         self._awake = asyncio.Event()
         self._reading = Reading(ways.api, self._receive)
         self._group: asyncio.TaskGroup | None = None
-        self._writes: set[asyncio.Task[None]] = set()
+        # Ordered, so that a simulation by seed repeats itself.
+        self._writes: dict[asyncio.Task[None], None] = {}
         self._leads = False
         self._stopping = False
         self._not_before = 0.0
@@ -214,11 +215,11 @@ class Loop:
 
     def _start(self, write: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(write)
-        self._writes.add(task)
+        self._writes[task] = None
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._writes.discard(task)
+        self._writes.pop(task, None)
         self._awake.set()
         if not task.cancelled() and (failed := task.exception()) is not None:
             # What it wanted to write stays assumed. Whoever keeps the lease ends this process.
