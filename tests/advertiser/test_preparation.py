@@ -91,7 +91,8 @@ def test_a_guid_travels_as_the_kernel_reads_it() -> None:
     message = ifinfmsg()
     message["attrs"] = [("IFLA_VFINFO_LIST", guid_attributes("port", 3, "02:01:9a:00:00:da:d2:c8"))]
     message.encode()
-    # struct nlmsghdr and struct ifinfomsg have 16 bytes each; then three nested attributes: the list (22), one VF (1), its port GUID (11).
+    # struct nlmsghdr and struct ifinfomsg have 16 bytes each; then three nested attributes: the list (22), one VF (1),
+    # its port GUID (11).
     listed, of_vf, guid = (struct.unpack_from("=HH", message.data, 32 + 4 * depth) for depth in range(3))
     assert [kind & 0x3FFF for _, kind in (listed, of_vf, guid)] == [22, 1, 11]
     assert struct.unpack_from("=I4xQ", message.data, 44) == (3, 0x02019A0000DAD2C8)
