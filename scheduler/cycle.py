@@ -80,6 +80,11 @@ class Decider:
         self._cluster = cluster
         self._rankings = Rankings(cluster.nodes)
 
+    @property
+    def budget_spent(self) -> int:
+        """How many searches for a placement have run out of steps so far."""
+        return self._rankings.budget_spent
+
     def decide(self, task: Task, now: float) -> Decision:
         """Decide about a pod at UNIX time ``now``."""
         self._cluster.tick(now)

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from mooring import names
 from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from scheduler.assign import OUT_OF_BUDGET
 from scheduler.cluster import Cluster, Seat
 from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
@@ -56,7 +55,6 @@ class Machine:
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}
         # Decisions that ended with a search out of steps and no node.
-        self.budget_spent = 0
 
     def nodes(self, event: Event[Node], now: float) -> list[Instruction]:
         match event:
@@ -159,7 +157,6 @@ class Machine:
             return self._tell(pending, "InvalidRequest", pending.task.reason)
         decision = self._decider.decide(pending.task, now)
         if isinstance(decision, Unschedulable):
-            self.budget_spent += OUT_OF_BUDGET in decision.reason
             others = self.queue.park(uid, decision.helped_by, _kin(pending.task))
             told = [self._pending[one] for one in (uid, *sorted(others))]
             return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
@@ -194,6 +191,11 @@ class Machine:
     def depths(self) -> Mapping[str, int]:
         """Count the pods that wait, by where; gated ones wait for their gates to be lifted."""
         return self.queue.depths() | {"gated": len(self._gated)}
+
+    @property
+    def budget_spent(self) -> int:
+        """How many searches for a placement have run out of steps so far."""
+        return self._decider.budget_spent
 
     def disputed(self) -> int:
         """Count the VFs that more than one live pod claims."""

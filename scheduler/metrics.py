@@ -97,7 +97,7 @@ class _Derived(Collector):
         yield pending
         disputed = "VFs that more than one live pod claims"
         yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.disputed())
-        spent = "Decisions that found no node because a placement search ran out of steps"
+        spent = "Searches for a placement on one node that ran out of steps"
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
         faults = GaugeMetricFamily("mooring_nodes_without_inventory", "Nodes left out, by reason", labels=["reason"])

@@ -8,13 +8,13 @@ pod therefore depends on how many nodes changed since its like was last placed, 
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mooring.inventory import Pf
-from scheduler.assign import Chosen, place_on, wants_on
+from scheduler.assign import OUT_OF_BUDGET, Chosen, place_on, wants_on
 from scheduler.columns import Amounts, Nodes, Rows
 from scheduler.place import Want
 from scheduler.plugins import (
@@ -54,12 +54,13 @@ _NO_NODE = -1
 class Ranking:
     """The rows as pods of one shape see them; `refresh` before anything else."""
 
-    def __init__(self, task: Task, nodes: Nodes) -> None:
+    def __init__(self, task: Task, nodes: Nodes, on_budget_spent: Callable[[], None] = lambda: None) -> None:
         self._task = task
         self._nodes = nodes
         self._legend: list[tuple[Rule, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
+        self._on_budget_spent = on_budget_spent
         self._wants: dict[int, tuple[tuple[Pf, ...], tuple[Want, ...] | str]] = {}
         self._filters = [(rule, judge) for rule in USE_RULES if (judge := rule.prepare(task, nodes)) is not None]
         self._scorers = [(one, scorer) for one in USE_PREFERENCES if (scorer := one.prepare(task, nodes)) is not None]
@@ -102,6 +103,8 @@ class Ranking:
         supply = self._nodes.supplies[row]
         found: Chosen | str = place_on(self._wants_on(supply.pfs), supply.rooms, self._task.request.pfs)
         if isinstance(found, str):
+            if found == OUT_OF_BUDGET:
+                self._on_budget_spent()
             self._codes[row] = self._code(rdma_vfs.RULE, (found,))
         return found
 
@@ -257,6 +260,8 @@ class Rankings:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._kept: OrderedDict[bytes, Ranking] = OrderedDict()
+        # How many searches for a placement have run out of steps.
+        self.budget_spent = 0
 
     def of(self, task: Task) -> Ranking:
         """Return a shape's ranking as the nodes are now."""
@@ -264,8 +269,11 @@ class Rankings:
         if ranking is None:
             while len(self._kept) >= max(_MOST_ROWS // len(self._nodes.valid), _FEWEST):
                 self._kept.popitem(last=False)
-            ranking = self._kept[task.shape] = Ranking(task, self._nodes)
+            ranking = self._kept[task.shape] = Ranking(task, self._nodes, self._count_spent)
             return ranking
         self._kept.move_to_end(task.shape)
         ranking.refresh()
         return ranking
+
+    def _count_spent(self) -> None:
+        self.budget_spent += 1

@@ -11,6 +11,7 @@ import pytest
 
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
+from scheduler.assign import OUT_OF_BUDGET, Chosen
 from scheduler.columns import Column, Journal
 from scheduler.cycle import Bind
 from scheduler.machine import Machine
@@ -188,3 +189,19 @@ def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: 
 
     machine.cluster.nodes.offers.spread(judge, np.arange(20))
     assert len(looked) == 1
+
+
+def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best node is out for want of steps, the next one takes the pod, and the count says that it happened."""
+    outcomes = iter([OUT_OF_BUDGET, Chosen((0,))])
+    monkeypatch.setattr("scheduler.ranking.place_on", lambda *_: next(outcomes))
+    for name in ("n1", "n2"):
+        node = make_node(name, pfs=(make_pf(),))
+        machine.nodes(Changed(Identity(name), node), 0.0)
+    pod = make_pod(request=[{}])
+    machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    (decision,) = machine.step(1.0) or ()
+    assert isinstance(decision, Bind)
+    assert (decision.seat.node, machine.budget_spent) == ("n2", 1)
