@@ -78,7 +78,7 @@ class Promises:
 
     def _see_binding(self, request: Request) -> None:
         body = msgspec.json.decode(request.body)
-        uid, node = body["metadata"]["uid"], body["target"]["name"]
+        uid, node = str(body["metadata"].get("uid")), body["target"]["name"]
         pod = self.cluster.pod(uid)
         self.binds += 1
         if pod is None:

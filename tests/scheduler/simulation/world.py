@@ -1,6 +1,7 @@
 """One simulated life of a cluster: a seed chooses what users, nodes, operators and misfortune do, step by step."""
 
 import asyncio
+import gc
 import logging
 import random
 import sys
@@ -167,6 +168,9 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr("scheduler.__main__.Machine", machine)
         patch.setattr("scheduler.metrics.expose", lambda machine: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
+        # A collection ends forgotten generators whenever it comes: no two runs would be the same.
+        patch.setattr(gc, "freeze", lambda: None)
+        gc.disable()
         random.seed(seed)
         asyncio.set_event_loop(loop)
         try:
@@ -175,6 +179,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
             loop.run_until_complete(_finish())
             asyncio.set_event_loop(None)
             loop.close()
+            gc.enable()
 
 
 async def _finish() -> None:
