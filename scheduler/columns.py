@@ -8,7 +8,6 @@ change is written down in `changes`, so that who keeps something derived from ro
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -78,26 +77,34 @@ class Column(Generic[Fact]):
         self._ids_of = {value: number for number, value in enumerate(self.values)}
 
 
-@dataclass(slots=True)
 class Journal:
-    """Which rows changed, in order; ``start`` is the number of the first change that is still written down."""
+    """Which rows changed, in order; a change is known by its number."""
 
-    start: int = 0
-    rows: list[int] = field(default_factory=list)
+    __slots__ = ("_count", "_rows", "_start")
+
+    def __init__(self) -> None:
+        self._start = 0
+        self._count = 0
+        self._rows: Rows = np.zeros(_LONGEST, np.intp)
 
     @property
     def end(self) -> int:
-        return self.start + len(self.rows)
+        """The number of the next change."""
+        return self._start + self._count
 
     def note(self, row: int) -> None:
-        if len(self.rows) >= _LONGEST:
-            self.start += len(self.rows)
-            self.rows.clear()
-        self.rows.append(row)
+        if self._count == _LONGEST:
+            self._start += self._count
+            self._count = 0
+        self._rows[self._count] = row
+        self._count += 1
 
-    def since(self, number: int) -> list[int] | None:
-        """Return the distinct rows changed since then, in no order; None if that is no longer known."""
-        return None if number < self.start else list(set(self.rows[number - self.start :]))
+    def since(self, number: int) -> Rows | None:
+        """Return the distinct rows changed since then; None if that is no longer known."""
+        if number < self._start:
+            return None
+        rows = self._rows[number - self._start : self._count]
+        return rows.copy() if len(rows) < 2 else np.unique(rows)
 
 
 class Lines:

@@ -83,9 +83,8 @@ class Ranking:
         if changed is None or len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
             self._judge_all()
             return
-        rows = np.array(changed, np.intp)
-        self._judge_use(rows)
-        self._offer(rows)
+        self._judge_use(changed)
+        self._offer(changed)
         self._seen = nodes.changes.end
 
     def best(self) -> tuple[int, Chosen | None] | None:
@@ -149,10 +148,9 @@ class Ranking:
             return False
         if self._fact_parts:
             return False
-        rows = np.array(changed, np.intp)
-        self._fact_codes[rows] = _NO_NODE
-        self._codes[rows] = _NO_NODE
-        passing = self._judge_fact_rules(rows[nodes.valid[rows]])
+        self._fact_codes[changed] = _NO_NODE
+        self._codes[changed] = _NO_NODE
+        passing = self._judge_fact_rules(changed[nodes.valid[changed]])
         if any(raw.any() for _, raw in self._judge_fact_preferences(passing)):
             return False
         self._renewed = nodes.renewals.end

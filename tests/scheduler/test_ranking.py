@@ -170,9 +170,14 @@ def test_a_journal_that_was_cut_says_so() -> None:
     for row in range(300_000):
         journal.note(row % 7)
     assert journal.since(0) is None
-    assert journal.since(journal.end) == []
+    assert _listed(journal, journal.end) == []
     journal.note(3)
-    assert journal.since(journal.end - 1) == [3]
+    assert _listed(journal, journal.end - 1) == [3]
+
+
+def _listed(journal: Journal, number: int) -> list[int] | None:
+    rows = journal.since(number)
+    return None if rows is None else rows.tolist()
 
 
 def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: MakePf, make_node: MakeNode) -> None:
@@ -202,6 +207,5 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
         machine.nodes(Changed(Identity(name), node), 0.0)
     pod = make_pod(request=[{}])
     machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
-    (decision,) = machine.step(1.0) or ()
-    assert isinstance(decision, Bind)
+    (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
     assert (decision.seat.node, machine.budget_spent) == ("n2", 1)
