@@ -7,6 +7,7 @@ of its callbacks before it is thawed; they then come all at once, at a later tim
 import asyncio
 import functools
 import heapq
+import itertools
 import selectors
 import socket
 from collections.abc import Callable, Coroutine, Mapping
@@ -39,6 +40,17 @@ class _NoSelector(selectors.BaseSelector):
         return {}
 
 
+class _Numbered(asyncio.Task[Any]):
+    """A task that sets hold in the order of its number, not of its address: whatever is cancelled goes in one order."""
+
+    def __init__(self, number: int, *arguments: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(*arguments, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Run what is ready; when nothing is, jump to the next timer. What asks for a thread is done at once.
 
@@ -52,6 +64,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.now_s = 0.0
         self._frozen: dict[str, list[asyncio.Handle]] = {}
+        self._numbers = itertools.count()
         self._signals: dict[str, Callable[[], object]] = {}
         self._tasks: dict[str, list[asyncio.Task[Any]]] = {}
         self.connect: Callable[[Callable[[], Any], socket.socket | None], tuple[asyncio.Transport, Any]]
@@ -92,7 +105,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], context: Context | None = None
     ) -> "asyncio.Task[Any]":
-        task = asyncio.Task(coroutine, loop=loop, context=context)
+        task = _Numbered(next(self._numbers), coroutine, loop=loop, context=context)
         if process := context.get(PROCESS, "") if context else PROCESS.get():
             known = self._tasks.setdefault(process, [])
             if len(known) > _MOST_DONE:

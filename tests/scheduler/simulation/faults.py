@@ -19,7 +19,7 @@ _FAULTS: tuple[Fate, ...] = (
     *("silent before", "silent after", "late"),
 )
 StreamFate = Literal["carried", "doubled", "late", "ended", "torn", "stale"]
-_STREAM_FAULTS: tuple[StreamFate, ...] = ("doubled", "late", "ended", "torn", "stale", "stale", "stale")
+_STREAM_FAULTS: tuple[StreamFate, ...] = ("doubled", "late", "late", "late", "ended", "torn", "stale", "stale")
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Faults:
 
     source: random.Random
     one_in_requests: int = 8
-    one_in_batches: int = 8
+    one_in_batches: int = 6
     # How late "late" is at the most, in seconds. A client gives a request up after 5.
     latest_s: float = 4.0
 

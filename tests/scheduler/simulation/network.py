@@ -51,7 +51,8 @@ class Network:
         delay = self.source.uniform(_FASTEST_S, _USUALLY_S)
         if self.source.randrange(_SLOW) == 0:
             delay *= self.source.uniform(1, 10)
-        return max(self.loop.time() + delay, self.cut_off_until.get(process, 0.0))
+        # Never two at one time: their order would be the timer heap's.
+        return max(self.loop.time(), self.cut_off_until.get(process, 0.0)) + delay
 
     def cut_off(self, process: str, seconds: float) -> None:
         """Let nothing arrive from this process or at it for a time."""
