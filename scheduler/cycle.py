@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from mooring import names
-from mooring.assignment import Assignment, dump_assignment
+from mooring.assignment import Assignment, assignment_fields
 from mooring.parsing import MAX_BYTES
 from scheduler.assign import Chosen, pick_vfs
 from scheduler.cluster import Cluster, Seat
@@ -26,6 +27,7 @@ from scheduler.task import Task
 Why = Mapping[str, object]
 # Rules about other pods, in kube-scheduler's order.
 WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
+_encode = msgspec.json.Encoder(order="sorted").encode
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
@@ -148,7 +150,8 @@ class Decider:
     def _bind(self, task: Task, choice: _Choice) -> Decision:
         node, total = self._cluster.nodes.names[choice.row], len(self._cluster.nodes.row_of)
         assignment = self._assign(task, choice, node)
-        annotations = {names.ASSIGNMENT: dump_assignment(assignment)} if assignment else {}
+        # As `dump_assignment` writes it, in a sixth of the time.
+        annotations = {names.ASSIGNMENT: _encode(assignment_fields(assignment)).decode()} if assignment else {}
         if fault := annotations_fault(task.pod.annotations, annotations):
             return Unschedulable(task, fault, NOTHING, {"v": 1, "nodes": total})
         seat = Seat(

@@ -43,6 +43,8 @@ FACT_RULES = (
 USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE)
 FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image_locality.PREFERENCE)
 USE_PREFERENCES = (node_resources_fit.PREFERENCE, balanced_allocation.PREFERENCE, rdma_vfs.PREFERENCE)
+# So few rows are pushed onto the heap one by one.
+_FEW = 4
 # Judging all rows anew costs as much as judging this share of them one by one.
 _MANY = 4
 # Rankings are kept for so many rows together, of about 40 bytes, but for so many shapes at the least.
@@ -224,6 +226,12 @@ class Ranking:
     def _offer(self, rows: Rows) -> None:
         if len(self._heap) > max(len(self._codes) // 2, 1024):
             self._sort()
+            return
+        if len(rows) <= _FEW:
+            for row in rows.tolist():
+                stamp = self._stamps[row] = int(self._stamps[row]) + 1
+                if self._codes[row] == 0:
+                    heapq.heappush(self._heap, (-int(self._scores[row]), row, stamp))
             return
         self._stamps[rows] += 1
         passing = rows[self._codes[rows] == 0]

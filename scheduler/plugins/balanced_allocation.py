@@ -23,7 +23,9 @@ def balance(task: Task, nodes: Nodes) -> Scorer | None:
         shares = np.minimum((allocatable - nodes.left[at, rows] + amounts) / np.maximum(allocatable, 1), 1.0)
         # The standard deviation of two shares is half of what they differ by; of a single one it is 0.
         deviation = np.abs(shares[0] - shares[1]) * 50
-        score: Amounts = (100 - deviation * (allocatable[0] > 0) * (allocatable[1] > 0)).astype(np.int64)
+        if np.count_nonzero(allocatable) < allocatable.size:
+            deviation *= (allocatable > 0).all(0)
+        score: Amounts = (100 - deviation).astype(np.int64)
         return score
 
     return evenness

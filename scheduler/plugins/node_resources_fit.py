@@ -57,8 +57,10 @@ def least_allocated(task: Task, nodes: Nodes) -> Scorer:
         at = lines()
         allocatable = nodes.allocatable[at, rows]
         shares = np.maximum(nodes.left[at, rows] - amounts, 0) * 100 // np.maximum(allocatable, 1)
-        counted = np.add(allocatable[0] > 0, allocatable[1] > 0, dtype=np.int64)
-        score: Amounts = (shares[0] + shares[1]) // np.maximum(counted, 1)
+        if np.count_nonzero(allocatable) == allocatable.size:
+            score: Amounts = (shares[0] + shares[1]) >> 1
+        else:
+            score = (shares[0] + shares[1]) // np.maximum((allocatable > 0).sum(0), 1)
         return score
 
     return share

@@ -9,7 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring import names
+from mooring.assignment import dump_assignment, read_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.assign import OUT_OF_BUDGET, Chosen
 from scheduler.columns import Column, Journal
@@ -209,3 +212,18 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
     machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
     (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
     assert (decision.seat.node, machine.budget_spent) == ("n2", 1)
+
+
+def test_an_assignment_is_written_as_the_contract_writes_it(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Equal assignments are equal strings, whoever writes them: byte by byte what `dump_assignment` gives."""
+    pf = make_pf(name="pf-0", allow=Allow(vlan=Indexes.of((7,)), mac=True, trust=True))
+    node = make_node(pfs=(pf,))
+    machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+    wish = {"min_tx_rate": 5, "max_tx_rate": 9, "vlan": 7, "mac": "02:00:00:00:00:01", "trust": True, "name": "rdma0"}
+    pod = make_pod(request=[wish, {"containers": ["c"]}])
+    machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
+    text = decision.annotations[names.ASSIGNMENT]
+    assert text == dump_assignment(read_assignment(text))
