@@ -140,7 +140,7 @@ def _mac(raw: Mapping[str, object], call: Call) -> str | None:
     if value is None:
         return None
     try:
-        return mac(Value(value, "configuration", "runtimeConfig.mac", ContractError))
+        return mac(Value(value, "configuration", ContractError, step="runtimeConfig.mac"))
     except ContractError as wrong:
         fields.refuse("runtimeConfig.mac", f": {wrong.rule}")
 

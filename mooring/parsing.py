@@ -21,24 +21,37 @@ MAX_BYTES = 262_144
 _LONGEST_STEP = 80
 
 
-@dataclass(frozen=True, slots=True)
 class Value:
-    """A JSON value and where it stands: in which document, at which path."""
+    """A JSON value and where it stands: in which document, below which value by which step."""
 
-    raw: object
-    key: str
-    path: str
-    error: type[ContractError]
+    __slots__ = ("_above", "_step", "error", "key", "raw")
+
+    def __init__(
+        self, raw: object, key: str, error: type[ContractError], above: "Value | None" = None, step: str = ""
+    ) -> None:
+        self.raw = raw
+        self.key = key
+        self.error = error
+        self._above = above
+        self._step = step
+
+    @property
+    def path(self) -> str:
+        """Where it stands in its document; a step is cut like a value, so that the rule behind it is still read."""
+        path, step = self._above.path if self._above is not None else "", self._step
+        step = step if len(step) <= _LONGEST_STEP else f"{step[: _LONGEST_STEP - 3]}..."
+        return f"{path}.{step}" if path and not step.startswith("[") else path + step
 
     def fail(self, rule: str) -> NoReturn:
         raise self.error(self.key, self.path, rule)
 
     def at(self, step: str, raw: object) -> "Value":
-        """Step into the value; a step is cut like a value, so that the rule behind it is still read."""
-        step = step if len(step) <= _LONGEST_STEP else f"{step[: _LONGEST_STEP - 3]}..."
-        if not step.startswith("[") and self.path:
-            step = f".{step}"
-        return Value(raw, self.key, self.path + step, self.error)
+        """Step into the value."""
+        return Value(raw, self.key, self.error, self, step)
+
+    def instead(self, raw: object) -> "Value":
+        """Return another value in this one's place."""
+        return Value(raw, self.key, self.error, self._above, self._step)
 
     def integer(self, low: int, high: int) -> int:
         if type(self.raw) is not int or not low <= self.raw <= high:
@@ -108,12 +121,14 @@ class Fields:
 
 def parse(text: str, key: str, error: type[ContractError]) -> Value:
     """Parse a JSON document called ``key``; raise ``error`` if it is not strict JSON of at most 256 KiB."""
-    whole = Value(None, key, "", error)
+    whole = Value(None, key, error)
     try:
         if len(text.encode()) > MAX_BYTES:
             whole.fail(f"longer than {MAX_BYTES} bytes")
         raw = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
-        json.dumps(raw, ensure_ascii=False).encode()
+        if "\\u" in text:
+            # Only an escape can bring a lone surrogate into a text that is valid itself.
+            json.dumps(raw, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         whole.fail("contains a character that is not valid Unicode (a lone surrogate)")
     except RecursionError:
@@ -122,7 +137,7 @@ def parse(text: str, key: str, error: type[ContractError]) -> Value:
         raise
     except ValueError as unreadable:
         whole.fail(f"not valid JSON: {unreadable}")
-    return Value(raw, key, "", error)
+    return Value(raw, key, error)
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode

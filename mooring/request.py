@@ -8,7 +8,7 @@ instead where it is used: the same list, in which unknown fields and nulls are p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -102,7 +102,7 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
         # The seeds know two fields; a null is absence in Go's decoder, an unknown field nothing.
         raw = value.fields().raw
         rates = {key: raw[key] for key in ("min_tx_rate", "max_tx_rate") if raw.get(key) is not None}
-        document = replace(value, raw=rates).fields()
+        document = value.instead(rates).fields()
     return VfRequest(
         settings=read_settings(document),
         network=document.optional("network", names.network),

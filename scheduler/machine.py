@@ -219,6 +219,7 @@ class Machine:
             self.cluster.put_node(facts)
             self.queue.wake(of_node(known, facts), now)
             found = self._settle(facts.name, now)
+            self._judge(facts.name, now)
         fields = {"node": facts.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
 
@@ -302,7 +303,8 @@ class Machine:
             self._disputes[node] = found
         else:
             self._disputes.pop(node, None)
-        self._judge(node, now)
+        if found != known:
+            self._judge(node, now)
         news = [(pci, uids) for pci, uids in found.items() if set(uids) - set(known.get(pci, ()))]
         return [one for pci, uids in news for one in self._tell_dispute(node, pci, uids)]
 
