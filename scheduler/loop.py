@@ -9,7 +9,7 @@ few milliseconds, and starts a task for each bind. A standby follows the cluster
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -48,7 +48,14 @@ class _Evicted:
     ending: Ending
 
 
-_Message = Seen | Listed | _Bound | _Evicted
+@dataclass(frozen=True, slots=True)
+class _Unfolding:
+    """A whole list on its way in: taken entry by entry, before all that came after it, in slices like all else."""
+
+    rest: Iterator[Seen | Listed]
+
+
+_Message = Seen | Listed | _Bound | _Evicted | _Unfolding
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +191,12 @@ class Loop:
         match message:
             case Seen(kind, Synced(entries)):
                 self._machine.keep(kind, [entry.identity for entry in entries], now)
-                # Before all that came after the list, and in slices like all else.
-                self._inbox.extendleft(reversed(taken_apart(message)))
+                self._inbox.appendleft(_Unfolding(taken_apart(message)))
+            case _Unfolding(rest):
+                first = next(rest, None)
+                if first is not None:
+                    self._inbox.appendleft(message)
+                    return self._take(first)
             case Listed():
                 self._reading.note(message, leads=self._leads)
                 if not self._reading.missing():

@@ -1,7 +1,7 @@
 """Follow all that decisions rest on: a watch for each kind of object, and whether all of them have been listed."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +33,12 @@ class Listed:
     count: int
 
 
-def taken_apart(seen: Seen) -> Sequence[Seen | Listed]:
-    """Return a whole list as one message for each of its entries, and one that says that they were all."""
+def taken_apart(seen: Seen) -> Iterator[Seen | Listed]:
+    """Yield a whole list as one message for each of its entries, and one that says that they were all."""
     assert isinstance(seen.event, Synced)
-    entries = [Seen(seen.kind, entry) for entry in seen.event.entries]
-    return [*entries, Listed(seen.kind, len(entries))]
+    for entry in seen.event.entries:
+        yield Seen(seen.kind, entry)
+    yield Listed(seen.kind, len(seen.event.entries))
 
 
 class Reading:

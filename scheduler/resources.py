@@ -28,10 +28,13 @@ _SCORED_DEFAULTS = {"cpu": 100, "memory": 200 << 20}
 SCORED = {"cpu": "scored cpu", "memory": "scored memory"}
 
 
-def scored_requests(spec: PodSpec) -> dict[str, int]:
-    """Return the cpu and memory that a pod counts for when nodes are compared; raise ValueError."""
-    requests = pod_requests(spec, _SCORED_DEFAULTS)
-    return {name: requests.get(name, 0) for name in _SCORED_DEFAULTS}
+def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
+    """Return the cpu and memory that a pod with these requests counts for when nodes are compared."""
+    every = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if all(one.resources and _SCORED_DEFAULTS.keys() <= (one.resources.requests or {}).keys() for one in every):
+        return {name: requests[name] for name in _SCORED_DEFAULTS}
+    scored = pod_requests(spec, _SCORED_DEFAULTS)
+    return {name: scored.get(name, 0) for name in _SCORED_DEFAULTS}
 
 
 def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS) -> dict[str, int]:

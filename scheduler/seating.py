@@ -28,7 +28,8 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
         notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
     try:
         kin = read_kin(pod)
-        resources, scored = pod_requests(pod.spec), scored_requests(pod.spec)
+        resources = pod_requests(pod.spec)
+        scored = scored_requests(pod.spec, resources)
     except ValueError as unreadable:
         notices.append(Notice("pod", "pod's spec cannot be read", about | {"reason": str(unreadable)}))
     ports = frozenset(host_ports(pod.spec))

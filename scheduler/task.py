@@ -70,7 +70,8 @@ def read_task(pod: Pod) -> Task | Refusal:
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
-        resources, scored, ports = pod_requests(spec), scored_requests(spec), frozenset(host_ports(spec))
+        resources, ports = pod_requests(spec), frozenset(host_ports(spec))
+        scored = scored_requests(spec, resources)
         request, shape = _request(pod), _shape(pod, resources, scored, ports)
     except AnnotationError as unreadable:
         return Refusal("malformed", str(unreadable))
