@@ -23,7 +23,7 @@ class Happening(enum.Flag):
     """What can help a parked pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
 
     NODE_ADDED = enum.auto()
-    NODE_REMOVED = enum.auto()  # a topology domain may be gone, and the skew with it
+    NODE_REMOVED = enum.auto()  # its pods no longer count: skew and objections may be gone with it
     NODE_LABELS = enum.auto()
     NODE_TAINTS = enum.auto()  # or it was made schedulable again
     NODE_ALLOCATABLE = enum.auto()

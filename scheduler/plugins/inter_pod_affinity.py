@@ -22,6 +22,7 @@ NAME = "InterPodAffinity"
 WEIGHT = 2
 HELPED_BY = (
     Happening.NODE_ADDED
+    | Happening.NODE_REMOVED
     | Happening.NODE_LABELS
     | Happening.POD_GONE
     | Happening.POD_SEATED

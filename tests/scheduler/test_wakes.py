@@ -133,6 +133,20 @@ def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: s
     assert set(scene.tries()) == {waiting[name] for name in waiting.keys() - placed}
 
 
+def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> None:
+    """A pod that keeps away from another in its zone may go there once that one's node is gone, its pods still there."""
+    away = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
+    scene.node("n1", labels={"zone": "z"})
+    scene.node("n2", labels={"zone": "z"})
+    scene.show(scene.pod(node="n1"), labels={"a": "b"})
+    waiting = scene.pod(spec={"affinity": anti}).metadata.uid
+    assert scene.tries() == [waiting]
+    scene.machine.nodes(Removed(Identity("n1")), scene.now)
+    assert scene.tries() == [waiting]
+    assert scene.machine.cluster.seat(waiting) is not None
+
+
 def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
     """That it is not Ready for long helps nobody, so that no clock wakes anybody; that it is Ready again does."""
     scene.node(ready=False)
