@@ -21,7 +21,7 @@ MakePod = Callable[..., Pod]
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 CORDON = "node(s) were unschedulable"
-TAINTED = "node(s) had untolerated taint {k: v}"
+TAINTED = "node(s) had untolerated taint(s)"
 
 
 def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
