@@ -71,7 +71,8 @@ Bins = tuple[Bin, ...]
 def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
     """Return the PFs that a request's selectors allow, as bits.
 
-    A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
+    A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve. Nor does a PF
+    ever give a larger min rate than it offers, however little of that is reserved.
     """
     mask = 0
     for index, pf in enumerate(pfs):
@@ -80,7 +81,7 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
             and (request.link is None or request.link == pf.link)
             and (request.pf is None or fnmatchcase(pf.name, request.pf))
         )
-        if selected and (request.min_tx_rate == 0 or (pf.up and pf.offer_mbps > 0)):
+        if selected and (request.min_tx_rate == 0 or (pf.up and request.min_tx_rate <= pf.offer_mbps)):
             mask |= 1 << index
     return mask
 

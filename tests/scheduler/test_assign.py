@@ -70,7 +70,8 @@ def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
         ({}, PodRequest((VfRequest(network="rail9"),)), NOT_ENOUGH["selectors"]),
         ({"up": False}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), NOT_ENOUGH["selectors"]),
         ({"offer_mbps": 0}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), NOT_ENOUGH["selectors"]),
-        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=90_001)),)), NOT_ENOUGH["rate"]),
+        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=90_001)),)), NOT_ENOUGH["selectors"]),
+        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=50_000)),) * 2), NOT_ENOUGH["rate"]),
         ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
     ],
 )
