@@ -29,7 +29,10 @@ class Ledger:
         return None if text is None else ledger.read_ledger_entry(text, name)
 
     def write(self, entry: LedgerEntry) -> None:
-        write_file(self.state / ledger.ledger_name(entry.pci), ledger.dump_ledger_entry(entry))
+        """Put an entry in place; raise RecordError for one that could not be read again: it would keep its VF."""
+        name, text = ledger.ledger_name(entry.pci), ledger.dump_ledger_entry(entry)
+        ledger.read_ledger_entry(text, name)
+        write_file(self.state / name, text)
 
     def remove(self, pci: str) -> None:
         remove_file(self.state / ledger.ledger_name(pci))

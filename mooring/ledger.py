@@ -20,7 +20,7 @@ from mooring.errors import RecordError
 from mooring.indexes import LAST
 from mooring.parsing import Value, dump, parse
 from mooring.pci import is_address
-from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings, read_settings
+from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings
 
 FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]
@@ -30,6 +30,8 @@ _KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses"
 _ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users"))
 _ATTACHMENT = ("name", "ifname", "network")
 _MOST = 64
+# PATH_MAX.
+_LONGEST_PATH = 4096
 # PID_MAX_LIMIT of a 64-bit kernel; and more monitors than anybody runs.
 _MOST_PID, _MOST_PIDS = 1 << 22, 4096
 
@@ -122,7 +124,7 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         ifname=names.interface(document.required("ifname")),
         netns=_netns(document.required("netns")),
         original=_original(document.required("original")),
-        set=document.optional("set", lambda value: read_settings(value.fields(SETTING_NAMES))) or VfSettings(),
+        set=document.optional("set", lambda value: read_found_settings(value.fields(SETTING_NAMES))) or VfSettings(),
         addresses=document.optional("addresses", _strings) or (),
         ipam=document.optional("ipam", _ipam),
         rdma=document.optional("rdma", names.rdma),
@@ -160,7 +162,7 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
 def _netns(value: Value) -> Netns:
     document = value.fields({"path", "cookie"})
     return Netns(
-        path=document.required("path").string(longest=4096),
+        path=document.required("path").string(longest=_LONGEST_PATH),
         cookie=document.required("cookie").integer(0, 2**64 - 1),
     )
 
@@ -183,7 +185,7 @@ def _ipam(value: Value) -> Ipam:
     return Ipam(
         ifname=names.interface(document.required("ifname")),
         conf=dict(document.required("conf").fields().raw),
-        path=document.optional("path", _strings) or (),
+        path=document.optional("path", _paths) or (),
     )
 
 
@@ -198,6 +200,10 @@ def _attachment(value: Value) -> Attachment:
 
 def _strings(value: Value) -> tuple[str, ...]:
     return tuple(item.string(longest=256) for item in value.items(_MOST))
+
+
+def _paths(value: Value) -> tuple[str, ...]:
+    return tuple(item.string(longest=_LONGEST_PATH) for item in value.items(_MOST))
 
 
 def _pids(value: Value) -> tuple[int, ...]:

@@ -141,6 +141,21 @@ def test_a_vf_that_the_ledger_has_lost_is_found_in_its_own_pod(lab: Lab) -> None
     assert lines[5:] == ["0"]
 
 
+def test_a_lost_vf_that_nothing_was_set_on_is_found_as_well(lab: Lab) -> None:
+    """It has no admin MAC; its entry must be one that can be read again, for DEL goes by it."""
+    lines = run(
+        lab,
+        record("p1", SECOND)
+        + """
+        ip netns add p1; ask ADD p1
+        rm /var/lib/mooring/vfs/*.json
+        ask DEL p1; ls /var/lib/mooring/vfs; ip -n p1 -j link show | jq -c 'map(.ifname)'
+        ls /sys/bus/pci/devices/0000:3b:01.1/net
+        """,
+    )
+    assert lines == ["0", "0", '["lo"]', "eth0v1"]
+
+
 def test_del_comes_without_anything_and_for_anybody(lab: Lab) -> None:
     """No namespace, no result, a wrong namespace, twice, for a pod that never got one, and late for another's VF."""
     lines = run(
