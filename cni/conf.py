@@ -5,6 +5,7 @@ neither ours nor the specification's is an error: a misspelt one would be a sett
 reads no more than it needs: a pod must be removable although its configuration has been spoilt since.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
@@ -31,6 +32,8 @@ _THEIRS = (
     *("cniVersion", "cniVersions", "name", "type", "capabilities", "runtimeConfig", "prevResult", "args", "dns"),
     *("ipMasq", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "deviceID", "pciBusID"),
 )
+# The specification's characters, and a file's length: IPAM plugins keep a folder for each network's name.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _DEFAULT_HOLD_S = 5.0
 _LONGEST_HOLD_S = 60.0
 
@@ -93,6 +96,8 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
             fields.refuse(name, " is not known")
     if not conf.name:
         fields.refuse("name", " is missing: the network's name")
+    if _NAME.fullmatch(conf.name) is None:
+        fields.refuse("name", f": {conf.name[:80]!r} is not a network's name (at most 255 of A-Z a-z 0-9 _ . -)")
     networks = fields.optional_mapping(raw, "networks")
     return replace(
         conf,

@@ -59,8 +59,10 @@ def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping
         raise CniError(BAD_CONFIG, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
     there = {interface.get("name") for interface in (previous or {}).get("interfaces") or ()}
     taken = there | {vf.name for vf in vfs if vf.name is not None}
-    free = (f"net{number}" for number in range(1, len(vfs) + len(taken) + 1))
-    unused = iter([name for name in ([] if chained else [ifname]) + list(free) if name not in taken])
+    free = [f"net{number}" for number in range(1, len(vfs) + len(taken) + 2)]
+    # Multus calls its delegates for net1, net2, … too.
+    wanted = free if chained else [ifname, *(name for name in free if name != ifname)]
+    unused = (name for name in wanted if name not in taken)
     return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
 
 
@@ -76,10 +78,10 @@ def effective(wished: VfSettings, found: VfSettings, netdev_mac: str | None = No
     """Return what to set: the wish, and no rate left over from before where the pod asks for none.
 
     A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof check holds
-    a VF to its admin MAC, so that a VF without one gets its netdev's.
+    a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
     """
-    if wished.spoofchk and wished.mac is None and found.mac == NO_MAC:
-        wished = replace(wished, mac=netdev_mac)
+    if wished.spoofchk and wished.mac is None and found.mac is not None:
+        wished = replace(wished, mac=netdev_mac if found.mac == NO_MAC else found.mac)
     unknown = [name for name in ("min_tx_rate", "max_tx_rate", "vlan", "qos") if getattr(found, name) is None]
     wished = replace(wished, **{name: None for name in unknown if getattr(wished, name) == 0})
     return replace(

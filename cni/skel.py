@@ -141,7 +141,8 @@ def _object(stdin: bytes) -> Mapping[str, object]:
         if len(stdin) > _MOST_BYTES:
             raise CniError(UNDECODABLE, f"the configuration is longer than {_MOST_BYTES} bytes")
         conf = json.loads(stdin or b"{}")
-        json.dumps(conf, ensure_ascii=False).encode()
+        # What no JSON has, such as NaN, would be passed on in the answer.
+        json.dumps(conf, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as unreadable:
         raise CniError(UNDECODABLE, "the configuration is not JSON", str(unreadable)[:200]) from None
     if not isinstance(conf, dict):

@@ -1,6 +1,8 @@
 """What the CNI plugin decides before it touches anything: calls, configuration, names, settings, rates, results."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +11,14 @@ from cni import plan
 from cni.calls import answer
 from cni.conf import Conf, read_conf
 from cni.giveback import temporary_name
+from cni.ledger import Ledger
 from cni.network import NetworkConf
 from cni.result import Address, Attached, Route, add_result
 from cni.skel import REFUSED, VERSIONS, Call, CniError, read_call
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.errors import RecordError
+from mooring.ledger import Ipam, LedgerEntry, Netns, Original
 from mooring.names import is_interface
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
@@ -89,6 +94,14 @@ def test_another_version_is_code_1() -> None:
     assert (done.status, json.loads(done.text)["code"]) == (1, 1)
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_no_json_has_is_code_6(number: str) -> None:
+    """Passed on, it would make the chain's result unreadable."""
+    conf = f'{{"cniVersion":"1.0.0","name":"net","type":"mooring-cni","prevResult":{{"dns":{{"ndots":{number}}}}}}}'
+    done = answer(ENVIRONMENT, conf.encode(), port=lambda: pytest.fail("port was made"))
+    assert (done.status, json.loads(done.text)["code"]) == (1, 6)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -96,6 +109,8 @@ def test_another_version_is_code_1() -> None:
         ({"state": "relative"}, "state"),
         ({"state": "/var/../etc"}, "state"),
         ({"holdTimeoutSeconds": True}, "holdTimeoutSeconds"),
+        ({"name": "../../etc"}, "name"),
+        ({"name": "x" * 256}, "name"),
         ({"ipam": {"type": "../../bin/sh"}}, "ipam.type"),
         ({"networks": {"rail0": {"ipam": []}}}, "networks.rail0.ipam"),
         ({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"a": 1}}}, "annotations"),
@@ -170,6 +185,7 @@ def test_interfaces_are_named_by_the_user_or_in_order() -> None:
     assert plan.interface_names(vfs(None, None), "eth0", previous=None) == ("eth0", "net1")
     assert plan.interface_names(vfs("net1", None, "rdma0"), "eth0", previous={}) == ("net1", "net2", "rdma0")
     assert plan.interface_names(vfs(None), "eth0", previous={"interfaces": [{"name": "net1"}]}) == ("net2",)
+    assert plan.interface_names(vfs(None, None, None), "net2", previous=None) == ("net2", "net1", "net3")
 
 
 def test_a_rate_left_over_from_before_is_cleared() -> None:
@@ -197,6 +213,39 @@ def test_what_reads_back_otherwise_is_named() -> None:
     """Only what was wished for is compared."""
     found = VfSettings(vlan=6, qos=0, trust=False)
     assert plan.differences(VfSettings(vlan=5, trust=False), found) == ["vlan is 6 and not 5"]
+
+
+ENTRY = LedgerEntry(
+    pci="0000:3b:01.0",
+    pf="eth0",
+    vf=0,
+    phase="returning",
+    boot="b",
+    uid="u1",
+    pod="ns/p",
+    container="c1",
+    ifname="net1",
+    netns=Netns("/run/netns/pod", 4711),
+    original=Original("eth2"),
+    # As a VF without an admin MAC reads, with a priority tag and no VLAN.
+    set=VfSettings(0, 0, "00:00:00:00:00:00", 0, 3, trust=False, spoofchk=False, link_state="auto"),
+    ipam=Ipam("net1", {"ipam": {"type": "host-local"}}, ("/" + "folder/" * 40, "/opt/cni/bin")),
+)
+
+
+def test_whatever_a_vf_was_found_with_can_be_entered_and_read_again(tmp_path: Path) -> None:
+    """An entry that could not be read again would keep its VF for ever: DEL passes it over."""
+    ledger = Ledger(tmp_path)
+    ledger.write(ENTRY)
+    assert list(ledger.entries("c1")) == [ENTRY]
+
+
+def test_an_entry_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    """More folders than an entry may have, as CNI_PATH can have them: refused before the VF is touched."""
+    ledger = Ledger(tmp_path)
+    with pytest.raises(RecordError, match="path"):
+        ledger.write(replace(ENTRY, ipam=Ipam("net1", {}, ("/opt/cni/bin",) * 65)))
+    assert ledger.read(ENTRY.pci) is None
 
 
 def test_a_temporary_name_is_an_interfaces_name_and_nobody_elses() -> None:

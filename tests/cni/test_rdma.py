@@ -32,11 +32,12 @@ def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
 
 
 def test_spoof_check_brings_an_admin_mac_with_it() -> None:
-    """Only where there is none, and none is wished for."""
+    """Where none is wished for: the netdev's where there is none; one that is there becomes the netdev's."""
     wish = VfSettings(spoofchk=True)
     own, other = "02:00:00:00:00:01", "02:00:00:00:00:02"
     assert plan.effective(wish, VfSettings(mac=plan.NO_MAC), own).mac == own
-    assert plan.effective(wish, VfSettings(mac=other), own).mac is None
+    assert plan.effective(wish, VfSettings(mac=other), own).mac == other
+    assert plan.effective(wish, VfSettings(), own).mac is None
     assert plan.effective(VfSettings(spoofchk=True, mac=other), VfSettings(mac=plan.NO_MAC), own).mac == other
 
 

@@ -282,6 +282,14 @@ def test_multus_has_one_delegate_a_network(host: Any) -> None:
     assert host.ledger() == {}
 
 
+def test_a_delegate_of_multus_may_have_two_vfs(host: Any) -> None:
+    """Multus' names are those that we would give: the second VF has the next one."""
+    host.record(RAIL0, {name: value for name, value in RAIL1.items() if name != "name"} | {"network": "rail0"})
+    conf = {name: value for name, value in host.conf().items() if name not in ("prevResult", "runtimeConfig")}
+    result = host.call("ADD", {**conf, "network": "rail0"}, ifname="net1")
+    assert [each["name"] for each in result["interfaces"]] == ["net1", "net2"]
+
+
 def test_a_mac_that_was_not_assigned_is_refused(host: Any) -> None:
     """The capability must equal the assignment: the scheduler decides, nobody else."""
     host.record(SECOND)
