@@ -6,10 +6,10 @@ second one. Source: CNI specification 1.1.0, section 4 (delegation).
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,13 +55,31 @@ def add(ipam: Ipam, asker: Asker) -> Given:
 
 
 def _read(answer: Mapping[str, Any]) -> Given:
-    addresses = [Address(ip["address"], ip.get("gateway") or None) for ip in answer.get("ips") or ()]
-    routes = [Route(route["dst"], route.get("gw") or None) for route in answer.get("routes") or ()]
-    for text in (*(each.address for each in addresses), *(route.dst for route in routes)):
-        ip_interface(text)
-    for gateway in (*(each.gateway for each in addresses), *(route.gateway for route in routes)):
-        ip_address(gateway or "::")
-    return Given(tuple(addresses), tuple(routes))
+    """Read a plugin's answer; addresses are written as the kernel writes them, for CHECK compares them with its own."""
+    return Given(
+        tuple(
+            Address(str(ip_interface(_text(ip["address"]))), _gateway(ip.get("gateway"))) for ip in _list(answer, "ips")
+        ),
+        tuple(
+            Route(str(ip_network(_text(route["dst"]), strict=False)), _gateway(route.get("gw")))
+            for route in _list(answer, "routes")
+        ),
+    )
+
+
+def _list(answer: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    return answer.get(name) or ()
+
+
+def _gateway(value: object) -> str | None:
+    return str(ip_address(_text(value))) if value else None
+
+
+def _text(value: object) -> str:
+    """Refuse what is no string: `ipaddress` would take a number for an address."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value
 
 
 def remove(ipam: Ipam, asker: Asker) -> None:
@@ -135,7 +153,7 @@ def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]")
         said = answer.get("msg") if isinstance(answer, dict) else None
         text = str(said or done.stderr.decode(errors="replace")[-500:] or f"status {done.returncode}")
         code = answer.get("code") if isinstance(answer, dict) else None
-        raise CniError(
-            code if isinstance(code, int) else IO_FAILURE, f"ipam plugin {kind!r} failed ({command}): {text}"
-        )
+        # 0 is no error's code, and true is an int.
+        own = code if type(code) is int and code > 0 else IO_FAILURE
+        raise CniError(own, f"ipam plugin {kind!r} failed ({command}): {text}")
     return answer

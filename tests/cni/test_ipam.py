@@ -1,0 +1,59 @@
+"""What an IPAM plugin answers: taken as it is meant, written as the kernel writes it, refused where it is no answer."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni import ipam
+from cni.result import Address, Route
+from cni.skel import IO_FAILURE, TRY_AGAIN, CniError
+from mooring.ledger import Ipam
+
+
+def ask(folder: Path, answer: Any, status: int = 0) -> ipam.Given:
+    """Ask a plugin that gives this answer."""
+    plugin = folder / "plugin"
+    plugin.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(answer))}\nexit {status}\n")
+    plugin.chmod(0o755)
+    asker = ipam.Asker("c1", "/run/netns/pod", "", folder / "run", "0000:3b:01.0")
+    return ipam.add(Ipam("net1", {"ipam": {"type": "plugin"}}, (str(folder),)), asker)
+
+
+def test_addresses_and_routes_are_written_as_the_kernel_writes_them(tmp_path: Path) -> None:
+    """CHECK holds them against what the kernel says."""
+    ips = [{"address": "FD00:0:0::5/64", "gateway": "FD00::1"}, {"address": "10.0.0.2"}]
+    given = ask(
+        tmp_path, {"ips": ips, "routes": [{"dst": "10.1.0.7/16", "gw": ""}, {"dst": "::/0", "gw": "fd00:0::1"}]}
+    )
+    assert given.addresses == (Address("fd00::5/64", "fd00::1"), Address("10.0.0.2/32"))
+    assert given.routes == (Route("10.1.0.0/16"), Route("::/0", "fd00::1"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ips": [{"address": 7}]},
+        {"ips": [{"address": "10.0.0.2/24", "gateway": 5}]},
+        {"ips": [{"gateway": "10.0.0.1"}]},
+        {"ips": ["10.0.0.2/24"]},
+        {"ips": 7},
+        {"routes": [{"dst": "10.0.0.0/24", "gw": True}]},
+        {"routes": [{"dst": "everywhere"}]},
+    ],
+)
+def test_an_answer_without_addresses_is_code_5(tmp_path: Path, answer: dict[str, Any]) -> None:
+    """A number is no address, although it would pass for one."""
+    with pytest.raises(CniError, match="has no addresses and routes") as error:
+        ask(tmp_path, answer)
+    assert error.value.code == IO_FAILURE
+
+
+@pytest.mark.parametrize(("code", "expected"), [(11, TRY_AGAIN), (0, 5), (True, 5), (-1, 5), ("11", 5), (None, 5)])
+def test_a_plugins_own_code_is_passed_on_if_it_is_one(tmp_path: Path, code: object, expected: int) -> None:
+    """0 would be a success that is none."""
+    with pytest.raises(CniError, match="no addresses left") as error:
+        ask(tmp_path, {"code": code, "msg": "no addresses left"}, status=1)
+    assert error.value.code == expected
