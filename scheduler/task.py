@@ -72,7 +72,8 @@ def read_task(pod: Pod) -> Task | Refusal:
     try:
         resources, ports = pod_requests(spec), frozenset(host_ports(spec))
         scored = scored_requests(spec, resources)
-        request, shape = _request(pod), _shape(pod, resources, scored, ports)
+        request = _request(pod)
+        shape = _shape(pod, resources, scored, ports, len(request.interfaces) if request else 0)
     except AnnotationError as unreadable:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
@@ -91,12 +92,17 @@ def host_ports(spec: PodSpec) -> Iterator[HostPort]:
                 yield port.host_port, port.protocol, port.host_ip
 
 
-def _shape(pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort]) -> bytes:
-    """Return a key of all that the rules and preferences that judge a node by itself read of a pod."""
+def _shape(
+    pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort], interfaces: int
+) -> bytes:
+    """Return a key of all that the rules and preferences that judge a node by itself read of a pod.
+
+    How many interfaces it asks for its annotations say, unless it asks by a resource of its containers.
+    """
     spec = pod.spec
     return _encode(
         (
-            *(resources, scored, sorted(ports), spec.node_name, spec.node_selector, spec.tolerations),
+            *(resources, scored, sorted(ports), interfaces, spec.node_name, spec.node_selector, spec.tolerations),
             spec.affinity.node_affinity if spec.affinity else None,
             spec.images,
             [volume.image.reference for volume in spec.volumes or () if volume.image],

@@ -151,3 +151,25 @@ def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakeP
     refusal = read_task(make_pod(spec={"containers": [greedy]}))
     assert isinstance(refusal, Refusal)
     assert "'tencent.com/rdma' stands for it: 65 is more than 64 VFs" in refusal.reason
+
+
+def test_pods_that_ask_for_another_number_of_vfs_are_of_another_shape(make_pod: MakePod) -> None:
+    """What hustcat's resource sums up to, init containers included, is not how many VFs it asks for."""
+
+    def using(count: int) -> dict[str, Any]:
+        return {"name": f"c{count}", "resources": {"limits": {"tencent.com/rdma": count}}}
+
+    two = read_task(make_pod(spec={"containers": [using(2)]}))
+    one = read_task(make_pod(spec={"containers": [using(1)], "initContainers": [using(2)]}))
+    assert isinstance(two, Task)
+    assert isinstance(one, Task)
+    assert two.resources == one.resources
+    assert (len(two.interfaces), len(one.interfaces)) == (2, 1)
+    assert two.shape != one.shape
+
+
+def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
+    """No API server takes one; it counts as nothing."""
+    task = read_task(make_pod(spec={"containers": None}))
+    assert isinstance(task, Task)
+    assert set(task.scored.values()) == {0}
