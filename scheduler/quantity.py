@@ -1,6 +1,7 @@
 """Kubernetes quantities (``1500m``, ``2Gi``, ``1e3``) as integers.
 
-Source: apimachinery pkg/api/resource/quantity.go. Rounded up, as there, and held to 64 bits.
+Source: apimachinery pkg/api/resource/quantity.go. Rounded up, as there, and held to 64 bits; amounts of a resource to
+less, so that those of all pods of a node add up within 64 bits.
 """
 
 import re
@@ -14,6 +15,8 @@ _NUMBER = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", re.A
 )
 _LARGEST = 2**63 - 1
+# 8 PiB, or as many of anything: more than a node has.
+MOST = 2**53
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
@@ -38,11 +41,17 @@ def _scale(suffix: str) -> Fraction:
 
 
 def parse_resources(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """Return amounts by resource, cpu in thousandths, all else in units; raise ValueError naming the resource."""
+    """Return amounts by resource, cpu in thousandths, all else in units, `MOST` where there is more.
+
+    Raise ValueError naming the resource; an amount below 0 is none.
+    """
     amounts = {}
     for name, quantity in (quantities or {}).items():
         try:
-            amounts[name] = parse_quantity(quantity, 1000 if name == "cpu" else 1)
+            amount = parse_quantity(quantity, 1000 if name == "cpu" else 1)
         except ValueError as unreadable:
             raise ValueError(f"resource {name!r}: {unreadable}") from None
+        if amount < 0:
+            raise ValueError(f"resource {name!r}: {quantity!r} is below 0")
+        amounts[name] = min(amount, MOST)
     return amounts

@@ -6,7 +6,7 @@ Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), k8s.io/component-hel
 from collections.abc import Mapping
 
 from scheduler.objects import Container, PodSpec, Resources
-from scheduler.quantity import parse_resources
+from scheduler.quantity import MOST, parse_resources
 
 Amounts = Mapping[str, int]
 NO_DEFAULTS: Amounts = {}
@@ -30,8 +30,8 @@ SCORED = {"cpu": "scored cpu", "memory": "scored memory"}
 
 def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
     """Return the cpu and memory that a pod with these requests counts for when nodes are compared."""
-    every = (*(spec.containers or ()), *(spec.init_containers or ()))
-    if all(one.resources and _SCORED_DEFAULTS.keys() <= (one.resources.requests or {}).keys() for one in every):
+    every = [one.resources for one in (*(spec.containers or ()), *(spec.init_containers or ()))]
+    if every and all(one and _SCORED_DEFAULTS.keys() <= (one.requests or {}).keys() for one in every):
         return {name: requests[name] for name in _SCORED_DEFAULTS}
     scored = pod_requests(spec, _SCORED_DEFAULTS)
     return {name: scored.get(name, 0) for name in _SCORED_DEFAULTS}
@@ -48,7 +48,8 @@ def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS) -> dict[str, in
     sidecars, starting = _init_requests(spec.init_containers or (), defaults)
     total = largest(add(running, sidecars), starting)
     pod_level = {name: value for name, value in requests_of(spec.resources).items() if name.startswith(_POD_LEVEL)}
-    return add(total | pod_level, parse_resources(spec.overhead))
+    needed = add(total | pod_level, parse_resources(spec.overhead))
+    return {name: min(amount, MOST) for name, amount in needed.items()}
 
 
 def _init_requests(containers: list[Container] | tuple[()], defaults: Amounts) -> tuple[Amounts, Amounts]:

@@ -452,3 +452,21 @@ def test_a_returned_vf_is_the_last_to_be_given_again(
     _see(machine, *(make_pod(request=[{}]) for _ in range(3)), now=6.0)
     given = [decision.seat.assignment for decision in _binds(_steps(machine, now=6.0))]
     assert [assignment.vfs[0].vf for assignment in given if assignment] == [1, 2, 0]
+
+
+def test_pods_that_ask_for_more_than_can_be_counted_fit_nowhere(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Waiting or bound by somebody else, in one container or in several: they are told, and the rest goes on."""
+    greedy = [{"name": name, "resources": {"requests": {"memory": "8Ei"}}} for name in "ab"]
+    below = [{"name": "a", "resources": {"requests": {"cpu": "-100"}}}]
+    _see(machine, make_node(), make_node("n2"), make_pod(spec={"containers": greedy}))
+    assert _reports(_steps(machine)) == ["0/2 nodes are available: 2 Insufficient memory."]
+    _see(machine, *(make_pod(node="n1", spec={"containers": greedy}) for _ in range(3)))
+    _see(machine, make_pod(node="n2", spec={"containers": below}))
+    _see(machine, *(make_pod(spec={"containers": [_using(cpu="6", memory="1Gi")]}) for _ in range(2)), now=5.0)
+    assert [bind.seat.node for bind in _binds(_steps(machine, 5.0))] == ["n2"]
+
+
+def _using(**requests: str) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": requests}}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.quantity import parse_quantity, parse_resources
+from scheduler.quantity import MOST, parse_quantity, parse_resources
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,13 @@ def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
     """The error names the resource and the value."""
     with pytest.raises(ValueError, match=r"resource 'cpu': .* is not a quantity"):
         parse_resources({"cpu": text})
+
+
+def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:
+    """So the amounts of all pods of a node add up, and nobody gives a node what it has not."""
+    assert parse_resources({"memory": "9Ei"}) == {"memory": MOST}
+    with pytest.raises(ValueError, match="resource 'cpu': '-1' is below 0"):
+        parse_resources({"cpu": "-1"})
 
 
 @given(st.text())
