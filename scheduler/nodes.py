@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from mooring import names
 from mooring.errors import AnnotationError
@@ -26,7 +27,7 @@ class NodeFacts:
     fault: str
     # The annotation as it was read: an unchanged text is not read again.
     text: str | None
-    # UNIX time since which the node is seen not Ready; None while it is.
+    # UNIX time since which the node is known to be not Ready; None while it is.
     unready_since: float | None
     # Container images that are there: name to bytes.
     images: Mapping[str, int] = field(default_factory=dict)
@@ -77,8 +78,19 @@ def _inventory(text: str | None, known: NodeFacts | None) -> tuple[Inventory | N
 
 
 def _unready_since(node: Node, known: NodeFacts | None, now: float) -> float | None:
-    if any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions or ()):
+    ready = next((one for one in node.status.conditions or () if one.type == "Ready"), None)
+    if ready is not None and ready.status == "True":
         return None
-    if known is not None and known.unready_since is not None:
-        return known.unready_since
-    return now
+    if known is not None:
+        return now if known.unready_since is None else known.unready_since
+    # First seen, by a scheduler that starts: it may have been so for hours, by a clock that is not ours.
+    return min(now, _time(ready.last_transition_time if ready is not None else None, now))
+
+
+def _time(text: str | None, otherwise: float) -> float:
+    """Return an RFC 3339 time as UNIX time; what is none as ``otherwise``."""
+    try:
+        read = datetime.fromisoformat(text or "")
+        return otherwise if read.tzinfo is None else read.timestamp()
+    except (ValueError, OverflowError):
+        return otherwise

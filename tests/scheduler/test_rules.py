@@ -10,7 +10,7 @@ from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.machine import Machine
 from scheduler.nodes import read_node
-from scheduler.objects import Node, Pod, Requirement
+from scheduler.objects import Condition, Node, Pod, Requirement
 from scheduler.plugins import node_affinity
 from scheduler.ranking import FACT_RULES, USE_RULES
 from scheduler.task import Task, read_task
@@ -165,8 +165,31 @@ def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
     assert _reasons(machine, make_node(pfs=(make_pf(),)), make_pod(request=[{}])) == ()
 
 
+@pytest.mark.parametrize(
+    ("since", "fault"),
+    [
+        ("1970-01-01T00:59:30Z", ""),
+        ("1970-01-01T00:58:59Z", "node(s) were not Ready for over 60 s"),
+        ("2026-01-01T00:00:00Z", ""),
+        ("0001-01-01T00:00:00+23:59", "node(s) were not Ready for over 60 s"),
+        ("1970-01-01T00:00:00", ""),
+        ("soon", ""),
+        (None, ""),
+    ],
+)
+def test_a_node_that_is_first_seen_not_ready_has_been_so_since_its_condition_says(
+    since: str | None, fault: str, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """A scheduler that starts gives nothing of a node that has been down for long; an odd time counts as now."""
+    node = make_node(pfs=(make_pf(),), ready=False)
+    condition = Condition("Ready", "False", last_transition_time=since)
+    node.status.conditions = [condition]
+    facts, _ = read_node(node, None, 3600.0)
+    assert facts.inventory_fault(3600.0) == fault
+
+
 def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode, make_pf: MakePf) -> None:
-    """The minute counts from the first sight of it not being Ready, and starts anew when it was Ready in between."""
+    """The minute counts from when it is seen not to be Ready any more, anew when it was Ready in between."""
     ready, unready = make_node(pfs=(make_pf(),)), make_node(pfs=(make_pf(),), ready=False)
     first, _ = read_node(unready, None, 100.0)
     second, _ = read_node(unready, first, 130.0)
