@@ -50,9 +50,13 @@ class _Evicted:
 
 @dataclass(frozen=True, slots=True)
 class _Unfolding:
-    """A whole list on its way in: taken entry by entry, before all that came after it, in slices like all else."""
+    """A whole list on its way in: taken entry by entry, before all that came after it, in slices like all else.
+
+    All of it came at one time, so that pods that wait together go by age, not by their place in the list.
+    """
 
     rest: Iterator[Seen | Listed]
+    at: float
 
 
 _Message = Seen | Listed | _Bound | _Evicted | _Unfolding
@@ -186,17 +190,17 @@ class Loop:
             return True
         return len(self._writes) >= _MOST_BINDS or time.monotonic() < self._not_before
 
-    def _take(self, message: _Message) -> list[Instruction]:
-        now = self._clock()
+    def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
+        now = self._clock() if at is None else at
         match message:
             case Seen(kind, Synced(entries)):
                 self._machine.keep(kind, [entry.identity for entry in entries], now)
-                self._inbox.appendleft(_Unfolding(taken_apart(message)))
-            case _Unfolding(rest):
+                self._inbox.appendleft(_Unfolding(taken_apart(message), now))
+            case _Unfolding(rest, came):
                 first = next(rest, None)
                 if first is not None:
                     self._inbox.appendleft(message)
-                    return self._take(first)
+                    return self._take(first, came)
             case Listed():
                 self._reading.note(message, leads=self._leads)
                 if not self._reading.missing():

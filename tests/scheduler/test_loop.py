@@ -1,6 +1,7 @@
 """The machine at work against a server, in one process: standing by, leading, evicting, ending; time is the test's."""
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,10 +19,13 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.events import Changed, Identity, Synced
+from scheduler.cycle import Bind
 from scheduler.leader import LeadershipLost
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
+from scheduler.reading import Seen
 from scheduler.writer import Writer
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -126,6 +130,22 @@ async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: Ma
 
 async def _is_ready(stage: Stage) -> bool:
     return stage.loop.not_ready() == ""
+
+
+async def test_pods_that_are_listed_together_go_by_age(
+    stage: Stage, make_node: MakeNode, make_pod: Callable[..., Pod]
+) -> None:
+    """A scheduler that starts finds them in the order of their names; the oldest comes first all the same."""
+    times = itertools.count(1000.0)
+    loop = Loop(stage.machine, Ways(stage.client, stage.client), Writer(stage.client, "mooring"), lambda: next(times))
+    pods = [make_pod(name) for name in ("c", "b", "a")]
+    listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
+    loop._receive(Seen(Pod, Synced(tuple(listed))))
+    while loop._inbox:
+        loop._follow(loop._take(loop._inbox.popleft()))
+    stage.machine.nodes(Changed(Identity("n1"), make_node()), 2000.0)
+    decided = [one for _ in pods for one in stage.machine.step(2000.0) or ()]
+    assert [one.task.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]
 
 
 async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
