@@ -152,7 +152,9 @@ class Ranking:
             return False
         self._fact_codes[changed] = _NO_NODE
         self._codes[changed] = _NO_NODE
-        passing = self._judge_fact_rules(changed[nodes.valid[changed]])
+        self._judge_fact_rules(changed[nodes.valid[changed]])
+        # Of all rows: how many nodes have an image counts on each of them.
+        passing = np.flatnonzero(self._fact_codes == 0)
         if any(raw.any() for _, raw in self._judge_fact_preferences(passing)):
             return False
         self._renewed = nodes.renewals.end
@@ -209,6 +211,8 @@ class Ranking:
         # The nodes' columns keep equal PFs once, so that their identity will do.
         known = self._wants.get(id(pfs))
         if known is None:
+            if len(self._wants) > len(self._codes):
+                self._wants.clear()
             assert self._task.request is not None, "asked by `exact` only"
             known = self._wants[id(pfs)] = pfs, wants_on(self._task.request, pfs)
         wants = known[1]

@@ -18,7 +18,7 @@ from scheduler.assign import OUT_OF_BUDGET, Chosen
 from scheduler.columns import Column, Journal
 from scheduler.cycle import Bind
 from scheduler.machine import Machine
-from scheduler.objects import Node, Pod
+from scheduler.objects import Image, Node, Pod
 from scheduler.outcomes import BOUND
 from scheduler.ranking import Ranking
 from scheduler.task import Task, read_task
@@ -61,6 +61,26 @@ def _pod(random: Random, make_pod: MakePod) -> Pod:
         "nodeSelector": random.choice((None, None, {"zone": "b"})),
     }
     return make_pod(request=request or None, spec=spec)
+
+
+def test_what_nodes_that_are_out_have_counts_for_the_others(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """An image draws the more, the more nodes have it: also those that a pod cannot go to."""
+    task = _task(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
+
+    def see(number: int, size: int, **spec: Any) -> None:
+        node = make_node(f"n{number}", spec=spec)
+        node.status.images = [Image(["i:1"], size << 20)]
+        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+
+    for number in range(12):
+        see(number, 100 if number < 2 else 0)
+    kept = Ranking(task, machine.cluster.nodes)
+    for number in range(12, 15):
+        see(number, 100, unschedulable=True)
+    kept.refresh()
+    assert _judged(kept, machine) == _judged(Ranking(task, machine.cluster.nodes), machine)
 
 
 def _task(pod: Pod) -> Task:
