@@ -111,6 +111,9 @@ class _Derived(Collector):
         free: dict[str, tuple[int, int]] = {}
         nodes = self._machine.cluster.nodes
         for row in nodes.all_rows():
+            fault, _ = nodes.offers[row]
+            if fault:
+                continue
             for pf, room in zip(nodes.supplies[row].pfs, nodes.supplies[row].rooms, strict=True):
                 known = free.get(pf.network, (0, 0))
                 free[pf.network] = (known[0] + room.vfs, known[1] + max(room.mbps, 0))
