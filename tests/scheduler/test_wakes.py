@@ -134,7 +134,7 @@ def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: s
 
 
 def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> None:
-    """A pod that keeps away from another in its zone may go there once that one's node is gone, its pods still there."""
+    """A pod kept away from a zone by another there may go there once that one's node is gone, if it is not itself."""
     away = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
     scene.node("n1", labels={"zone": "z"})
