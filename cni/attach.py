@@ -17,6 +17,7 @@ from cni.result import Attached
 from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.sysfs import APPEARS_S
 from mooring.assignment import AssignedVf
+from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
 from mooring.podrecord import PodRecord
@@ -49,11 +50,10 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
 def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
     """Undo in reverse; one that resists keeps its entry, for DEL, and does not keep the others."""
     for vf in reversed(vfs):
-        entry = node.ledger.read(vf.pci)
         try:
-            if entry is not None:
+            if (entry := node.ledger.read(vf.pci)) is not None:
                 give_back(node, entry)
-        except (CniError, OSError) as stuck:
+        except (CniError, RecordError, OSError) as stuck:
             _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
@@ -93,7 +93,8 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(freeing.users_of(device))) if device is not None else ()
     found = node.port.read(vf.pf, vf.vf)
-    if device is not None and node.sysfs.lacks_netdev(vf.pci):
+    # On Ethernet it has not come yet: its driver is being bound.
+    if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
         return Original(settings=found, users=users), device
     link = netdev_of(node, vf.pci, APPEARS_S)
     if link is None:

@@ -59,17 +59,17 @@ def collect(node: Node, call: Call, conf: Conf) -> None:
 def _give_back_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
     failure: CniError | None = None
     for listed in [entry for entry in entries if wanted(entry)]:
-        with hold(node.run, listed.pci, _LOCK_S):
-            try:
+        try:
+            with hold(node.run, listed.pci, _LOCK_S):
                 entry = node.ledger.read(listed.pci)
                 if entry is not None and wanted(entry):
                     _give_back(node, entry)
-            except RecordError as unreadable:
-                _log.error("ledger entry is passed over", reason=str(unreadable))
-            except CniError as stuck:
-                failure = stuck
-            except OSError as stuck:
-                failure = CniError(TRY_AGAIN, f"vf {listed.pci} cannot be given back", str(stuck))
+        except RecordError as unreadable:
+            _log.error("ledger entry is passed over", reason=str(unreadable))
+        except CniError as stuck:
+            failure = stuck
+        except OSError as stuck:
+            failure = CniError(TRY_AGAIN, f"vf {listed.pci} cannot be given back", str(stuck))
     if failure is not None:
         raise failure
 

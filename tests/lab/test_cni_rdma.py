@@ -156,7 +156,7 @@ def test_a_vf_without_a_netdev_is_handed_out_by_its_rdma_device(lab: Lab, mode: 
         ip -j link show eth0 | jq -c '.[0].vfinfo_list[0].rate.max_tx'
         del; same; add; ip netns delete pod; del; same
         """,
-        FIRST | {"max_tx_rate": 700},
+        FIRST | {"link": "infiniband", "max_tx_rate": 700},
         mode=mode,
         conf={"sysfs": "/tmp/sys"},
     )
@@ -164,6 +164,19 @@ def test_a_vf_without_a_netdev_is_handed_out_by_its_rdma_device(lab: Lab, mode: 
     assert lines == [
         *("add 0 null", "[]", f"pod {inside}", "held", "null", "700"),
         *("del 0", "same", "add 0 null", "del 0", "same"),
+    ]
+
+
+def test_an_ethernet_vf_is_not_handed_out_before_its_netdev_is_there(lab: Lab) -> None:
+    """While its driver is bound the RDMA device may come first: the netdev is waited for, for so long, else 102."""
+    script = f"""{NO_NETDEV}
+        add; jq -r .msg /tmp/answer; same
+        (sleep 1; ln -s $functions/0000:3b:01.0/net /tmp/sys/vf/net) &
+        add; inside ip -j link show net1 | jq -r '.[].ifname'; del; same
+        """
+    assert run(lab, script, FIRST, conf={"sysfs": "/tmp/sys"}) == [
+        *("add 1 102", "vf 0000:3b:01.0 of pf 'eth0' has no network interface on the host", "same"),
+        *("add 0 null", "net1", "del 0", "same"),
     ]
 
 

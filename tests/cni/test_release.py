@@ -1,0 +1,86 @@
+"""Give several VFs back: one that cannot be had now does not keep the others."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni import attach, release
+from cni.conf import Conf
+from cni.giveback import Node
+from cni.ledger import Ledger
+from cni.skel import TRY_AGAIN, Call, CniError
+from cni.sysfs import Sysfs
+from mooring.assignment import AssignedVf
+from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+BUSY, FREE = "0000:3b:01.0", "0000:3b:01.1"
+ENTRY = LedgerEntry(
+    pci=BUSY,
+    pf="eth0",
+    vf=0,
+    phase="held",
+    boot="b",
+    uid="u1",
+    pod="ns/p",
+    container="c1",
+    ifname="net1",
+    netns=Netns("/run/netns/mooring-no-such-netns", 4711),
+    original=Original("eth2"),
+)
+DEL = Call(command="DEL", container="c1", netns=None, ifname="eth0", args={}, path=(), conf={})
+
+
+class NoPort:
+    """VFs that have left the machine have no settings."""
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        raise AssertionError(f"{pf} vf {vf} is read")
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        raise AssertionError(f"{pf} is read")
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        raise AssertionError(f"{pf} vf {vf} is written")
+
+
+class Unreadable(Ledger):
+    """A ledger on a disk that has lost one entry."""
+
+    def read(self, pci: str) -> LedgerEntry | None:
+        if pci == BUSY:
+            raise OSError(5, "Input/output error")
+        return super().read(pci)
+
+
+def node_with(ledger: Ledger) -> Node:
+    """Return a node whose VFs have left the machine, both of them in the ledger."""
+    for entry in (ENTRY, replace(ENTRY, pci=FREE, vf=1)):
+        ledger.write(entry)
+    return Node(Sysfs(ledger.state / "sys"), ledger, ledger.state / "run", NoPort(), "b")
+
+
+def left(node: Node) -> list[str]:
+    return sorted(path.stem for path in (node.ledger.state / "vfs").iterdir())
+
+
+def test_a_vf_whose_lock_is_busy_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DEL says which it was, to be tried again; the rest of the sandbox's VFs are given back."""
+    monkeypatch.setattr(release, "_LOCK_S", 0.0)
+    node = node_with(Ledger(tmp_path))
+    with hold(node.run, BUSY, 0), pytest.raises(CniError, match=BUSY) as error:
+        release.delete(node, DEL, Conf("net", "1.0.0"))
+    assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
+    release.delete(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == []
+
+
+def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_path: Path) -> None:
+    """Nor does it take the place of what the ADD failed by."""
+    node = node_with(Unreadable(tmp_path))
+    vfs = [AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((FREE, BUSY))]
+    attach._give_all_back(node, vfs)
+    assert left(node) == [BUSY]
