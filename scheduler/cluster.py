@@ -36,6 +36,8 @@ class Seat:
     assignment: Assignment | None = None
     assumed: bool = False
     kin: Kin | None = None
+    # The pod's resourceVersion when it was read; empty while it is assumed.
+    version: str = field(default="", compare=False)
 
     @property
     def claim(self) -> Claim | None:
@@ -129,10 +131,8 @@ class Cluster:
     def put(self, seat: Seat, now: float) -> None:
         """Seat a pod, in place of what was known of it."""
         known = self._seats.get(seat.uid)
-        if known == seat:
-            return
         if known is not None and replace(known, assumed=seat.assumed) == seat:
-            # The watch shows what was assumed.
+            # The watch shows what was assumed, or known already.
             self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
             return
         if known is not None:

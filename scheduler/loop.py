@@ -31,6 +31,8 @@ from scheduler.writer import Writer
 _log = structlog.get_logger()
 # The machine's task gives way to the readers after this long, in seconds.
 _SLICE_S = 0.01
+# While the Lease is not sure, this often is looked whether it is again, in seconds.
+_LEASE_S = 0.25
 _MOST_BINDS = 256
 # At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
 _DRAIN_S = 20.0
@@ -98,6 +100,7 @@ class Loop:
         self._leads = False
         self._stopping = False
         self._not_before = 0.0
+        self._was_held_up = False
 
     def not_ready(self) -> str:
         """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
@@ -165,6 +168,7 @@ class Loop:
                     return False
             except Exception:  # noqa: BLE001 - the top of the program's loop: one bad object must not stop the rest
                 _log.exception("bug: an event or a decision failed")
+                self._follow(self._machine.give_up())
         return True
 
     def _advance(self) -> bool:
@@ -172,7 +176,8 @@ class Loop:
         if self._inbox:
             self._follow(self._take(self._inbox.popleft()))
             return True
-        if self._held_up():
+        self._was_held_up = self._held_up()
+        if self._was_held_up:
             return False
         now = self._clock()
         self._follow(self._machine.tick(now))
@@ -271,13 +276,21 @@ class Loop:
         self._writer.put(report)
 
     async def _wait(self) -> None:
-        """Sleep until a message comes, something is due or the first bind may start."""
-        due = self._machine.next_due()
-        waits = [self._not_before - time.monotonic()] if time.monotonic() < self._not_before else []
-        if due is not None and not self._held_up():
-            waits.append(max(due - self._clock(), 0.0))
+        """Sleep until a message comes, something is due, the first bind may start or the Lease may be sure again."""
         try:
-            async with asyncio.timeout(min(waits, default=None)):
+            async with asyncio.timeout(self._patience()):
                 await self._awake.wait()
         except TimeoutError:
             return
+
+    def _patience(self) -> float | None:
+        """Return for how long at most there is nothing to do unless a message comes, in seconds; None for ever."""
+        if self._held_up():
+            # A renewal that came late tells nobody, and no message need follow it.
+            waits = [_LEASE_S] if self._leads and not self._may_decide() else []
+            early = self._not_before - time.monotonic()
+            return min([*waits, *([early] if early > 0 else [])], default=None)
+        if self._was_held_up:
+            return 0.0
+        due = self._machine.next_due()
+        return None if due is None else max(due - self._clock(), 0.0)

@@ -6,10 +6,9 @@ decides about the next pod, `tick` does what is due at a time. All return instru
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-from mooring import names
 from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster, Seat
@@ -19,6 +18,7 @@ from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
 from scheduler.nodes import read_node
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
+from scheduler.pending import Pending
 from scheduler.queue import NOTHING, Happening, Queue
 from scheduler.seating import read_seat, stand_in
 from scheduler.surroundings import Surrounding, Surroundings
@@ -26,17 +26,6 @@ from scheduler.task import Refusal, Task, read_task
 from scheduler.unstarted import Overdue, Unstarted
 
 __all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Report"]
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A pod of ours that has no node yet, and the last message that its owner was told."""
-
-    pod: Pod
-    task: Task | Refusal
-    since: float
-    told: str = ""
-    attempts: int = 0
 
 
 class Machine:
@@ -48,13 +37,14 @@ class Machine:
         self.queue = Queue()
         self.scheduler_name = scheduler_name
         self._evicts = evict_never_started
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, Pending] = {}
         self._gated: set[str] = set()
         self._unstarted = Unstarted()
         self._surroundings = Surroundings(self.cluster.census)
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}
-        # Decisions that ended with a search out of steps and no node.
+        # The pod that is being decided about.
+        self._trying = ""
 
     def nodes(self, event: Event[Node], now: float) -> list[Instruction]:
         match event:
@@ -150,6 +140,21 @@ class Machine:
         uid = self.queue.pop(now)
         if uid is None:
             return None
+        self._trying = uid
+        found = self._try(uid, now)
+        self._trying = ""
+        return found
+
+    def give_up(self) -> list[Instruction]:
+        """Leave out the pod whose decision a fault of ours has cut short: it is told, and its kin get their turn."""
+        uid, self._trying = self._trying, ""
+        pending = self._pending.get(uid)
+        if pending is None or self.cluster.seat(uid) is not None:
+            return []
+        self.queue.park(uid, NOTHING)
+        return self._tell(pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log")
+
+    def _try(self, uid: str, now: float) -> list[Instruction]:
         pending = self._pending[uid]
         pending.attempts += 1
         if isinstance(pending.task, Refusal):
@@ -157,6 +162,7 @@ class Machine:
             return self._tell(pending, "InvalidRequest", pending.task.reason)
         decision = self._decider.decide(pending.task, now)
         if isinstance(decision, Unschedulable):
+            pending.oversized = not decision.helped_by
             others = self.queue.park(uid, decision.helped_by, _kin(pending.task))
             told = [self._pending[one] for one in (uid, *sorted(others))]
             return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
@@ -268,26 +274,23 @@ class Machine:
     def _offer(self, pod: Pod, now: float) -> None:
         uid, known = pod.metadata.uid, self._pending.get(pod.metadata.uid)
         self._gated.discard(uid)
-        if known is not None and _asks_the_same(known.pod, pod):
-            # Only its status changed, most often by our own hand.
-            known.pod = pod
-            return
         if known is None:
-            self._pending[uid] = _Pending(pod, read_task(pod), now)
-        else:
-            known.pod, known.task = pod, read_task(pod)
+            self._pending[uid] = Pending(pod, read_task(pod), now)
+        elif not known.take(pod):
+            return
         self.queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         self._forget(uid)
         known = self.cluster.seat(uid)
+        if known is not None and known.version and known.version == pod.metadata.resource_version:
+            # Listed again as it was.
+            return []
         seat, notices = read_seat(pod, known)
-        if known is not None and replace(known, assumed=False) == seat:
-            # Our own bind, or a change of its status: nobody waits for that.
-            self.cluster.confirm(uid)
-        else:
-            self.cluster.put(seat, now)
+        self.cluster.put(seat, now)
+        # For our own bind, or a change of a pod's status, nobody waits.
+        if known is None or replace(known, assumed=False) != seat:
             left = of_leaving(known.ports, known.assignment) | Happening.POD_LABELS if known is not None else NOTHING
             self.queue.wake(left | Happening.POD_SEATED, now)
         if self._unstarted.see(pod, _ours(pod, seat, self.scheduler_name)):
@@ -351,13 +354,12 @@ class Machine:
 
     def _tell(
         self,
-        pending: _Pending,
+        pending: Pending,
         reason: Literal["Unschedulable", "InvalidRequest"],
         message: str,
         why: Why | None = None,
     ) -> list[Instruction]:
-        # What an earlier leader told stands on the pod.
-        if message == (pending.told or _condition_message(pending.pod)):
+        if pending.knows(message):
             return []
         pending.told = message
         return [Report(pending.pod, reason, message, why or {"v": 1})]
@@ -376,15 +378,3 @@ def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:
 def _end_of_patience(overdue: Overdue, *, evict: bool) -> Instruction:
     message = f"cannot start on node {overdue.node}: {overdue.reason}"
     return Evict(overdue.pod, message) if evict else Report(overdue.pod, "NeverStarts", f"{message}; delete it")
-
-
-def _asks_the_same(old: Pod, new: Pod) -> bool:
-    keys = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
-    same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in keys)
-    return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
-
-
-def _condition_message(pod: Pod) -> str:
-    """Return what the owner was told before we started."""
-    scheduled = (one for one in pod.status.conditions or () if one.type == "PodScheduled" and one.status == "False")
-    return next((one.message or "" for one in scheduled), "")

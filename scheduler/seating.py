@@ -14,34 +14,41 @@ from scheduler.ties import bare_kin, read_kin
 def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instruction]]:
     """Return what a bound pod uses; what cannot be read counts as nothing, and a notice says so.
 
-    ``known`` is what was known of it before; an assignment that has not changed since is not read again.
+    ``known`` is what was known of it before.
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     notices: list[Instruction] = []
     assignment: Assignment | None = None
     resources = scored = NO_DEFAULTS
-    kin = bare_kin(pod)
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
-        assignment = _assignment(pod, known)
+        assignment = _given(pod, known) or believe(pod.annotations, uid, node)
     except AnnotationError as unreadable:
         notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
     try:
-        kin = read_kin(pod)
         resources = pod_requests(pod.spec)
         scored = scored_requests(pod.spec, resources)
     except ValueError as unreadable:
-        notices.append(Notice("pod", "pod's spec cannot be read", about | {"reason": str(unreadable)}))
-    ports = frozenset(host_ports(pod.spec))
-    return Seat(uid, pod.key, node, resources, scored, ports, assignment, kin=kin), notices
+        notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": str(unreadable)}))
+    try:
+        kin = read_kin(pod)
+    except ValueError as unreadable:
+        kin = bare_kin(pod)
+        notices.append(Notice("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
+    ports, version = frozenset(host_ports(pod.spec)), pod.metadata.resource_version
+    return Seat(uid, pod.key, node, resources, scored, ports, assignment, kin=kin, version=version), notices
 
 
-def _assignment(pod: Pod, known: Seat | None) -> Assignment | None:
-    # Writing one takes a sixth of reading one, and a pod changes many times while it starts.
-    node, given = pod.spec.node_name or "", known.assignment if known is not None else None
-    if given is not None and given.node == node and pod.annotations.get(names.ASSIGNMENT) == dump_assignment(given):
-        return given
-    return believe(pod.annotations, pod.metadata.uid, node)
+def _given(pod: Pod, known: Seat | None) -> Assignment | None:
+    """Return what is known to have been given to a pod where it is; later changes of its annotation change nothing.
+
+    What is assumed so far was given only if the API server shows the same: somebody else may have bound the pod.
+    """
+    if known is None or known.assignment is None or known.node != pod.spec.node_name:
+        return None
+    if known.assumed and pod.annotations.get(names.ASSIGNMENT) != dump_assignment(known.assignment):
+        return None
+    return known.assignment
 
 
 def stand_in(seat: Seat) -> Pod:

@@ -128,6 +128,19 @@ async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: Ma
         await _until(lambda: stage.is_bound("p"))
 
 
+async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage, make_node: MakeNode) -> None:
+    """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
+    await stage.add_node(make_node("n1"))
+    async with stage.run():
+        await _until(lambda: _is_ready(stage))
+        stage.leads = False
+        stage.loop.lead()
+        pod = await stage.add_pod("p")
+        await stage.seen(pod.metadata.uid)
+        stage.leads = True
+        await _until(lambda: stage.is_bound("p"))
+
+
 async def _is_ready(stage: Stage) -> bool:
     return stage.loop.not_ready() == ""
 
