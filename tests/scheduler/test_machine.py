@@ -11,10 +11,11 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_ass
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
-from scheduler.cycle import Bind
+from scheduler.cycle import Bind, Decider, Decision
 from scheduler.machine import Instruction, Machine, Notice, Report
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import BOUND, Outcome
+from scheduler.task import Task
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -470,3 +471,68 @@ def test_pods_that_ask_for_more_than_can_be_counted_fit_nowhere(
 
 def _using(**requests: str) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": requests}}
+
+
+def _annotated(pod: Pod, annotations: dict[str, str], **spec: Any) -> Pod:
+    """Return the same pod with other annotations."""
+    document = msgspec.to_builtins(pod)
+    document["metadata"]["annotations"] = annotations
+    document["spec"] |= spec
+    return msgspec.convert(document, Pod)
+
+
+def test_a_pod_keeps_its_vf_whatever_becomes_of_its_annotation(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Somebody removes it from a pod that runs: the VF is in the pod all the same."""
+    pod, other = make_pod(request=[{}]), make_pod(request=[{}])
+    _see(machine, make_node(pfs=(make_pf(vfs=1),)), pod)
+    (bind,) = _binds(_steps(machine))
+    _see(machine, _annotated(pod, pod.annotations | dict(bind.annotations), nodeName="n1"))
+    _see(machine, _annotated(pod, {}, nodeName="n1"), other)
+    assert _binds(_steps(machine)) == []
+    _remove(machine, pod)
+    assert len(_binds(_steps(machine, 100.0))) == 1
+
+
+def test_annotations_count_as_they_are_when_a_pod_is_bound(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """They grew while the pod waited, so that a Binding would poison it; any change of them may help."""
+    pod = make_pod(request=[{}])
+    large = _annotated(pod, pod.annotations | {"x": "y" * 262_000})
+    _see(machine, pod)
+    assert _reports(_steps(machine)) == ["no nodes available to schedule pods"]
+    _see(machine, large, make_node(pfs=(make_pf(),)))
+    (report,) = _reports(_steps(machine, 10.0))
+    assert report.startswith("annotations would have")
+    _see(machine, large, now=20.0)
+    assert _steps(machine, 20.0) == []
+    _see(machine, pod, now=30.0)
+    assert len(_binds(_steps(machine, 30.0))) == 1
+
+
+def test_a_fault_of_ours_leaves_out_one_pod(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pod is told, the next of its kin is tried, and a change of it lets it be tried again."""
+    first, second = make_pod(), make_pod()
+    _see(machine, first, second)
+    _steps(machine)
+    decide = Decider.decide
+
+    def fail(decider: Decider, task: Task, now: float) -> Decision:
+        if task.uid == first.metadata.uid:
+            raise ZeroDivisionError
+        return decide(decider, task, now)
+
+    monkeypatch.setattr(Decider, "decide", fail)
+    _see(machine, make_node(), now=10.0)
+    with pytest.raises(ZeroDivisionError):
+        machine.step(10.0)
+    assert _reports(machine.give_up()) == ["the scheduler failed to decide about this pod: see its log"]
+    assert machine.give_up() == []
+    assert [bind.task.uid for bind in _binds(_steps(machine, 10.0))] == [second.metadata.uid]
+    monkeypatch.undo()
+    _see(machine, _annotated(first, {}, priority=1), now=20.0)
+    assert len(_binds(_steps(machine, 20.0))) == 1

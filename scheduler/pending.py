@@ -1,0 +1,50 @@
+"""A pod of ours that has no node yet. Pure."""
+
+from dataclasses import dataclass, replace
+
+from mooring import names
+from scheduler.objects import Pod
+from scheduler.task import Refusal, Task, read_task
+
+# The annotations that say what a pod asks for; of the others only their size counts.
+_ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
+
+    ``oversized`` while it is refused for the size of its annotations: any change of them may help.
+    """
+
+    pod: Pod
+    task: Task | Refusal
+    since: float
+    told: str = ""
+    attempts: int = 0
+    oversized: bool = False
+
+    def take(self, pod: Pod) -> bool:
+        """Take the pod as it is now; say whether it asks for something else, and not only its status is another."""
+        asks_anew = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
+        self.pod = pod
+        if asks_anew:
+            self.task = read_task(pod)
+        elif isinstance(self.task, Task):
+            # What a Binding adds must fit beside the annotations that the pod has by then.
+            self.task = replace(self.task, pod=pod)
+        return asks_anew
+
+    def knows(self, message: str) -> bool:
+        """Say whether the owner was told this last, by us or, as the pod's condition has it, before we started."""
+        return message == (self.told or _condition_message(self.pod))
+
+
+def _asks_the_same(old: Pod, new: Pod) -> bool:
+    same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in _ASKING)
+    return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
+
+
+def _condition_message(pod: Pod) -> str:
+    scheduled = (one for one in pod.status.conditions or () if one.type == "PodScheduled" and one.status == "False")
+    return next((one.message or "" for one in scheduled), "")
