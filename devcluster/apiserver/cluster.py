@@ -7,6 +7,7 @@ from datetime import datetime
 from devcluster.apiserver import status
 from devcluster.apiserver.objects import timestamp
 from devcluster.apiserver.resources import Catalog, Resource
+from devcluster.apiserver.status import ApiError
 from devcluster.apiserver.store import Collection, Entry, Store
 
 NAMESPACES = ("", "namespaces")
@@ -38,6 +39,10 @@ class Cluster:
         if entry is None:
             raise status.not_found(resource.group, resource.plural, name)
         return entry
+
+    def missing(self, group: str | None) -> ApiError:
+        """Return the 404 of a path that leads nowhere; `group` is the API group that it is below, None for none."""
+        return status.no_such_path() if group in self.catalog.groups() else status.NoSuchPageError()
 
     def terminating(self, namespace: str) -> bool:
         """Tell whether a namespace is being deleted."""

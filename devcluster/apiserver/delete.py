@@ -1,7 +1,8 @@
 """Delete an object: at once, or marked until its kubelet or its finalizers are done.
 
-Graceful deletion: apiserver's rest.BeforeDelete. A namespace takes its content with it, as the namespace controller
-does it. Dependents of an owner stay: there is no garbage collector here.
+Graceful deletion: apiserver's rest.BeforeDelete. The mark is a write of its own, also where nothing is waited for: who
+watches a pod that no node runs sees MODIFIED, then DELETED. A namespace takes its content with it, as the namespace
+controller does it. Dependents of an owner stay: there is no garbage collector here.
 """
 
 from dataclasses import dataclass
@@ -39,42 +40,54 @@ class DeleteOptions:
             grace, preconditions.get("uid"), preconditions.get("resourceVersion"), dry_run or bool(body.get("dryRun"))
         )
 
+    def check(self, resource: Resource, entry: Entry) -> None:
+        """Raise 409 where a precondition fails; it names the kind, not the plural."""
+        wanted = (
+            ("UID", self.uid, entry.uid, "deleted and then recreated"),
+            ("ResourceVersion", self.revision, str(entry.revision), "modified"),
+        )
+        for what, expected, actual, perhaps in wanted:
+            if expected is not None and expected != actual:
+                differ = f"the {what} in the precondition ({expected}) does not match the {what} in record ({actual})"
+                why = f"{differ}. The object might have been {perhaps}"
+                raise status.conflict(resource.group, resource.kind, entry.name, why)
+
 
 def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOptions) -> tuple[Entry, bool]:
     """Return the object's last or present state and whether it is gone; raise 409 where a precondition fails."""
-    _check(resource, entry, options)
+    options.check(resource, entry)
     if resource.storage == NAMESPACES:
         return _delete_namespace(cluster, resource, entry, options.dry_run)
     obj = entry.decoded()
     if not _mark(obj, resource, options.grace, cluster.clock()):
         return entry, False
     gone = not _waits(obj["metadata"])
-    return _commit(cluster, resource, obj, gone, options.dry_run), gone
+    if options.dry_run:
+        return cluster.store.preview(resource.storage, obj, 0), gone
+    if "deletionTimestamp" in obj["metadata"]:
+        entry = cluster.store.put(resource.storage, obj)
+    return (_remove(cluster, resource, entry), True) if gone else (entry, False)
 
 
 def settle(cluster: Cluster, resource: Resource, obj: Object, dry_run: bool) -> Entry:
-    """Write an updated object, or remove it when this update lifted the last thing that held its deletion."""
-    marked = "deletionTimestamp" in obj["metadata"]
-    return _commit(cluster, resource, obj, marked and not _waits(obj["metadata"]), dry_run)
+    """Write an updated object, or remove it when this update lifted the last thing that held its deletion.
 
-
-def _commit(cluster: Cluster, resource: Resource, obj: Object, gone: bool, dry_run: bool) -> Entry:
+    Then the update itself is not written: watchers see the object as it was, what held it included.
+    """
     if dry_run:
         return cluster.store.preview(resource.storage, obj, 0)
-    if not gone:
+    metadata = obj["metadata"]
+    if "deletionTimestamp" not in metadata or _waits(metadata):
         return cluster.store.put(resource.storage, obj)
-    entry = cluster.store.remove(resource.storage, obj)
+    _remove(cluster, resource, cluster.existing(resource, metadata.get("namespace"), metadata["name"]))
+    return cluster.store.preview(resource.storage, obj, 0)
+
+
+def _remove(cluster: Cluster, resource: Resource, entry: Entry) -> Entry:
+    removed = cluster.store.remove(resource.storage, entry.decoded())
     if cluster.terminating(entry.namespace):
         _end_namespace(cluster, entry.namespace)
-    return entry
-
-
-def _check(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
-    wanted = (("UID", options.uid, entry.uid), ("ResourceVersion", options.revision, str(entry.revision)))
-    for what, expected, actual in wanted:
-        if expected is not None and expected != actual:
-            why = f"Precondition failed: {what} in precondition: {expected}, {what} in object meta: {actual}"
-            raise status.conflict(resource.group, resource.plural, entry.name, why)
+    return removed
 
 
 def _mark(obj: Object, resource: Resource, asked: int | None, now: datetime) -> bool:

@@ -8,14 +8,14 @@ import logging
 
 from aiohttp import web
 
-from devcluster.apiserver import discovery, status
+from devcluster.apiserver import discovery
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.faults import Fault, Faults
 from devcluster.apiserver.listing import Lister
 from devcluster.apiserver.objects import encode
-from devcluster.apiserver.routes import Target, parse
-from devcluster.apiserver.status import ApiError
+from devcluster.apiserver.routes import Target, group_of, parse
+from devcluster.apiserver.status import ApiError, NoSuchPageError
 from devcluster.apiserver.streaming import Stream, WatchLimits
 from devcluster.apiserver.verbs import answer
 
@@ -40,9 +40,11 @@ class Frontend:
         """Answer one request: the broad `except` of this program."""
         fault = self._faults.take(request.method, request.path_qs) if self._faults.planned else None
         try:
-            if fault is not None and (failed := await _fail_first(fault, request)) is not None:
+            if fault is not None and (failed := await fail_first(fault, request)) is not None:
                 return failed
             response = await self._respond(request)
+        except NoSuchPageError as error:
+            response = web.Response(status=error.code, text=f"{error.message}\n")
         except ApiError as error:
             response = _response(Reply(error.code, encode(error.body())))
         except (ConnectionError, asyncio.CancelledError):
@@ -51,7 +53,7 @@ class Frontend:
             _log.exception("request failed: %s %s", request.method, request.path_qs)
             response = _response(Reply(500, encode(ApiError(500, "InternalError", "internal error").body())))
         if fault is not None and fault.kind == "drop_after":
-            _drop(request)
+            drop(request)
         return response
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -72,7 +74,7 @@ class Frontend:
             return web.Response(body=b"", content_type="application/octet-stream")
         page = discovery.page(self._cluster.catalog, request.path)
         if page is None:
-            raise status.no_such_path()
+            raise self._cluster.missing(group_of(request.path))
         return _response(Reply(200, encode(page)))
 
 
@@ -109,12 +111,12 @@ async def _stream(request: web.BaseRequest, stream: Stream) -> web.StreamRespons
     return response
 
 
-async def _fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamResponse | None:
+async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamResponse | None:
     """Do what a fault does before the request is looked at; None to go on."""
     if fault.kind == "delay":
         await asyncio.sleep(fault.delay_s)
     elif fault.kind == "drop_before":
-        _drop(request)
+        drop(request)
         return web.Response()
     elif fault.kind == "answer":
         await request.read()
@@ -122,6 +124,7 @@ async def _fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamRespo
     return None
 
 
-def _drop(request: web.BaseRequest) -> None:
+def drop(request: web.BaseRequest) -> None:
+    """Break a request's connection."""
     if request.transport is not None:
         request.transport.abort()

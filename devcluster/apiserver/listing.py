@@ -87,14 +87,17 @@ def _read_token(token: str) -> tuple[int, int]:
 
 
 def read_revision(text: str) -> int:
-    """Read a resource version; raise 400 where it is no number."""
+    """Read a resource version; raise ValueError with the words of a real server where it is no number."""
     if not text.isdigit():
-        raise status.bad_request(f"invalid resource version {text!r}: must be a number")
+        raise ValueError(f'resourceVersion: Invalid value: "{text}": {status.unparsed(text)}')
     return int(text)
 
 
 def _check_revision(collection: Collection, current: int, query: Query) -> None:
-    asked = read_revision(query.revision or "0")
+    try:
+        asked = read_revision(query.revision or "0")
+    except ValueError as error:
+        raise status.bad_request(f"invalid resource version: {error}") from None
     if asked > current:
         raise status.too_large_version(asked, current)
     newest = collection.changes[-1].revision if collection.changes else collection.forgotten

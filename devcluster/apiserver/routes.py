@@ -28,6 +28,17 @@ def parse(path: str) -> Target | None:
     return None
 
 
+def group_of(path: str) -> str | None:
+    """Return the API group that a decoded path is below, None where it is below none."""
+    match path.strip("/").split("/"):
+        case ["api", *_]:
+            return ""
+        case ["apis", group, *_]:
+            return group
+        case _:
+            return None
+
+
 # Below a namespace these are the namespace's own subresources; anything else is a collection in it.
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 

@@ -70,8 +70,15 @@ def not_found(group: str, plural: str, name: str) -> ApiError:
 
 
 def no_such_path() -> ApiError:
-    """Answer 404 for a path or a kind."""
+    """Answer 404 for a path or a kind below a group that is served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+class NoSuchPageError(ApiError):
+    """404 for whatever is below no group that is served: over HTTP a plain text, not a `Status`."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
 
 
 def already_exists(group: str, plural: str, name: str) -> ApiError:
@@ -84,6 +91,18 @@ def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
     """Answer 409 to a write; `plural` may name a subresource (`pods/binding`)."""
     message = f'Operation cannot be fulfilled on {_qualified(group, plural)} "{name}": {why}'
     return ApiError(409, "Conflict", message, details(group, plural, name))
+
+
+def precondition_failed(plural: str, namespace: str, name: str, what: str, given: str, actual: str) -> ApiError:
+    """Answer 409 where a `what` (UID, ResourceVersion) that was asked for is not the object's: etcd3's store."""
+    failed = f"Precondition failed: {what} in precondition: {given}, {what} in object meta: {actual}"
+    where = f"Code: 4, Key: /registry/{plural}/{namespace}/{name}, ResourceVersion: 0"
+    return conflict("", plural, name, f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}")
+
+
+def unparsed(number: str) -> str:
+    """Say as Go does that a text is no number without a sign."""
+    return f'strconv.ParseUint: parsing "{number}": invalid syntax'
 
 
 STALE = "the object has been modified; please apply your changes to the latest version and try again"

@@ -10,6 +10,7 @@ from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.listing import read_revision
 from devcluster.apiserver.objects import encode
 from devcluster.apiserver.selectors import Selector
+from devcluster.apiserver.status import ApiError
 from devcluster.apiserver.store import Collection
 from devcluster.apiserver.verbs import find_kind, view_of
 from devcluster.apiserver.views import View
@@ -48,7 +49,10 @@ class Stream:
         self._initial = call.flag("sendInitialEvents")
         self._limits = limits
         self._from = call.query.get("resourceVersion", "") or "0"
-        read_revision(self._from)
+        try:
+            read_revision(self._from)
+        except ValueError as error:
+            raise ApiError(500, "", str(error)) from None
 
     async def run(self, write: Write) -> None:
         """Write events until the time is up, the client reads too slowly, or the server ends the watch."""

@@ -1,5 +1,7 @@
 """The two writes that are no objects: binding a pod to a node, and evicting a pod."""
 
+from dataclasses import replace
+
 from devcluster.apiserver import pods, status
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.delete import DeleteOptions, delete
@@ -8,6 +10,12 @@ from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError
 from devcluster.apiserver.store import Entry
 
+_EVICTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 # What one message to etcd may hold, in bytes.
 _STORED_MAX = 2 * 1024 * 1024
 
@@ -51,10 +59,7 @@ def _check_preconditions(entry: Entry, metadata: Object) -> None:
     for what, key, actual in wanted:
         expected = metadata.get(key)
         if expected and expected != actual:
-            failed = f"Precondition failed: {what} in precondition: {expected}, {what} in object meta: {actual}"
-            where = f"Code: 4, Key: /registry/pods/{entry.namespace}/{entry.name}, ResourceVersion: 0"
-            why = f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}"
-            raise status.conflict("", "pods", entry.name, why)
+            raise status.precondition_failed("pods", entry.namespace, entry.name, what, expected, actual)
 
 
 def _refusal(pod: Object) -> str | None:
@@ -73,4 +78,15 @@ def evict(cluster: Cluster, pod_kind: Resource, namespace: str, name: str, evict
     if metadata_of(eviction).get("name", name) != name:
         raise status.bad_request("name in URL does not match name in Eviction object")
     entry = cluster.existing(pod_kind, namespace, name)
-    delete(cluster, pod_kind, entry, DeleteOptions.read(section(eviction, "deleteOptions"), None, dry_run))
+    options = DeleteOptions.read(section(eviction, "deleteOptions"), None, dry_run)
+    options.check(pod_kind, entry)
+    if not dry_run:
+        entry = _disrupted(cluster, pod_kind, entry)
+    delete(cluster, pod_kind, entry, replace(options, revision=None))
+
+
+def _disrupted(cluster: Cluster, pod_kind: Resource, entry: Entry) -> Entry:
+    """Write why the pod is about to go, before its deletion: a write of its own, as in a real server."""
+    pod = entry.decoded()
+    pods.set_condition(pod, _EVICTED, cluster.now())
+    return entry if pod == entry.decoded() else cluster.store.put(pod_kind.storage, pod)

@@ -10,7 +10,7 @@ from devcluster.apiserver.delete import settle
 from devcluster.apiserver.objects import Object, metadata_of, section
 from devcluster.apiserver.patch import apply_operations, merge, same
 from devcluster.apiserver.resources import Resource
-from devcluster.apiserver.status import Cause
+from devcluster.apiserver.status import ApiError, Cause
 from devcluster.apiserver.store import Entry
 from devcluster.apiserver.validation import metadata_causes
 
@@ -35,15 +35,14 @@ def replace(
 ) -> tuple[Entry, bool]:
     """PUT: return the object and whether it is new; `key` is namespace and name."""
     namespace, name = key
-    if metadata_of(obj).get("name") not in (name, None):
-        given = metadata_of(obj)["name"]
-        raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    _check_name(obj, name)
     entry = cluster.store.get(resource.storage, namespace or "", name)
     if entry is None and resource.upserts and subresource is None:
         metadata_of(obj)["name"] = name
         return create(cluster, resource, namespace, obj, dry_run), True
     if entry is None:
         raise status.not_found(resource.group, resource.plural, name)
+    _check_precondition(resource, entry, obj)
     if not resource.unconditional and not metadata_of(obj).get("resourceVersion"):
         rule = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", rule, "metadata.resourceVersion")
@@ -87,7 +86,8 @@ def _write(
     _check_identity(resource, entry, given)
     new = _allowed_part(resource, subresource, old, kinds.to_stored(resource, given))
     new["metadata"] = _metadata(old["metadata"], new["metadata"])
-    causes = [*metadata_causes(resource.kind, new["metadata"]), *_prepare(resource, subresource, old, new)]
+    causes = [*_uid_causes(entry, given), *metadata_causes(resource.kind, new["metadata"])]
+    causes += _prepare(resource, subresource, old, new)
     if causes:
         raise status.invalid(resource.group, resource.kind, entry.name, causes)
     if same(old, new):
@@ -97,17 +97,34 @@ def _write(
     return settle(cluster, resource, new, dry_run)
 
 
+def _check_name(given: Object, name: str) -> None:
+    found = metadata_of(given).get("name")
+    if found not in (name, None):
+        raise status.bad_request(f"the name of the object ({found}) does not match the name on the URL ({name})")
+
+
+def _check_precondition(resource: Resource, entry: Entry, given: Object) -> None:
+    """Take the uid of a PUT for a precondition; a PATCH has none, there another uid is a change of a fixed field."""
+    uid = metadata_of(given).get("uid")
+    if uid not in (None, "", entry.uid):
+        raise status.precondition_failed(resource.plural, entry.namespace, entry.name, "UID", uid, entry.uid)
+
+
 def _check_identity(resource: Resource, entry: Entry, given: Object) -> None:
     metadata = metadata_of(given)
     check_namespace_of(metadata, entry.namespace or None)
-    if metadata.get("name", entry.name) != entry.name:
-        raise status.bad_request("metadata.name: field is immutable")
-    if metadata.get("resourceVersion") not in (None, "", str(entry.revision)):
+    _check_name(given, entry.name)
+    version = metadata.get("resourceVersion") or str(entry.revision)
+    if not str(version).isdigit():
+        raise ApiError(500, "", status.unparsed(version))
+    if version != str(entry.revision):
         raise status.conflict(resource.group, resource.plural, entry.name, status.STALE)
-    uid = metadata.get("uid")
-    if uid not in (None, "", entry.uid):
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
-        raise status.conflict(resource.group, resource.plural, entry.name, why)
+
+
+def _uid_causes(entry: Entry, given: Object) -> list[Cause]:
+    uid = metadata_of(given).get("uid")
+    fixed = f'Invalid value: "{uid}": field is immutable'
+    return [] if uid in (None, "", entry.uid) else [Cause("FieldValueInvalid", fixed, "metadata.uid")]
 
 
 def _allowed_part(resource: Resource, subresource: str | None, old: Object, given: Object) -> Object:

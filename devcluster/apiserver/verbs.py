@@ -37,10 +37,10 @@ def find_kind(cluster: Cluster, call: Call) -> Resource:
             raise status.no_such_path()
         return known
     if call.method != "POST" or target.name is not None:
-        raise status.no_such_path()
+        raise cluster.missing(target.group)
     kind = call.given().get("kind")
     if not isinstance(kind, str) or not kind:
-        raise status.no_such_path()
+        raise cluster.missing(target.group)
     namespaced = target.namespace is not None
     learnt = Resource(
         target.group, target.version, target.plural, kind, namespaced, generation=True, unconditional=False, learnt=True
@@ -127,8 +127,9 @@ def _deleted(resource: Resource, last: Entry, gone: bool) -> bytes:
 def _delete_collection(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
     options = _delete_options(call)
     entries = cluster.collection(resource).select(call.selector(resource))
-    gone = [delete(cluster, resource, entry, options)[0] for entry in entries]
-    return Reply(200, View(resource).page(Page(gone, cluster.store.revision)))
+    for entry in entries:
+        delete(cluster, resource, entry, options)
+    return Reply(200, View(resource).page(Page(entries, cluster.store.revision)))
 
 
 def _bind(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:

@@ -51,11 +51,12 @@ class Api:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> tuple[int, Any]:
-        """Send a request; return HTTP status and the answer, parsed."""
+        """Send a request; return HTTP status and the answer, parsed; what is no JSON comes as text."""
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}
         async with self.session.request(method, self.url + path, data=data, headers=headers, ssl=self.tls) as response:
-            return response.status, msgspec.json.decode(await response.read())
+            plain = response.content_type == "text/plain"
+            return response.status, await response.text() if plain else msgspec.json.decode(await response.read())
 
     async def ok(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
         """Send a request that must succeed; return the answer."""

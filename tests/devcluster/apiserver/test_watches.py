@@ -25,14 +25,15 @@ async def version(api: Any) -> str:
 
 
 async def test_a_watch_from_a_lists_version_sees_each_later_change_once_in_order(api: Any) -> None:
-    """Create, change, delete: three events, versions growing."""
+    """Create, change, delete (marked, then gone): four events, versions growing."""
     await api.pod("before")
     async with api.watch(api.pods, resourceVersion=await version(api)) as events:
         await api.pod("p")
         await api.ok("PATCH", f"{api.pods}/p", {"metadata": {"labels": {"l": "1"}}}, MERGE)
         await api.ok("DELETE", f"{api.pods}/p")
-        seen = await events.take(3)
-    assert [short(event) for event in seen] == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
+        seen = await events.take(4)
+    assert [event["type"] for event in seen] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
+    assert {short(event)[1] for event in seen} == {"p"}
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in seen]
     assert versions == sorted(set(versions))
 
@@ -52,7 +53,41 @@ async def test_a_watch_replays_what_happened_since_its_version(api: Any) -> None
     await api.pod("p")
     await api.ok("DELETE", f"{api.pods}/p")
     async with api.watch(api.pods, resourceVersion=start) as events:
-        assert [short(event) for event in await events.take(2)] == [("ADDED", "p"), ("DELETED", "p")]
+        assert [event["type"] for event in await events.take(3)] == ["ADDED", "MODIFIED", "DELETED"]
+
+
+# Each way for a pod to go, and what watchers see of it after ADDED: grace period of the mark, None without a mark.
+WAYS_TO_GO = [
+    ("unbound", [("MODIFIED", 0), ("DELETED", 0)]),
+    ("bound", [("MODIFIED", None), ("MODIFIED", 30), ("MODIFIED", 0), ("DELETED", 0)]),
+    ("finalizer", [("MODIFIED", 0), ("DELETED", 0)]),
+    ("evicted", [("MODIFIED", None), ("MODIFIED", 0), ("DELETED", 0)]),
+]
+
+
+@pytest.mark.parametrize(("way", "expected"), WAYS_TO_GO)
+async def test_a_pod_is_seen_marked_before_it_is_seen_gone(api: Any, way: str, expected: Any) -> None:
+    """Also where nothing is waited for. What held it is still in its last state; an eviction first says why."""
+    start, path = await version(api), f"{api.pods}/p"
+    await api.pod("p", **({"finalizers": ["mooring.dev/hold"]} if way == "finalizer" else {}))
+    if way == "evicted":
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+        await api.ok("POST", f"{path}/eviction", eviction)
+    if way == "bound":
+        await api.bind("p")
+        await api.ok("DELETE", path)
+    if way != "evicted":
+        await api.ok("DELETE", f"{path}?gracePeriodSeconds=0")
+    if way == "finalizer":
+        await api.ok("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+    async with api.watch(api.pods, resourceVersion=start) as events:
+        _, *seen = await events.take(1 + len(expected))
+    grace = [(one["type"], one["object"]["metadata"].get("deletionGracePeriodSeconds")) for one in seen]
+    assert grace == expected
+    last = seen[-1]["object"]
+    assert last["metadata"].get("finalizers") == (["mooring.dev/hold"] if way == "finalizer" else None)
+    reasons = [one.get("reason") for one in last["status"].get("conditions", [])]
+    assert ("EvictionByEvictionAPI" in reasons) == (way == "evicted")
 
 
 async def test_a_watch_ends_cleanly_after_its_timeout(api: Any) -> None:
@@ -105,7 +140,11 @@ async def test_a_streamed_list_ends_with_a_marked_bookmark(api: Any) -> None:
     await api.pod("a")
     query = {"sendInitialEvents": "true", "allowWatchBookmarks": "true", "resourceVersionMatch": "NotOlderThan"}
     async with api.watch(api.pods, **query) as events:
-        added, bookmark = await events.take(2)
+        added = await events.next()
+        if added["type"] == "ERROR":
+            assert "RequestWatchProgress" in added["object"]["message"]
+            pytest.skip("the etcd behind this server is too old: it cannot tell how far a watch has come")
+        bookmark = await events.next()
         await api.pod("b")
         assert short(await events.next()) == ("ADDED", "b")
     assert short(added) == ("ADDED", "a")
@@ -197,11 +236,13 @@ async def read_chunked(reader: asyncio.StreamReader) -> list[Any]:
     return [msgspec.json.decode(line) for line in body.splitlines()]
 
 
-async def test_a_bad_version_is_a_bad_request(api: Any) -> None:
-    """No stream is opened for a version that is no number."""
+async def test_a_version_that_is_no_number_opens_no_stream(api: Any) -> None:
+    """A list refuses it with 400, a watch answers 500, both in the same words."""
+    rule = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
     code, answer = await api.call("GET", f"{api.pods}?watch=1&resourceVersion=abc")
-    assert code == 400
-    assert answer["status"] == "Failure"
+    assert (code, answer.get("reason"), answer["message"]) == (500, None, rule)
+    code, answer = await api.call("GET", f"{api.pods}?resourceVersion=abc")
+    assert (code, answer["reason"], answer["message"]) == (400, "BadRequest", f"invalid resource version: {rule}")
 
 
 @pytest.mark.parametrize("group", ["/api/v1", "/apis/events.k8s.io/v1"])

@@ -38,12 +38,38 @@ async def test_a_patch_with_a_stale_version_is_refused(api: Any, content_type: s
     assert (code, answer["reason"]) == (409, "Conflict")
 
 
-async def test_a_uid_in_an_update_is_a_precondition(api: Any) -> None:
-    """An update meant for a namesake is 409."""
+OTHER_UID = "00000000-0000-0000-0000-000000000000"
+
+
+async def test_a_put_with_another_uid_is_a_conflict(api: Any) -> None:
+    """An object meant for a namesake is 409: here the uid is a precondition, which comes before the version."""
+    path, made = await configmap(api, k="1")
+    for metadata in ({"uid": OTHER_UID}, {"uid": OTHER_UID, "resourceVersion": "1"}):
+        code, answer = await api.call("PUT", path, {"metadata": {"name": "c", **metadata}})
+        assert (code, answer["reason"], answer["details"]["kind"]) == (409, "Conflict", "configmaps")
+        uids = f"UID in precondition: {OTHER_UID}, UID in object meta: {made['metadata']['uid']}"
+        assert answer["message"].endswith(f"Precondition failed: {uids}")
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+async def test_a_patch_with_another_uid_is_invalid(api: Any, content_type: str) -> None:
+    """It is no precondition there but a change of a fixed field, 422; a version that is stale too is 409."""
     path, _ = await configmap(api, k="1")
-    wrong = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
-    code, answer = await api.call("PATCH", path, wrong, MERGE)
+    code, answer = await api.call("PATCH", path, {"metadata": {"uid": OTHER_UID}}, content_type)
+    assert (code, answer["reason"], answer["details"]["causes"][0]["field"]) == (422, "Invalid", "metadata.uid")
+    stale = {"metadata": {"uid": OTHER_UID, "resourceVersion": "1"}}
+    code, answer = await api.call("PATCH", path, stale, content_type)
     assert (code, answer["reason"]) == (409, "Conflict")
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_a_version_that_is_no_number_is_not_compared(api: Any, method: str) -> None:
+    """500 without a reason, as measured."""
+    path, _ = await configmap(api)
+    body = {"metadata": {"name": "c", "resourceVersion": "abc"}}
+    code, answer = await api.call(method, path, body, JSON if method == "PUT" else MERGE)
+    assert (code, answer.get("reason")) == (500, None)
+    assert answer["message"] == 'strconv.ParseUint: parsing "abc": invalid syntax'
 
 
 async def test_a_lease_can_be_put_into_being_and_needs_its_version_from_then_on(api: Any) -> None:
@@ -173,7 +199,8 @@ async def test_a_delete_with_a_failing_precondition_is_refused(api: Any, precond
     made = await api.pod("p")
     path = f"{api.pods}/p"
     code, answer = await api.call("DELETE", path, {"preconditions": {precondition: "1"}})
-    assert (code, answer["reason"]) == (409, "Conflict")
+    assert (code, answer["reason"], answer["details"]["kind"]) == (409, "Conflict", "Pod")
+    assert "in the precondition (1) does not match" in answer["message"]
     right = made["metadata"][precondition]
     assert (await api.call("DELETE", path, {"preconditions": {precondition: right}}))[0] == 200
 
@@ -192,10 +219,11 @@ async def test_an_eviction_honours_its_uid(api: Any) -> None:
 
 
 async def test_delete_collection_takes_what_the_selector_names(api: Any) -> None:
-    """A labelled subset goes, the rest stays."""
-    await api.pod("a", labels={"x": "1"})
+    """A labelled subset goes, the rest stays; the answer shows what went as it was before."""
+    made = await api.pod("a", labels={"x": "1"})
     await api.pod("b", labels={"x": "2"})
-    await api.ok("DELETE", f"{api.pods}?labelSelector=x%3D1")
+    (gone,) = (await api.ok("DELETE", f"{api.pods}?labelSelector=x%3D1"))["items"]
+    assert gone["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
     left = await api.ok("GET", api.pods)
     assert [one["metadata"]["name"] for one in left["items"]] == ["b"]
 
@@ -270,9 +298,12 @@ async def test_bodies_that_are_no_objects_are_bad_requests(api: Any) -> None:
 
 
 async def test_paths_that_nothing_serves_are_404(api: Any) -> None:
-    """Unknown kinds, namespaces and subresources."""
-    for path in ("/api/v1/nonsense", "/apis/nobody.example/v1/things", f"{api.pods}/p/nonsense"):
-        assert (await api.call("GET", path))[0] == 404, path
+    """Unknown kinds, versions, namespaces and subresources; where even the group is unknown, in plain text."""
+    for path in ("/api/v1/nonsense", "/apis/apps/v9/deployments", "/apis/apps/v9", f"{api.pods}/p/nonsense"):
+        code, answer = await api.call("GET", path)
+        assert (code, answer["reason"]) == (404, "NotFound"), path
+    for path in ("/apis/nobody.example/v1/things", "/apis/nobody.example/v1", "/apis/nobody.example", "/nonsense"):
+        assert await api.call("GET", path) == (404, "404 page not found\n"), path
     code, answer = await api.call("POST", "/api/v1/namespaces/not-there/configmaps", {"metadata": {"name": "c"}})
     assert (code, answer["details"]["kind"]) == (404, "namespaces")
 
