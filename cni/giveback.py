@@ -18,8 +18,8 @@ import structlog
 
 from cni import freeing, ipam, netlink, netns, podlink, rdma
 from cni.ledger import Ledger
-from cni.plan import ATTRIBUTES, NO_MAC
-from cni.skel import TRY_AGAIN, CniError
+from cni.plan import ATTRIBUTES, NO_MAC, refusal_text
+from cni.skel import NIC_REFUSED, TRY_AGAIN, CniError
 from cni.sysfs import Sysfs
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
@@ -186,7 +186,8 @@ def _restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    """Set what was changed and is not as wanted, attribute by attribute: one that the NIC refuses was never set."""
+    """Set what was changed and is not as wanted, attribute by attribute: one that the NIC refuses keeps no other."""
+    refusals = []
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
         found = node.port.read(entry.pf, entry.vf)
@@ -194,7 +195,13 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
             values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
             differs = any(getattr(found, name) != value for name, value in values.items())
             if differs and changed & set(attribute):
-                node.port.write(entry.pf, entry.vf, VfSettings(**values))
+                settings = VfSettings(**values)
+                try:
+                    node.port.write(entry.pf, entry.vf, settings)
+                except OSError as refused:
+                    refusals.append(refusal_text(entry, settings, refused))
+    if refusals:
+        raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
 
 
 def _fresh(entry: LedgerEntry) -> VfSettings:

@@ -10,6 +10,7 @@ from cni.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
 from mooring import names
 from mooring.assignment import AssignedVf, believe
 from mooring.errors import AnnotationError
+from mooring.ledger import LedgerEntry
 from mooring.podrecord import PodRecord
 from mooring.request import asks_for_vfs
 from mooring.settings import SETTING_NAMES, VfSettings
@@ -98,7 +99,7 @@ def one_by_one(settings: VfSettings) -> list[VfSettings]:
     return [replace(VfSettings(), **piece) for piece in pieces if piece]  # type: ignore[arg-type]
 
 
-def refusal_text(vf: AssignedVf, settings: VfSettings, *refused: OSError) -> str:
+def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: OSError) -> str:
     """Say what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
     what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
     return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)

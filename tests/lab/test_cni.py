@@ -118,3 +118,18 @@ def test_a_nic_that_refuses_a_setting_is_named_and_everything_undone(lab: Lab, b
     assert (lines[0], error["code"], lines[2]) == ("1", 101, "same all")
     assert "'eth0' refuses" in error["msg"]
     assert "vf 0" in error["msg"]
+
+
+def test_a_nic_that_refuses_to_restore_is_named_and_the_rest_is_restored(lab: Lab) -> None:
+    """Error 101 with PF, VF, setting and errno; once the NIC takes it, a later DEL ends the work."""
+    lines = run(
+        lab,
+        """
+        call ADD; echo $status
+        echo 2 >/sys/module/simvf/parameters/refuse; call DEL; echo $status; jq -r .code,.details /tmp/answer
+        ip -j link show eth0 | jq -c '.[0].vfinfo_list[0]|[.vlan_list[0].vlan, .rate.max_tx, .trust, .link_state]'
+        echo 0 >/sys/module/simvf/parameters/refuse; call DEL; echo $status; same all
+        """,
+    )
+    refusal = "pf 'eth0' refuses vlan 0, qos 0 for vf 0: EOPNOTSUPP (Operation not supported)"
+    assert lines == ["0", "1", "101", refusal, '[7,0,false,"auto"]', "0", "same all"]
