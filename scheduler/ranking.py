@@ -1,12 +1,11 @@
 """Which node is best for pods of one shape, kept from pod to pod.
 
 Pods of one shape ask for the same, so that the rules and preferences that judge each node by itself say the same of
-them. A `Ranking` keeps these judgements by row, looks again only at rows that have changed, and keeps the passing rows
-ordered by score: a sorted list from the last time that all were judged, and a heap of those judged since. The cost of a
-pod therefore depends on how many nodes changed since its like was last placed, not on how many there are.
+them. A `Ranking` keeps these judgements by row and looks again only at rows that have changed. The cost of a pod
+therefore depends on how many nodes changed since its like was last placed; finding the best score among thousands takes
+a few microseconds.
 """
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -43,14 +42,13 @@ FACT_RULES = (
 USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE)
 FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image_locality.PREFERENCE)
 USE_PREFERENCES = (node_resources_fit.PREFERENCE, balanced_allocation.PREFERENCE, rdma_vfs.PREFERENCE)
-# So few rows are pushed onto the heap one by one.
-_FEW = 4
 # Judging all rows anew costs as much as judging this share of them one by one.
 _MANY = 4
 # Rankings are kept for so many rows together, of about 40 bytes, but for so many shapes at the least.
 _MOST_ROWS = 5_000_000
 _FEWEST = 8
 _NO_NODE = -1
+_OUT = -1
 
 
 class Ranking:
@@ -86,12 +84,15 @@ class Ranking:
             self._judge_all()
             return
         self._judge_use(changed)
-        self._offer(changed)
         self._seen = nodes.changes.end
 
     def best(self) -> tuple[int, Chosen | None] | None:
         """Return the best row that passes, with where the pod's interfaces go there; None if no row passes."""
-        while (row := self._top()) != _NO_NODE:
+        standing = self._standing[: self._nodes.size]
+        while len(standing):
+            row = int(standing.argmax())
+            if standing[row] < 0:
+                return None
             chosen = self.exact(row)
             if not isinstance(chosen, str):
                 return row, chosen
@@ -107,6 +108,7 @@ class Ranking:
             if found == OUT_OF_BUDGET:
                 self._on_budget_spent()
             self._codes[row] = self._code(rdma_vfs.RULE, (found,))
+            self._standing[row] = _OUT
         return found
 
     def passing(self) -> Rows:
@@ -136,11 +138,12 @@ class Ranking:
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._scores: Marks = np.zeros(capacity, np.int32)
+        # The scores of the rows that pass: the largest is the best, and of equals the first.
+        self._standing: Marks = np.full(capacity, _OUT, np.int32)
         self._fact_scores: Marks = np.zeros(capacity, np.int32)
         self._use_parts: NDArray[np.int16] = np.zeros((len(self._scorers), capacity), np.int16)
         self._judge_facts(rows)
         self._judge_use(rows)
-        self._sort()
 
     def _renew(self) -> bool:
         """Judge renewed nodes again; say False where that changes what others are compared with."""
@@ -152,6 +155,7 @@ class Ranking:
             return False
         self._fact_codes[changed] = _NO_NODE
         self._codes[changed] = _NO_NODE
+        self._standing[changed] = _OUT
         self._judge_fact_rules(changed[nodes.valid[changed]])
         # Of all rows: how many nodes have an image counts on each of them.
         passing = np.flatnonzero(self._fact_codes == 0)
@@ -186,11 +190,13 @@ class Ranking:
 
     def _judge_use(self, rows: Rows) -> None:
         """Judge rows whose facts are judged already; those without a node stay out."""
-        self._codes[rows] = self._refuse(self._filters, rows, self._fact_codes[rows])
+        codes = self._refuse(self._filters, rows, self._fact_codes[rows])
         raw = np.array([scorer(rows) for _, scorer in self._scorers], np.int16)
         self._use_parts[:, rows] = raw
-        weighed: Marks = self._weights @ raw
-        self._scores[rows] = self._fact_scores[rows] + weighed
+        scores: Marks = self._fact_scores[rows] + self._weights @ raw
+        self._codes[rows] = codes
+        self._scores[rows] = scores
+        self._standing[rows] = np.where(codes == 0, scores, _OUT)
 
     def _refuse(self, filters: Sequence[tuple[Rule, Filter]], rows: Rows, codes: Marks) -> Marks:
         for rule, judge in filters:
@@ -218,50 +224,6 @@ class Ranking:
         wants = known[1]
         assert not isinstance(wants, str), "the rule refuses such rows"
         return wants
-
-    def _sort(self) -> None:
-        """Order the passing rows, the best first; equal scores by row."""
-        passing = self.passing()
-        self._sorted: Marks = passing[np.lexsort((passing, -self._scores[passing]))].astype(np.int32)
-        self._place = 0
-        self._heap: list[tuple[int, int, int]] = []
-        self._stamps: Marks = np.zeros(len(self._codes), np.int32)
-
-    def _offer(self, rows: Rows) -> None:
-        if len(self._heap) > max(len(self._codes) // 2, 1024):
-            self._sort()
-            return
-        if len(rows) <= _FEW:
-            for row in rows.tolist():
-                stamp = self._stamps[row] = int(self._stamps[row]) + 1
-                if self._codes[row] == 0:
-                    heapq.heappush(self._heap, (-int(self._scores[row]), row, stamp))
-            return
-        self._stamps[rows] += 1
-        passing = rows[self._codes[rows] == 0]
-        for entry in zip(
-            (-self._scores[passing]).tolist(), passing.tolist(), self._stamps[passing].tolist(), strict=True
-        ):
-            heapq.heappush(self._heap, entry)
-
-    def _top(self) -> int:
-        """Return the best passing row, and leave it on top: it is judged again as soon as it is used."""
-        heap, codes, stamps = self._heap, self._codes, self._stamps
-        while heap and (stamps[heap[0][1]] != heap[0][2] or codes[heap[0][1]] != 0):
-            heapq.heappop(heap)
-        kept = self._first_kept()
-        if kept == _NO_NODE or not heap:
-            return heap[0][1] if heap else kept
-        return min((-int(self._scores[kept]), kept), heap[0][:2])[1]
-
-    def _first_kept(self) -> int:
-        """Return the first row of the sorted list that still stands as it was sorted."""
-        while self._place < len(self._sorted):
-            row = int(self._sorted[self._place])
-            if self._stamps[row] == 0 and self._codes[row] == 0:
-                return row
-            self._place += 1
-        return _NO_NODE
 
 
 class Rankings:
