@@ -22,6 +22,7 @@ SOCKET = {socket!r}
 FALLBACK = {fallback!r}
 VERSION = {version!r}
 AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni\\'s server went away with the call"}}'
+ABSENT = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni has no server, and is not installed where it was"}}'
 
 
 def read(source):
@@ -31,16 +32,24 @@ def read(source):
     return b"".join(parts)
 
 
+def alone():
+    try:
+        posix.execv(FALLBACK[0], FALLBACK)
+    except OSError:
+        posix.write(1, ABSENT.encode())
+    return 1
+
+
 def main():
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         server.connect(SOCKET)
     except OSError:
-        posix.execv(FALLBACK[0], FALLBACK)
+        return alone()
     call = [key + b"=" + value for key, value in posix.environ.items() if key.startswith(b"CNI_")]
     call.append(VERSION)
-    call = b"\\0".join(call) + b"\\0\\0" + read(lambda size: posix.read(0, size))
     try:
+        call = b"\\0".join(call) + b"\\0\\0" + read(lambda size: posix.read(0, size))
         server.sendall(call)
         server.shutdown(_socket.SHUT_WR)
         answer = read(server.recv)

@@ -1,5 +1,6 @@
 """The warm server and the executable before it: real processes, really killed."""
 
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cni.forwarder import render
 from cni.server import Turns
 from cni.watch import hung_up, watching
 
@@ -219,3 +221,14 @@ def test_standard_input_that_cannot_be_read_is_code_5() -> None:
     os.close(unreadable)
     assert done.returncode == 1
     assert '"code": 5' in done.stdout
+
+
+def test_an_executable_without_a_server_and_without_its_program_says_try_again(tmp_path: Path) -> None:
+    """In the middle of an upgrade: a runtime reads no traceback."""
+    executable = tmp_path / "mooring-cni"
+    executable.write_text(render(str(tmp_path / "no.sock"), [str(tmp_path / "no-python")]))
+    executable.chmod(0o755)
+    done = subprocess.run(
+        [executable], env={"CNI_COMMAND": "DEL"}, input="{}", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, json.loads(done.stdout)["code"], done.stderr) == (1, 11, "")
