@@ -117,7 +117,8 @@ def _show(config: Config) -> None:
     if config.output == "json":
         print(as_json(found, config.node))
     else:
-        print_table(found, config.node, Console())
+        # A pipe has no width of its own, and what is folded cannot be searched.
+        print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160))
 
 
 def _capture(config: Config) -> None:

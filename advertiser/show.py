@@ -11,8 +11,8 @@ from advertiser.inventory import LeftOut, Survey
 from mooring.inventory import Pf, dump_inventory
 
 _COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")
-# A PCI address is not broken over two lines: people paste it.
-_WIDTH = {"PCI": len("0000:00:00.0")}
+# Not broken over two lines: people paste it. A least width instead would let the table outgrow a narrow terminal.
+_WHOLE = ("PCI",)
 _SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
 
 
@@ -39,7 +39,8 @@ def _pfs(survey: Survey, node: str) -> RenderableType:
     table = Table(title=f"{node}: {len(inventory.pfs)} PFs on offer in {size} bytes of annotation")
     for column in _COLUMNS:
         right = column in ("Mb/s", "NUMA", "usable")
-        table.add_column(column, justify="right" if right else "left", min_width=_WIDTH.get(column), overflow="fold")
+        whole = column in _WHOLE
+        table.add_column(column, justify="right" if right else "left", no_wrap=whole, overflow="fold")
     for pf in inventory.pfs:
         table.add_row(*_row(pf))
     return Group(table, *(Text(note) for pf in inventory.pfs for note in _notes(pf)))

@@ -165,9 +165,13 @@ class Demo:
         ]
 
     def _leave_up(self) -> None:
-        self._console.print(f"the cluster stays up until Ctrl-C: export KUBECONFIG={self._cluster.kubeconfig}")
+        # Never broken over two lines, however narrow the terminal: people paste it.
+        self._console.print(
+            f"the cluster stays up until Ctrl-C: export KUBECONFIG={self._cluster.kubeconfig}", soft_wrap=True
+        )
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
+        self._console.print("\ndeleting all pods, which takes as long as they take to end")
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
         self._api.delete_pods()
