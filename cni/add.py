@@ -1,7 +1,8 @@
 """ADD: whose VFs they are, that nobody else has them, and then the attaching itself."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import structlog
@@ -16,12 +17,11 @@ from cni.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
 from cni.watch import watching
 from mooring.assignment import AssignedVf
 from mooring.ledger import FOLDER, LedgerEntry
-from mooring.locks import hold_all
+from mooring.locks import LockBusyError, hold_all
 from mooring.podrecord import PodRecord
 
 _log = structlog.get_logger()
 READY = "ready"
-_LOCK_S = 30.0
 
 
 def add(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, object]:
@@ -63,7 +63,7 @@ def _take_and_attach(
     deadline = time.monotonic() + conf.hold_s
 
     def attempt() -> list[Attached] | LedgerEntry:
-        with hold_all(node.run, pcis, _LOCK_S):
+        with _having(node, pcis, deadline):
             holder = _free_what_can_be_freed(node, call, pcis, deadline)
             return attach(node, call, conf, record, vfs) if holder is None else holder
 
@@ -72,13 +72,30 @@ def _take_and_attach(
         return outcome
     with watching(node.ledger.state / FOLDER) as watch:
         while isinstance(outcome := attempt(), LedgerEntry):
-            what = f"vf {outcome.pci} is still held by pod {outcome.pod!r} (uid {outcome.uid}, {outcome.phase})"
+            what = _held(outcome)
             if time.monotonic() >= deadline:
                 raise CniError(TRY_AGAIN, what)
             watch.add(Path(outcome.netns.path).parent)
             if not watch.wait(deadline - time.monotonic(), caller):
                 raise CniError(TRY_AGAIN, "the caller did not wait", what)
     return outcome
+
+
+@contextmanager
+def _having(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[None]:
+    """Hold the VFs' locks; raise CniError 11 naming whose they are when they cannot be had in time."""
+    with ExitStack() as locks:
+        try:
+            locks.enter_context(hold_all(node.run, pcis, max(deadline - time.monotonic(), 0)))
+        except LockBusyError as busy:
+            entries = (node.ledger.read(pci) for pci in pcis)
+            holders = [_held(entry) for entry in entries if entry is not None]
+            raise CniError(TRY_AGAIN, str(busy), "; ".join(holders)) from busy
+        yield
+
+
+def _held(entry: LedgerEntry) -> str:
+    return f"vf {entry.pci} is still held by pod {entry.pod!r} (uid {entry.uid}, {entry.phase})"
 
 
 def _free_what_can_be_freed(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:

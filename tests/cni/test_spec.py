@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cni.skel import VERSIONS
+from mooring.locks import hold
 
 pytestmark = [
     pytest.mark.root,
@@ -383,6 +384,18 @@ def test_an_add_takes_a_held_vf_as_soon_as_it_is_given_back(host: Any, other_net
     assert time.monotonic() - started < 5
     assert host.ledger()[FIRST["pci"]]["uid"] == "u2"
     assert host.call("DEL", uid="u2", container="c2", netns=other_netns) == {"status": 0}
+
+
+def test_a_vf_that_is_being_given_back_is_waited_for_no_longer(host: Any) -> None:
+    """Whoever gives it back has its lock, and may need half a minute: error 11 names the pod after the usual wait."""
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    host.record(FIRST, uid="u2")
+    with hold(host.layout.run, "0000:04:00.3", 0):
+        began = time.monotonic()
+        answer = host.call("ADD", host.conf(holdTimeoutSeconds=0.2), uid="u2", container="c2")
+    assert (answer["code"], "held by pod 'ns/u1'" in answer["details"]) == (11, True), answer
+    assert time.monotonic() - began < 15
 
 
 def test_an_add_takes_a_held_vf_as_soon_as_its_sandbox_dies(host: Any, other_netns: str) -> None:
