@@ -21,7 +21,8 @@ def is_of_pending(report: Report) -> bool:
 def status_patch(report: Report, now: str) -> bytes:
     """Return the strategic merge patch of pods/status; ``now`` is RFC 3339.
 
-    Uid and version in it are preconditions: a pod that was bound meanwhile must not be told that it was not.
+    The version in it is a precondition: a pod that was bound meanwhile must not be told that it was not. So is the uid
+    in effect: the API server answers 409 to another version, and to another uid with the same version 422.
     """
     condition = {
         "type": "PodScheduled",

@@ -6,11 +6,13 @@ With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``api
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import pytest
+
+from bench import apiservers
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -82,3 +84,12 @@ def lab(tmp_path: Path) -> Lab:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Start a real kube-apiserver that tests may fill and empty; give a kubeconfig."""
+    if "KUBEBUILDER_ASSETS" not in os.environ:
+        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS is not set, and the cluster of KUBECONFIG is not ours")
+    with apiservers.real(Path(os.environ["KUBEBUILDER_ASSETS"]), tmp_path_factory.mktemp("apiserver")) as kubeconfig:
+        yield kubeconfig

@@ -93,11 +93,11 @@ def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
     return ApiError(409, "Conflict", message, details(group, plural, name))
 
 
-def precondition_failed(plural: str, namespace: str, name: str, what: str, given: str, actual: str) -> ApiError:
-    """Answer 409 where a `what` (UID, ResourceVersion) that was asked for is not the object's: etcd3's store."""
+def failed_precondition(plural: str, namespace: str, name: str, what: str, given: str, actual: str) -> str:
+    """Say of a 409 that a `what` (UID, ResourceVersion) that was asked for is not the object's: etcd3's store."""
     failed = f"Precondition failed: {what} in precondition: {given}, {what} in object meta: {actual}"
     where = f"Code: 4, Key: /registry/{plural}/{namespace}/{name}, ResourceVersion: 0"
-    return conflict("", plural, name, f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}")
+    return f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}"
 
 
 def unparsed(number: str) -> str:

@@ -59,7 +59,8 @@ def _check_preconditions(entry: Entry, metadata: Object) -> None:
     for what, key, actual in wanted:
         expected = metadata.get(key)
         if expected and expected != actual:
-            raise status.precondition_failed("pods", entry.namespace, entry.name, what, expected, actual)
+            why = status.failed_precondition("pods", entry.namespace, entry.name, what, expected, actual)
+            raise status.conflict("", "pods", entry.name, why)
 
 
 def _refusal(pod: Object) -> str | None:

@@ -107,7 +107,8 @@ def _check_precondition(resource: Resource, entry: Entry, given: Object) -> None
     """Take the uid of a PUT for a precondition; a PATCH has none, there another uid is a change of a fixed field."""
     uid = metadata_of(given).get("uid")
     if uid not in (None, "", entry.uid):
-        raise status.precondition_failed(resource.plural, entry.namespace, entry.name, "UID", uid, entry.uid)
+        why = status.failed_precondition(resource.plural, entry.namespace, entry.name, "UID", uid, entry.uid)
+        raise status.conflict(resource.group, resource.plural, entry.name, why)
 
 
 def _check_identity(resource: Resource, entry: Entry, given: Object) -> None:

@@ -10,10 +10,11 @@ import pytest
 from devcluster.apiserver.serve import ApiServer
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
-from mooring.kube.access import Access
+from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
+from tests.scheduler.relay import Relay
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -102,11 +103,16 @@ def machine() -> Iterator[Machine]:
     machine.check()
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    """Serve a Kubernetes API on loopback."""
-    async with ApiServer() as server:
-        yield server
+@pytest.fixture(params=["devcluster", pytest.param("real", marks=pytest.mark.apiserver)])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[ApiServer | Relay]:
+    """Serve an empty cluster: devcluster's server, and once more a real one behind a relay that can fail."""
+    if request.param == "devcluster":
+        async with ApiServer() as server:
+            yield server
+        return
+    async with Relay(load_access(str(request.getfixturevalue("own_server")))) as relay:
+        await relay.empty()
+        yield relay
 
 
 @pytest.fixture

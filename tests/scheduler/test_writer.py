@@ -11,8 +11,10 @@ import pytest
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.kube.client import Client
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from mooring.kube.failures import KubeError
 from scheduler import writer as writing
+from scheduler.accounts import status_patch
 from scheduler.instructions import Report
 from scheduler.objects import Pod
 from scheduler.writer import Writer
@@ -72,6 +74,7 @@ async def _has_condition(client: Client, name: str, message: str) -> bool:
     return await _condition(client, name) == ("False", message)
 
 
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_of_many_messages_about_a_pod_the_newest_is_written(
     client: Client, server: ApiServer, writer: Writer
 ) -> None:
@@ -101,6 +104,33 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_told_that_it_waits(client: 
     assert condition[0] == "True"
 
 
+async def test_a_pod_is_not_told_what_was_meant_for_its_namesake(client: Client, writer: Writer) -> None:
+    """Another pod of the same name has another uid and version: what was decided about the first is not its matter."""
+    gone = await _create(client, "p")
+    await client.request("DELETE", f"{PODS}/p")
+    await _create(client, "p")
+    writer.put(Report(gone, "Unschedulable", "no room"))
+    other = await _create(client, "other")
+    writer.put(Report(other, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "other", "no room"))
+    assert await _condition(client, "p") is None
+
+
+@pytest.mark.parametrize(("version", "code"), [("same", 422), ("stale", 409)])
+async def test_a_condition_for_another_uid_is_refused(
+    client: Client, make_pod: Callable[..., Pod], version: str, code: int
+) -> None:
+    """Whatever its version: 422 as the change of a fixed field, 409 where the version differs too."""
+    there = (await _create(client, "p")).metadata
+    fixed = {"name": "p", "uid": "00000000-0000-0000-0000-000000000000"}
+    asked = make_pod(metadata=fixed | {"resourceVersion": there.resource_version if version == "same" else "1"})
+    patch = status_patch(Report(asked, "Unschedulable", "no room"), "2026-01-01T00:00:00Z")
+    with pytest.raises(KubeError) as refused:
+        await client.request("PATCH", f"{PODS}/p/status", patch, STRATEGIC_PATCH)
+    assert refused.value.status.code == code
+    assert await _condition(client, "p") is None
+
+
 async def test_a_pod_that_was_written_to_meanwhile_is_told_all_the_same(client: Client, writer: Writer) -> None:
     """It is read again where it has changed but waits still."""
     pod = await _create(client, "p")
@@ -110,6 +140,7 @@ async def test_a_pod_that_was_written_to_meanwhile_is_told_all_the_same(client: 
     await _until(lambda: _has_condition(client, "p", "no room"))
 
 
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_a_bind_takes_back_what_was_not_written_yet(client: Client, server: ApiServer, writer: Writer) -> None:
     """A pod that found its place is not told any more that it waits."""
     pod = await _create(client, "p")

@@ -6,17 +6,11 @@ compaction), for what cannot be provoked in a real one.
 
 import asyncio
 import base64
-import contextlib
 import itertools
 import os
 import secrets
-import shutil
-import socket
 import ssl
-import subprocess
-import time
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,25 +175,10 @@ class Access:
 
 
 @pytest.fixture(scope="session")
-def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
-    """Reach the server that KUBECONFIG names, else start etcd and kube-apiserver from KUBEBUILDER_ASSETS."""
-    folder = tmp_path_factory.mktemp("real")
-    if "KUBECONFIG" in os.environ:
-        yield _from_kubeconfig(Path(os.environ["KUBECONFIG"]), folder)
-        return
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [one.getsockname()[1] for one in listeners]
-    for one in listeners:
-        one.close()
-    programs = _start(Path(os.environ["KUBEBUILDER_ASSETS"]), folder, ports)
-    try:
-        access = Access(f"https://127.0.0.1:{ports[2]}", "test-token")
-        _ready(access)
-        yield access
-    finally:
-        for program in reversed(programs):
-            program.terminate()
-            program.wait(20)
+def real_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Access:
+    """Reach the server that KUBECONFIG names, else one of our own."""
+    named = os.environ.get("KUBECONFIG") or request.getfixturevalue("own_server")
+    return _from_kubeconfig(Path(named), tmp_path_factory.mktemp("real"))
 
 
 def _from_kubeconfig(path: Path, folder: Path) -> Access:
@@ -219,41 +198,3 @@ def _from_kubeconfig(path: Path, folder: Path) -> Access:
     certificate = (str(files[0]), str(files[1])) if files[0].stat().st_size else None
     authority = content(cluster, "certificate-authority").decode()
     return Access(cluster["server"].rstrip("/"), user.get("token", ""), authority, certificate)
-
-
-def _start(assets: Path, folder: Path, ports: list[int]) -> "list[subprocess.Popen[bytes]]":
-    client, peer, secure = ports
-    (folder / "tokens.csv").write_text('test-token,admin,admin,"system:masters"\n')
-    key = folder / "sa.key"
-    openssl = shutil.which("openssl")
-    assert openssl is not None
-    subprocess.run([openssl, "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    etcd_url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-    etcd = [
-        *(str(assets / "etcd"), "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync"),
-        *("--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url),
-        *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
-        *("--initial-cluster", f"default={peer_url}"),
-    ]
-    apiserver = [
-        *(str(assets / "kube-apiserver"), "--etcd-servers", etcd_url, "--cert-dir", str(folder / "certs")),
-        *("--bind-address", "127.0.0.1", "--secure-port", str(secure), "--token-auth-file", str(folder / "tokens.csv")),
-        *("--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24"),
-        *("--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", "https://mooring.example"),
-        *("--service-account-key-file", str(key), "--service-account-signing-key-file", str(key)),
-    ]
-    with (folder / "log").open("wb") as log:
-        return [subprocess.Popen(command, stdout=log, stderr=log) for command in (etcd, apiserver)]
-
-
-def _ready(access: Access) -> None:
-    """Wait for the server; without an event loop of its own, since a test's loop is running already."""
-    deadline = time.monotonic() + 60
-    request = urllib.request.Request(f"{access.url}/readyz", headers={"Authorization": f"Bearer {access.token}"})
-    context = access.context()
-    assert isinstance(context, ssl.SSLContext)
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5, context=context):
-            return
-        time.sleep(0.2)
-    raise TimeoutError(f"no real API server at {access.url} within 60 s")
