@@ -111,7 +111,12 @@ class Loop:
         await self._reading.followed.wait()
 
     def lead(self, not_before: float = 0.0) -> None:
-        """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock."""
+        """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock.
+
+        Nothing is begun any more after `stop`: it would keep `run` from ending, and the lease from the next one.
+        """
+        if self._stopping:
+            return
         self._leads, self._not_before = True, not_before
         # Whatever is on its way from before is older than the lists to come.
         self._inbox.clear()

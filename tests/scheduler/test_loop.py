@@ -141,6 +141,18 @@ async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage,
         await _until(lambda: stage.is_bound("p"))
 
 
+async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make_node: MakeNode) -> None:
+    """Told to stop while it asks for the lease, it ends all the same: nothing keeps the lease from the next one."""
+    await stage.add_node(make_node("n1"))
+    async with stage.run() as running:
+        await _until(lambda: _is_ready(stage))
+        stage.loop.stop()
+        stage.loop.lead()
+        async with asyncio.timeout(10):
+            await asyncio.shield(running)
+        assert not stage.machine.depths()["out"]
+
+
 async def _is_ready(stage: Stage) -> bool:
     return stage.loop.not_ready() == ""
 

@@ -21,6 +21,7 @@ FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
     3: "the same; and the API server told its watchers in random order, so that a seed was no story",
     17: "a leader whose Lease was renewed late decided nothing more until the next event: nothing woke its loop",
+    76: "told to end while it asked for the Lease, a scheduler began to read again, never ended and kept the Lease",
 }
 
 
@@ -46,7 +47,13 @@ def test_promises_hold_for_many_more_seeds(request: pytest.FixtureRequest) -> No
     """Run with --long."""
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
-    assert all(_told(seed).promises.binds > 10 for seed in LONG_SEEDS)
+    broken = []
+    for seed in LONG_SEEDS:
+        try:
+            assert _told(seed).promises.binds > 10
+        except AssertionError as failed:
+            broken.append(str(failed))
+    assert not broken, "\n".join(broken)
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
