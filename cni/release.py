@@ -5,6 +5,7 @@ counts is who the ledger says has a VF, and what lies in the sandbox's own names
 """
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -18,6 +19,7 @@ from mooring.locks import hold
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
+_AT_ONCE = 8
 
 
 def delete(node: Node, call: Call, conf: Conf) -> None:
@@ -57,21 +59,28 @@ def collect(node: Node, call: Call, conf: Conf) -> None:
 
 
 def _give_back_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    failure: CniError | None = None
-    for listed in [entry for entry in entries if wanted(entry)]:
-        try:
-            with hold(node.run, listed.pci, _LOCK_S):
-                entry = node.ledger.read(listed.pci)
-                if entry is not None and wanted(entry):
-                    _give_back(node, entry)
-        except RecordError as unreadable:
-            _log.error("ledger entry is passed over", reason=str(unreadable))
-        except CniError as stuck:
-            failure = stuck
-        except OSError as stuck:
-            failure = CniError(TRY_AGAIN, f"vf {listed.pci} cannot be given back", str(stuck))
-    if failure is not None:
-        raise failure
+    """Give VFs back side by side: one that a process will not let go of takes seconds."""
+    with ThreadPoolExecutor(_AT_ONCE, "give back") as returns:
+        tried = returns.map(lambda pci: _try_one(node, pci, wanted), [entry.pci for entry in entries if wanted(entry)])
+        failures = [failure for failure in tried if failure is not None]
+    if failures:
+        raise failures[-1]
+
+
+def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> CniError | None:
+    """Give a VF back if it is still wanted when its lock is ours; return why it could not be done."""
+    try:
+        with hold(node.run, pci, _LOCK_S):
+            entry = node.ledger.read(pci)
+            if entry is not None and wanted(entry):
+                _give_back(node, entry)
+    except RecordError as unreadable:
+        _log.error("ledger entry is passed over", reason=str(unreadable))
+    except CniError as stuck:
+        return stuck
+    except OSError as stuck:
+        return CniError(TRY_AGAIN, f"vf {pci} cannot be given back", str(stuck))
+    return None
 
 
 def _give_back(node: Node, entry: LedgerEntry) -> None:

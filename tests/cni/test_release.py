@@ -1,5 +1,6 @@
 """Give several VFs back: one that cannot be had now does not keep the others."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,20 @@ def node_with(ledger: Ledger) -> Node:
 
 def left(node: Node) -> list[str]:
     return sorted(path.stem for path in (node.ledger.state / "vfs").iterdir())
+
+
+def test_vfs_of_one_sandbox_are_given_back_at_once(tmp_path: Path) -> None:
+    """One waits for processes that have its device, for seconds: the other does not wait for it."""
+    both = threading.Barrier(2)
+
+    class Meeting(Ledger):
+        def remove(self, pci: str) -> None:
+            both.wait(20)
+            super().remove(pci)
+
+    node = node_with(Meeting(tmp_path))
+    release.delete(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == []
 
 
 def test_a_vf_whose_lock_is_busy_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
