@@ -24,7 +24,6 @@ _LINE_MAX = 1 << 24
 _FOREVER = aiohttp.ClientTimeout(total=None)
 _KEPT = ("Accept", "Content-Type")
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-_PODS = "/api/v1/namespaces/default/pods"
 
 
 class Relay:
@@ -71,13 +70,17 @@ class Relay:
             end.set()
 
     async def empty(self) -> None:
-        """Take away what another test has left: pods with their finalizers, nodes, events, leases."""
-        for pod in (await self._ask("GET", _PODS))["items"]:
-            path = f"{_PODS}/{pod['metadata']['name']}"
-            await self._ask("PATCH", path, {"metadata": {"finalizers": None}})
-        leases = (f"{_LEASES}/mooring-scheduler", f"{_LEASES}/s")
-        for path in (_PODS, "/api/v1/nodes", "/api/v1/namespaces/default/events", *leases):
-            await self._ask("DELETE", f"{path}?gracePeriodSeconds=0")
+        """Take away what other tests have left, in any namespace: pods with finalizers, nodes, events, leases."""
+        for plural in ("pods", "events"):
+            items = (await self._ask("GET", f"/api/v1/{plural}"))["items"]
+            for one in items:
+                if "finalizers" in one["metadata"]:
+                    path = f"{_folder(one)}/{plural}/{one['metadata']['name']}"
+                    await self._ask("PATCH", path, {"metadata": {"finalizers": None}})
+            for folder in {_folder(one) for one in items}:
+                await self._ask("DELETE", f"{folder}/{plural}?gracePeriodSeconds=0")
+        for path in ("/api/v1/nodes", f"{_LEASES}/mooring-scheduler", f"{_LEASES}/s"):
+            await self._ask("DELETE", path)
 
     async def _ask(self, method: str, path: str, patch: Any = None) -> Any:
         headers = {"Content-Type": MERGE_PATCH} if patch else {}
@@ -112,6 +115,10 @@ class Relay:
             self._watches.discard(end)
         await response.write_eof()
         return response
+
+
+def _folder(one: Any) -> str:
+    return f"/api/v1/namespaces/{one['metadata']['namespace']}"
 
 
 async def _until(end: asyncio.Event, lines: aiohttp.StreamReader) -> AsyncIterator[bytes]:
