@@ -131,7 +131,7 @@ class Loop:
                 writing = self._group.create_task(self._writer.run())
                 await self._work()
                 drained = await self._drain()
-                self._reading.end()
+                await self._reading.ended()
                 writing.cancel()
         finally:
             for task in self._writes:

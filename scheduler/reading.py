@@ -15,6 +15,8 @@ from scheduler.surroundings import PATHS
 
 _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS}
+# A watch that has not ended so long after it was told to is told again, in seconds.
+_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Reading:
     def __init__(self, client: Client, receive: Callable[[Seen], None]) -> None:
         self._client = client
         self._receive = receive
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = 0
         self._listed: set[type[Any]] = set()
         self._ever_listed: set[type[Any]] = set()
         self.followed = asyncio.Event()
@@ -59,11 +62,22 @@ class Reading:
         """List everything, anew if it was listed already, and follow it in tasks of the group."""
         self.end()
         self._listed.clear()
-        self._tasks = [group.create_task(self._follow(kind, path)) for kind, path in SOURCES.items()]
+        for kind, path in SOURCES.items():
+            task = group.create_task(self._follow(kind, path, self._turn))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def end(self) -> None:
+        """Tell the watches to end; what they still bring is dropped."""
+        self._turn += 1
         for task in self._tasks:
             task.cancel()
+
+    async def ended(self) -> None:
+        """End the watches, as often as it takes: a time limit inside a request may take a cancellation for its own."""
+        while self._tasks:
+            self.end()
+            await asyncio.wait(set(self._tasks), timeout=_AGAIN_S)
 
     def note(self, listed: Listed, *, leads: bool) -> None:
         """Take it that a list has been taken in."""
@@ -81,8 +95,10 @@ class Reading:
         """Say what has not been listed at all; empty if everything has."""
         return _missing(self._ever_listed)
 
-    async def _follow(self, kind: type[Any], path: str) -> None:
+    async def _follow(self, kind: type[Any], path: str, turn: int) -> None:
         async for event in watch(self._client, path, decoder(kind)):
+            if turn != self._turn:
+                return
             self._receive(Seen(kind, event))
 
 
