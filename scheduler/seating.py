@@ -18,11 +18,11 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     notices: list[Instruction] = []
-    assignment: Assignment | None = None
+    assignment = _given(known, node)
     resources = scored = NO_DEFAULTS
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
-        assignment = _given(pod, known) or believe(pod.annotations, uid, node)
+        assignment = _shown(pod, known) or assignment
     except AnnotationError as unreadable:
         notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
     try:
@@ -39,16 +39,20 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
     return Seat(uid, pod.key, node, resources, scored, ports, assignment, kin=kin, version=version), notices
 
 
-def _given(pod: Pod, known: Seat | None) -> Assignment | None:
-    """Return what is known to have been given to a pod where it is; later changes of its annotation change nothing.
+def _given(known: Seat | None, node: str) -> Assignment | None:
+    """Return what a pod is known to have been given: it stands though its annotation is taken away or made unreadable.
 
-    What is assumed so far was given only if the API server shows the same: somebody else may have bound the pod.
+    What is only assumed does not: somebody else may have bound the pod.
     """
-    if known is None or known.assignment is None or known.node != pod.spec.node_name:
-        return None
-    if known.assumed and pod.annotations.get(names.ASSIGNMENT) != dump_assignment(known.assignment):
-        return None
-    return known.assignment
+    return None if known is None or known.assumed or known.node != node else known.assignment
+
+
+def _shown(pod: Pod, known: Seat | None) -> Assignment | None:
+    # Writing one takes a sixth of reading one, and a pod changes many times while it starts.
+    node, given = pod.spec.node_name or "", known.assignment if known is not None else None
+    if given is not None and given.node == node and pod.annotations.get(names.ASSIGNMENT) == dump_assignment(given):
+        return given
+    return believe(pod.annotations, pod.metadata.uid, node)
 
 
 def stand_in(seat: Seat) -> Pod:

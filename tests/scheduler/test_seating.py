@@ -1,6 +1,7 @@
 """What a bound pod uses, read again and again while it starts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -42,11 +43,12 @@ def test_an_assignment_that_has_not_changed_is_kept_as_it_is(make_pod: MakePod) 
 def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
     now: Assignment, believed: bool, make_pod: MakePod
 ) -> None:
-    """Uid and node are those of the pod, whatever was known before."""
+    """Uid and node are those of the pod, whatever was known before; what it has is not taken from it by nonsense."""
     known = Seat("uid-0", "default/p0", "n1", assignment=_given("uid-0"))
-    seat, notices = read_seat(_pod(make_pod, dump_assignment(now)), known)
-    assert seat.assignment == (now if believed else None)
-    assert bool(notices) != believed
+    for before, stands in ((known, known.assignment), (replace(known, assumed=True), None)):
+        seat, notices = read_seat(_pod(make_pod, dump_assignment(now)), before)
+        assert seat.assignment == (now if believed else stands)
+        assert bool(notices) != believed
 
 
 def test_what_was_known_on_another_node_is_not_believed_here(make_pod: MakePod) -> None:
