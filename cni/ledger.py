@@ -38,21 +38,27 @@ class Ledger:
         remove_file(self.state / ledger.ledger_name(pci))
 
     def entries(self, container: str | None = None) -> Iterator[LedgerEntry]:
-        """Yield every entry, or a container's, by address; one that cannot be read is logged, since it names nobody."""
-        readable, unreadable = self.whole(container)
-        for reason in unreadable.values():
-            _log.error("ledger entry is passed over", reason=reason)
-        yield from readable
+        """Yield every entry, or a container's, by address; one that is none is logged, since it names nobody.
 
-    def whole(self, container: str | None = None) -> tuple[Sequence[LedgerEntry], Mapping[str, str]]:
+        Raise OSError in the end where one could not be had: it may be anybody's.
+        """
+        readable, unreadable = self.whole(container)
+        for why in unreadable.values():
+            _log.error("ledger entry is passed over", reason=str(why))
+        yield from readable
+        for why in unreadable.values():
+            if isinstance(why, OSError):
+                raise why
+
+    def whole(self, container: str | None = None) -> tuple[Sequence[LedgerEntry], Mapping[str, RecordError | OSError]]:
         """Return every entry, or a container's, by address, and why others cannot be read, by their files' names."""
         readable: list[LedgerEntry] = []
-        unreadable: dict[str, str] = {}
+        unreadable: dict[str, RecordError | OSError] = {}
         for path in record_paths(self.state / ledger.FOLDER):
             try:
                 entry = None if _is_anothers(path, container) else self.read(path.stem)
             except (RecordError, OSError) as why:
-                unreadable[path.name] = str(why)
+                unreadable[path.name] = why
                 continue
             if entry is not None:
                 readable.append(entry)

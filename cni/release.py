@@ -60,9 +60,16 @@ def collect(node: Node, call: Call, conf: Conf) -> None:
 
 def _give_back_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
     """Give VFs back side by side: one that a process will not let go of takes seconds."""
+    pcis: list[str] = []
+    failures: list[CniError] = []
+    try:
+        # What came before the error stays.
+        pcis.extend(entry.pci for entry in entries if wanted(entry))
+    except OSError as unknown:
+        failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", str(unknown)))
     with ThreadPoolExecutor(_AT_ONCE, "give back") as returns:
-        tried = returns.map(lambda pci: _try_one(node, pci, wanted), [entry.pci for entry in entries if wanted(entry)])
-        failures = [failure for failure in tried if failure is not None]
+        tried = returns.map(lambda pci: _try_one(node, pci, wanted), pcis)
+        failures += [failure for failure in tried if failure is not None]
     if failures:
         raise failures[-1]
 

@@ -24,7 +24,8 @@ class Shown:
 
 def show(node: Node, *, as_json: bool) -> str:
     """Return the ledger as a table, or as one JSON object; an entry that cannot be read is shown by its file's name."""
-    readable, unreadable = node.ledger.whole()
+    readable, broken = node.ledger.whole()
+    unreadable = {name: str(why) for name, why in broken.items()}
     shown = [_shown(node, entry) for entry in readable]
     return json.dumps(_document(shown, unreadable)) if as_json else "\n".join(_table(shown, unreadable))
 

@@ -93,6 +93,14 @@ def test_a_vf_whose_lock_is_busy_does_not_keep_the_others(tmp_path: Path, monkey
     assert left(node) == []
 
 
+def test_a_ledger_that_cannot_be_read_whole_fails_del(tmp_path: Path) -> None:
+    """The entry that the disk, or a lack of descriptors, keeps may be the sandbox's; the rest is given back."""
+    node = node_with(Unreadable(tmp_path))
+    with pytest.raises(CniError, match="cannot be read whole") as error:
+        release.delete(node, DEL, Conf("net", "1.0.0"))
+    assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
+
+
 def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_path: Path) -> None:
     """Nor does it take the place of what the ADD failed by."""
     node = node_with(Unreadable(tmp_path))
