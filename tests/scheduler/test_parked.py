@@ -40,7 +40,7 @@ class Play:
 
     def act(self) -> None:
         nodes = (self.node, self.node_changes, self.node_changes, self.node_goes)
-        pods = (self.pod, self.pod, self.pod, self.pod_goes, self.pod_changes)
+        pods = (self.pod, self.pod, self.pod_goes, self.pod_changes)
         self.chance.choice((*nodes, *pods, self.namespace, self.time, self.answers))()
         self.decide()
 
@@ -88,7 +88,7 @@ class Play:
         yield "ready", chance.random() < 0.7
         yield "boot", chance.choice(("boot-1", "boot-1", "boot-1", "boot-2"))
         yield "labels", {"kubernetes.io/hostname": name} | chance.choice(LABELS)
-        yield "allocatable", {"cpu": chance.choice("124"), "pods": chance.choice("25")}
+        yield "allocatable", {"cpu": chance.choice("248"), "pods": chance.choice("37")}
         taints = chance.choice((None, None, [{"key": "k", "effect": "NoSchedule"}]))
         yield "spec", {"unschedulable": chance.random() < 0.1, "taints": taints}
 
@@ -194,6 +194,6 @@ def test_nobody_is_parked_who_could_be_placed(
 ) -> None:
     """After each event, and once all who were woken have been looked at, a new look at the others changes nothing."""
     play = Play(seed, machine, (make_node, make_pf, make_pod))
-    for step in range(150):
+    for step in range(200):
         play.act()
         assert play.waiting_in_vain() == [], f"seed {seed}, step {step}"
