@@ -16,6 +16,8 @@ from mooring import nldev
 Mode = Literal["shared", "exclusive"]
 # A process that has the device, but is not the one that opened it: the kernel only names those that did.
 NAMELESS = 0
+# A list takes a millisecond, and a move of a VF, which spoils one, tens of them.
+_MOST_LISTS = 10
 # What a process makes on a device, and the table and the entry that it is listed in. RES_CTX_GET is younger (5.15).
 _TABLES = (
     (nldev.RES_QP_GET, nldev.RES_QP, nldev.RES_QP_ENTRY),
@@ -35,7 +37,22 @@ def mode() -> Mode | None:
 
 
 def devices() -> Mapping[str, int]:
-    """Return the index of every RDMA device that this namespace sees, by name."""
+    """Return the index of every RDMA device that this namespace sees, by name.
+
+    The kernel lists one device at a time and counts them anew for the next (ib_enum_all_devs): where another one leaves
+    the namespace meanwhile, the next is left out. So the list is asked for until it has been the same twice.
+    """
+    found = before = _listed()
+    for _ in range(_MOST_LISTS):
+        now = _listed()
+        found = {**found, **now}
+        if now == before:
+            break
+        before = now
+    return found
+
+
+def _listed() -> Mapping[str, int]:
     try:
         found = [dict(message) for message in nldev.exchange(nldev.GET, {}, dump=True)]
     except OSError as refused:

@@ -31,6 +31,15 @@ def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
     assert (rdma.mode(), rdma.devices(), freeing.users_of("mlx5_5")) == (None, {}, frozenset())
 
 
+def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another device left while the kernel listed them: the one behind it would have no namespace, and no users."""
+    first = [(nldev.DEV_NAME, b"mlx5_5"), (nldev.DEV_INDEX, nldev.u32(5))]
+    second = [(nldev.DEV_NAME, b"mlx5_6"), (nldev.DEV_INDEX, nldev.u32(6))]
+    lists = iter([[first], [second], [second]])
+    monkeypatch.setattr(nldev, "exchange", lambda *_, **__: next(lists))
+    assert rdma.devices() == {"mlx5_5": 5, "mlx5_6": 6}
+
+
 def test_spoof_check_brings_an_admin_mac_with_it() -> None:
     """Where none is wished for: the netdev's where there is none; one that is there becomes the netdev's."""
     wish = VfSettings(spoofchk=True)
