@@ -1,8 +1,11 @@
 """Write a decision: one POST of a Binding, repeated until the API server has said what became of it.
 
 The same bytes are sent every time, and the uid stands in them as a precondition, so a repetition can do no harm: after
-a write whose answer was lost it finds the pod already assigned, and the pod is read back.
+a write whose answer was lost it finds the pod already assigned, and the pod is read back. A repetition that is refused
+says nothing of a copy that is still on its way: then the pod is read back once that copy can arrive no more.
 """
+
+import asyncio
 
 import msgspec
 
@@ -13,6 +16,8 @@ from scheduler.cycle import Bind
 from scheduler.objects import Pod
 from scheduler.outcomes import BOUND, LookAgain, Outcome, classify, compare
 
+# How long a request that was given up may still be carried out, in seconds.
+ON_ITS_WAY_S = 5.0
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
@@ -28,19 +33,38 @@ async def bind(client: Client, decision: Bind) -> Outcome:
     """Bind a pod and return what became of it, however long the API server takes to say."""
     pod = decision.task.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    sending = _Sending(client, f"{path}/binding", binding(decision))
     try:
-        await _post(client, f"{path}/binding", binding(decision))
+        await sending.send()
     except (Unknown, Throttled):
         raise
     except KubeError as failed:
         found = classify(failed)
-        return await _look(client, path, decision) if isinstance(found, LookAgain) else found
+        outcome = await _look(client, path, decision) if isinstance(found, LookAgain) else found
+        if not sending.lost or outcome.kind in ("bound", "gone"):
+            return outcome
+        await asyncio.sleep(ON_ITS_WAY_S)
+        last = await _look(client, path, decision)
+        return last if last.kind in ("bound", "gone", "taken") else outcome
     return BOUND
 
 
-@until_definite
-async def _post(client: Client, path: str, body: bytes) -> None:
-    await client.request("POST", path, body)
+class _Sending:
+    """One Binding, sent until the answer is definite; ``lost`` says whether any answer was not."""
+
+    def __init__(self, client: Client, path: str, body: bytes) -> None:
+        self._client = client
+        self._path = path
+        self._body = body
+        self.lost = False
+
+    @until_definite
+    async def send(self) -> None:
+        try:
+            await self._client.request("POST", self._path, self._body)
+        except Unknown:
+            self.lost = True
+            raise
 
 
 async def _look(client: Client, path: str, decision: Bind) -> Outcome:

@@ -31,9 +31,11 @@ from scheduler.writer import Writer
 _log = structlog.get_logger()
 # The machine's task gives way to the readers after this long, in seconds.
 _SLICE_S = 0.01
-# While the Lease is not sure, this often is looked whether it is again, in seconds.
-_LEASE_S = 0.25
+# While a leader may not decide, this often is looked whether it may again, in seconds.
+_LOOK_S = 0.25
 _MOST_BINDS = 256
+# A write that has had no definite answer for so long no longer counts among them, in seconds.
+_LONG_S = 10.0
 # At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
 _DRAIN_S = 20.0
 
@@ -96,7 +98,7 @@ class Loop:
         self._reading = Reading(ways.api, self._receive)
         self._group: asyncio.TaskGroup | None = None
         # Ordered, so that a simulation by seed repeats itself.
-        self._writes: dict[asyncio.Task[None], None] = {}
+        self._writes: dict[asyncio.Task[None], float] = {}
         self._leads = False
         self._stopping = False
         self._not_before = 0.0
@@ -198,7 +200,14 @@ class Loop:
         """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
         if not self._leads or not self._may_decide() or self._reading.missing():
             return True
-        return len(self._writes) >= _MOST_BINDS or time.monotonic() < self._not_before
+        return time.monotonic() < self._not_before or self._is_busy()
+
+    def _is_busy(self) -> bool:
+        """Say whether enough writes are under way; those that get no answer for long hold up nobody else."""
+        if len(self._writes) < _MOST_BINDS:
+            return False
+        since = time.monotonic() - _LONG_S
+        return sum(began > since for began in self._writes.values()) >= _MOST_BINDS
 
     def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
         now = self._clock() if at is None else at
@@ -240,7 +249,7 @@ class Loop:
 
     def _start(self, write: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(write)
-        self._writes[task] = None
+        self._writes[task] = time.monotonic()
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
@@ -291,10 +300,9 @@ class Loop:
     def _patience(self) -> float | None:
         """Return for how long at most there is nothing to do unless a message comes, in seconds; None for ever."""
         if self._held_up():
-            # A renewal that came late tells nobody, and no message need follow it.
-            waits = [_LEASE_S] if self._leads and not self._may_decide() else []
+            # A renewal that came late tells nobody, nor does a write that has become an old one.
             early = self._not_before - time.monotonic()
-            return min([*waits, *([early] if early > 0 else [])], default=None)
+            return (min(_LOOK_S, early) if early > 0 else _LOOK_S) if self._leads else None
         if self._was_held_up:
             return 0.0
         due = self._machine.next_due()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from devcluster.apiserver.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import KubeError, failure
 from scheduler.bind import bind
 from scheduler.cluster import Seat
 from scheduler.cycle import Bind
@@ -133,3 +134,31 @@ async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Clien
     (winner,) = [decision for decision, one in zip(decisions, outcomes, strict=True) if one.kind == "bound"]
     bound = await _get(client)
     assert (bound.spec.node_name, bound.annotations) == (winner.seat.node, dict(winner.annotations))
+
+
+class _Scripted:
+    """A client that answers as it is told, in turn."""
+
+    def __init__(self, *answers: bytes | KubeError) -> None:
+        self._answers = iter(answers)
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        answer = next(self._answers)
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+
+async def test_a_copy_that_is_still_on_its_way_is_waited_for(
+    make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is lost, the repetition refused, and then the first one lands: the pod is ours."""
+    monkeypatch.setattr("scheduler.bind.ON_ITS_WAY_S", 0.01)
+    pod = make_pod()
+    decision, metadata = _decision(pod), {"name": pod.metadata.name, "uid": pod.metadata.uid}
+    landed = {"metadata": metadata | {"annotations": {names.ASSIGNMENT: "ours"}}, "spec": {"nodeName": "n1"}}
+    seen, unseen = msgspec.json.encode(landed), msgspec.json.encode({"metadata": metadata})
+    lost, forbidden = failure(500, b"{}"), failure(403, b"{}")
+    assert (await bind(cast(Client, _Scripted(lost, forbidden, seen)), decision)).kind == "bound"
+    assert (await bind(cast(Client, _Scripted(lost, forbidden, unseen)), decision)).kind == "forbidden"
+    assert (await bind(cast(Client, _Scripted(forbidden)), decision)).kind == "forbidden"
