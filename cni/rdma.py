@@ -26,12 +26,23 @@ _TABLES = (
 )
 
 
+# A kernel before 5.2 does not know the question.
+_CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
+
+
 def mode() -> Mode | None:
-    """Return how the RDMA stack shares its devices, None where there is no RDMA; one that cannot say shares them."""
+    """Return how the RDMA stack shares its devices, None where there is no RDMA; one that cannot say shares them.
+
+    Raise OSError where the kernel could not be asked: a device must not be left behind for that.
+    """
     try:
         answer = nldev.exchange(nldev.SYS_GET, {})
     except OSError as refused:
-        return None if refused.errno == errno.EPROTONOSUPPORT else "shared"
+        if refused.errno == errno.EPROTONOSUPPORT:
+            return None
+        if refused.errno in _CANNOT_SAY:
+            return "shared"
+        raise
     said = dict(chain(*answer)).get(nldev.SYS_ATTR_NETNS_MODE)
     return "exclusive" if said is not None and nldev.number(said) == 0 else "shared"
 
