@@ -101,16 +101,19 @@ class Client:
             for fresh in (False, True):
                 headers = {**await self._authorization(fresh=fresh), "Accept": JSON, "Content-Type": content_type}
                 self._guard()
-                async with self._session.request(
-                    method,
-                    url,
-                    data=body,
-                    headers=headers,
-                    params=params,
-                    timeout=timeout,
-                    allow_redirects=False,
-                    server_hostname=self._access.server_name,
-                ) as answer:
+                # A stream may be silent for long, but a server begins it at once.
+                async with asyncio.timeout(self._timeout_s):
+                    begun = await self._session.request(
+                        method,
+                        url,
+                        data=body,
+                        headers=headers,
+                        params=params,
+                        timeout=timeout,
+                        allow_redirects=False,
+                        server_hostname=self._access.server_name,
+                    )
+                async with begun as answer:
                     if answer.status == 401 and not fresh:
                         continue
                     if not 200 <= answer.status < 300:

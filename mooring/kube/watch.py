@@ -35,8 +35,9 @@ Decode = Callable[[msgspec.Raw], T]
 _PAGE = 500
 # The server ends a watch after this long, in seconds, at a random point so that not all of them return at once.
 _WATCH_S = (240, 300)
-# Silence for longer than any watch lasts, in seconds, means that the connection is dead.
-_SILENCE_S = 330
+# A server sends a bookmark about every minute where nothing happens. Silence for longer, in seconds, means that the
+# connection is dead; where it does not, opening another stream at the same version costs next to nothing.
+_SILENCE_S = 90
 # A stream that ends without a word is opened again after this long, in seconds, times a random factor.
 _PAUSE_S = 0.2
 

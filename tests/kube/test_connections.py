@@ -167,3 +167,12 @@ async def test_the_servers_certificate_is_held_against_authority_and_name(
         else:
             with pytest.raises(Unknown, match="CERTIFICATE_VERIFY_FAILED"):
                 await client.request("GET", "/x")
+
+
+async def test_a_stream_that_is_not_begun_in_time_is_unknown() -> None:
+    """However long it may be silent later: nothing would be heard of the cluster meanwhile."""
+    async with _served(lambda _: b"") as (_, url), Client(Access(url), timeout_s=0.2) as client:
+        async with asyncio.timeout(10):
+            with pytest.raises(Unknown):
+                async with client.stream("/x", {}, silence_s=300):
+                    pass

@@ -22,6 +22,7 @@ FAILED_ONCE = {
     3: "the same; and the API server told its watchers in random order, so that a seed was no story",
     17: "a leader whose Lease was renewed late decided nothing more until the next event: nothing woke its loop",
     76: "told to end while it asked for the Lease, a scheduler began to read again, never ended and kept the Lease",
+    77: "a watch that the server took and never began was waited for 330 s, and a leader decided without it",
 }
 
 
