@@ -25,6 +25,7 @@ from scheduler.machine import Machine
 from scheduler.writer import Writer
 
 _log = structlog.get_logger()
+PROGRAM = "mooring-scheduler"
 # A bind's request is given up after this long, in seconds; it is what a new leader waits out.
 _REQUEST_S = 5.0
 _READ_S = 15.0
@@ -59,10 +60,10 @@ class Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Schedule until SIGTERM or SIGINT; return the exit status."""
-    log.set_up("scheduler")
+    log.set_up(PROGRAM)
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
-        _, config = load(Config, "scheduler", sys.argv[1:] if argv is None else argv, os.environ)
+        _, config = load(Config, PROGRAM, sys.argv[1:] if argv is None else argv, os.environ)
         access = load_access(config.kubeconfig or None)
         asyncio.run(_run(config, access))
     except ConfigError as wrong:
