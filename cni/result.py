@@ -14,7 +14,6 @@ from cni import fields
 _OLD = ("0.3.0", "0.3.1", "0.4.0")
 _NEW = ("1.0.0", "1.1.0")
 _OLD_INTERFACE = ("name", "mac", "sandbox")
-DEFAULT_ROUTES = ("0.0.0.0/0", "::/0")
 
 
 @dataclass(frozen=True, slots=True)

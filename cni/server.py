@@ -137,9 +137,3 @@ def serving(path: Path, port: Callable[[], VfPort], defaults: Mapping[str, objec
         path.unlink(missing_ok=True)
     finally:
         os.close(lock)
-
-
-def is_served(path: Path) -> bool:
-    """Say whether a server answers at ``path``."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(str(path)) == 0

@@ -4,7 +4,6 @@ Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) a
 """
 
 import errno
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from mooring.assignment import AssignedVf
 
 # A netdev shows in sysfs once it has come back, or its driver was bound: within this many seconds.
 APPEARS_S = 2.0
-_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +31,6 @@ class Sysfs:
             )
         except OSError:
             return None
-
-    def await_netdev(self, pci: str, limit_s: float = APPEARS_S) -> str | None:
-        """Return the netdev's name as soon as it is there, None if it does not come within ``limit_s`` seconds."""
-        deadline = time.monotonic() + limit_s
-        while (name := self.netdev(pci)) is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        return name
 
     def lacks_netdev(self, pci: str) -> bool:
         """Say whether a function has no netdev at all: the folder of one in another namespace is there, and empty."""

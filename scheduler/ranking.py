@@ -67,10 +67,6 @@ class Ranking:
         self._weights = np.array([preference.weight for preference, _ in self._scorers], np.int32)
         self._judge_all()
 
-    @property
-    def size(self) -> int:
-        return len(self._codes)
-
     def refresh(self) -> None:
         """Judge again what has changed since the last time."""
         nodes = self._nodes

@@ -39,10 +39,6 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     needs: tuple[Needs, ...] = ()
     nothing: bool = False
 
-    @property
-    def is_everything(self) -> bool:
-        return not (self.equal or self.needs or self.nothing)
-
     def keys(self) -> frozenset[str]:
         """Return the label keys that it speaks of."""
         return frozenset(key for key, _ in self.equal) | {one.key for one in self.needs}

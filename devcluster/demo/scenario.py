@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from mooring import names
 
 IMAGE = "busybox"
-NO_DEVICES = "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from mooring.kube.failures import Status, Unknown, failure
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 # Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins say when.
 _HEADERS_LAST_S = 60.0
 _Params = Mapping[str, str]
