@@ -14,7 +14,7 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     arguments = _parser().parse_args()
     tls = (arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
-    options = Options(arguments.port, arguments.listen_netns, tls, arguments.history)
+    options = Options(arguments.port, arguments.listen_netns, tls, arguments.history, rbac=arguments.rbac)
     try:
         asyncio.run(_serve(options, arguments.kubeconfig))
     except OSError as error:
@@ -35,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
         help="serve the same loopback port inside these network namespaces too, by name or path (default none)",
     )
     parser.add_argument("--history", type=int, default=50_000, help="changes remembered a kind (default 50000)")
+    parser.add_argument(
+        *("--rbac",), action="store_true", help="ask RBAC; the kubeconfig has a token (kubectl sends it by HTTPS only)"
+    )
     parser.add_argument("--tls-cert", help="certificate file, for HTTPS (default: HTTP)")
     parser.add_argument("--tls-key", help="key file of the certificate")
     return parser

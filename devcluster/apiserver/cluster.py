@@ -1,10 +1,11 @@
 """What every verb works on: the store, the kinds, the clock."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from devcluster.apiserver import status
+from devcluster.apiserver.identity import Tokens
 from devcluster.apiserver.objects import timestamp
 from devcluster.apiserver.resources import Catalog, Resource
 from devcluster.apiserver.status import ApiError
@@ -24,6 +25,7 @@ class Cluster:
     store: Store
     catalog: Catalog
     clock: Callable[[], datetime]
+    tokens: Tokens = field(default_factory=Tokens)
 
     def now(self) -> str:
         """Return the time as it stands in metadata."""

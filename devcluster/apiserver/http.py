@@ -12,6 +12,7 @@ from devcluster.apiserver import discovery
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.faults import Fault, Faults
+from devcluster.apiserver.gate import Gate
 from devcluster.apiserver.listing import Lister
 from devcluster.apiserver.objects import encode
 from devcluster.apiserver.routes import Target, group_of, parse
@@ -30,8 +31,9 @@ _log = logging.getLogger(__name__)
 class Frontend:
     """Answers HTTP requests from a cluster's state."""
 
-    def __init__(self, cluster: Cluster, faults: Faults, limits: WatchLimits) -> None:
+    def __init__(self, cluster: Cluster, faults: Faults, limits: WatchLimits, gate: Gate | None = None) -> None:
         self._cluster = cluster
+        self._gate = gate
         self._faults = faults
         self._limits = limits
         self.lister = Lister()
@@ -61,6 +63,8 @@ class Frontend:
         if target is None:
             return self._discover(request)
         call = await _read(request, target)
+        if self._gate is not None:
+            self._gate.admit(request.headers.get("Authorization", ""), call)
         if call.watching:
             return await _stream(request, Stream(self._cluster, call, self._limits))
         return _response(answer(self._cluster, self.lister, call))

@@ -64,7 +64,7 @@ _CORE = (
     Resource("", "v1", "events", "Event", True, ("ev",), upserts=True),
     Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
     Resource("", "v1", "secrets", "Secret"),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), (), ("token",)),
     Resource("", "v1", "services", "Service", True, ("svc",), _ALL, _STATUS),
     Resource("", "v1", "endpoints", "Endpoints", True, ("ep",)),
     Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",), (), _STATUS),

@@ -18,6 +18,7 @@ from aiohttp import web
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.create import create
 from devcluster.apiserver.faults import Faults
+from devcluster.apiserver.gate import Gate
 from devcluster.apiserver.http import BODY_MAX, Frontend
 from devcluster.apiserver.netns import listen_in
 from devcluster.apiserver.resources import Catalog
@@ -37,6 +38,7 @@ class Options:
 
     `port` 0 takes a free one. `history`: changes remembered a collection, older watches get 410. `netns`: names or
     paths of network namespaces in which the same port is served too. `tls`: certificate and key files, for HTTPS.
+    `rbac`: nobody may do anything without a token and a role, but who has the kubeconfig's own token.
     """
 
     port: int = 0
@@ -44,6 +46,7 @@ class Options:
     tls: tuple[str, str] | None = None
     history: int = 50_000
     limits: WatchLimits = DEFAULT_LIMITS
+    rbac: bool = False
 
 
 _DEFAULTS = Options()
@@ -56,7 +59,8 @@ class ApiServer:
         self._options = options
         self.cluster = Cluster(Store(options.history), Catalog(), clock or (lambda: datetime.now(UTC)))
         self.faults = Faults()
-        self._frontend = Frontend(self.cluster, self.faults, options.limits)
+        self.gate = Gate(self.cluster) if options.rbac else None
+        self._frontend = Frontend(self.cluster, self.faults, options.limits, self.gate)
         self._runner: web.ServerRunner | None = None
         self.port = options.port
         self._create_namespaces()
@@ -101,11 +105,12 @@ class ApiServer:
         place = {"server": self.url}
         if self._options.tls:
             place["certificate-authority"] = self._options.tls[0]
+        user = {"token": self.cluster.tokens.admin} if self.gate else {}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "devcluster", "cluster": place}],
-            "users": [{"name": "devcluster", "user": {}}],
+            "users": [{"name": "devcluster", "user": user}],
             "contexts": [{"name": "devcluster", "context": {"cluster": "devcluster", "user": "devcluster"}}],
             "current-context": "devcluster",
         }

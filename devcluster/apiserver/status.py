@@ -126,9 +126,15 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def unauthorized() -> ApiError:
+    """Answer 401: a token that nobody was given, or one that has ended."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
 def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
-    """Answer 403."""
-    message = f'{_qualified(group, plural)} "{name}" is forbidden: {why}'
+    """Answer 403; the name is empty where a collection is asked for."""
+    subject = f'{_qualified(group, plural)} "{name}"' if name else _qualified(group, plural)
+    message = f"{subject} is forbidden: {why}"
     return ApiError(403, "Forbidden", message, details(group, plural, name))
 
 

@@ -1,6 +1,6 @@
 """Answer one call: find its kind, its verb, and write the result as the client wants it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from devcluster.apiserver import status
@@ -53,8 +53,8 @@ def _verb(resource: Resource, call: Call) -> Verb:
     name, subresource = call.target.name, call.target.subresource
     if subresource is not None and subresource not in resource.subresources:
         raise status.no_such_path()
-    if resource.plural == "bindings" or subresource in ("binding", "eviction"):
-        verbs: dict[str, Verb] = {"POST": _bind if subresource != "eviction" else _evict}
+    if resource.plural == "bindings" or subresource in _CREATED:
+        verbs: dict[str, Verb] = {"POST": _CREATED[subresource or "binding"]}
     elif name is None:
         verbs = {"GET": _list, "POST": _create, "DELETE": _delete_collection}
     else:
@@ -138,6 +138,15 @@ def _bind(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> R
 
 def _evict(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
     return _on_pod(evict, cluster, call)
+
+
+def _token(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    account = cluster.existing(resource, *_key(call))
+    return Reply(201, encode(cluster.tokens.request(cluster.store, account, call.given(), cluster.clock())))
+
+
+# The subresources that are no view of their object, but something to create.
+_CREATED: Mapping[str, Verb] = {"binding": _bind, "eviction": _evict, "token": _token}
 
 
 def _on_pod(action: Callable[..., None], cluster: Cluster, call: Call) -> Reply:

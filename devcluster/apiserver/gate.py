@@ -1,0 +1,33 @@
+"""Let a request in: find out who sends it, ask RBAC, remember the answer."""
+
+from collections.abc import Set
+
+from devcluster.apiserver import rbac
+from devcluster.apiserver.call import Call
+from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.status import ApiError
+
+
+class Gate:
+    """What has been asked for, by user, as an audit log would tell it: each thing once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.allowed: dict[str, set[rbac.Asked]] = {}
+        self.refused: dict[str, set[rbac.Asked]] = {}
+
+    def admit(self, authorization: str, call: Call) -> None:
+        """Raise 401 or 403 where the call must not be carried out."""
+        user = self._cluster.tokens.user(authorization, self._cluster.store, self._cluster.clock())
+        asked = rbac.asked_by(call)
+        try:
+            rbac.check(self._cluster.store, user, asked)
+        except ApiError:
+            self.refused.setdefault(user.name, set()).add(asked)
+            raise
+        if not user.is_master:
+            self.allowed.setdefault(user.name, set()).add(asked)
+
+    def asked(self, user: str) -> Set[rbac.Asked]:
+        """Return all that a user has asked for, refused or not."""
+        return self.allowed.get(user, set()) | self.refused.get(user, set())
