@@ -9,6 +9,7 @@ field not understood is a wish not applied. It never holds what can renumber (uv
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from mooring import names
 from mooring.errors import AnnotationError
@@ -91,11 +92,40 @@ def believe(annotations: Mapping[str, str], uid: str, node: str) -> Assignment |
     text = annotations.get(names.ASSIGNMENT)
     if text is None:
         return None
-    assignment = read_assignment(text)
+    assignment = _read_as_written(text, uid, node) or read_assignment(text)
     for path, said, true in (("uid", assignment.uid, uid), ("node", assignment.node, node)):
         if said != true:
             raise AnnotationError(names.ASSIGNMENT, path, f"{said!r} is not this pod's {path} {true!r}")
     return assignment
+
+
+def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
+    """Read a text that is, but for the order inside its entries, what `dump_assignment` writes for this pod and node.
+
+    None for any other: `read_assignment` is to say what it is. An entry's text is a whole document to the reader of
+    entries, so nothing passes here that does not pass there; that reader sees each text once, and equal VFs of equal
+    nodes share what it made of it.
+    """
+    opening = f'{{"node":"{node}","uid":"{uid}","v":1,"vfs":[{{'
+    if not (text.startswith(opening) and text.endswith("}]}") and names.is_uid(uid) and names.is_subdomain(node)):
+        return None
+    texts = text[len(opening) : -3].split("},{", MOST_INTERFACES)
+    entries = tuple(entry for one in texts if len(one) <= _LONGEST_ENTRY and (entry := _read_entry(one)) is not None)
+    given = [entry.pci for entry in entries] + [entry.name for entry in entries if entry.name is not None]
+    is_sound = len(entries) == len(texts) <= MOST_INTERFACES and len(set(given)) == len(given)
+    return Assignment(uid, node, entries) if is_sound else None
+
+
+# Far more than an entry has that names no containers. A node has some hundred VFs, most nodes the same ones.
+_LONGEST_ENTRY = 512
+
+
+@lru_cache(maxsize=1 << 15)
+def _read_entry(fields: str) -> AssignedVf | None:
+    try:
+        return _vf(parse(f"{{{fields}}}", names.ASSIGNMENT, AnnotationError))
+    except AnnotationError:
+        return None
 
 
 def _vf(value: Value) -> AssignedVf:

@@ -63,6 +63,10 @@ def subdomain(value: Value) -> str:
     return value.match(_SUBDOMAIN, "a DNS subdomain (at most 253 of a-z 0-9 . -)")
 
 
+def is_subdomain(text: str) -> bool:
+    return _SUBDOMAIN.fullmatch(text) is not None
+
+
 def uid(value: Value) -> str:
     return value.match(_UID, "a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
 

@@ -1,12 +1,17 @@
 """What a bound pod uses where it is, read from the pod as the API server shows it."""
 
-from mooring import names
-from mooring.assignment import Assignment, believe, dump_assignment
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
 from scheduler.cluster import Seat
+from scheduler.columns import HostPort
 from scheduler.instructions import Instruction, Notice
-from scheduler.objects import Metadata, Pod
-from scheduler.resources import NO_DEFAULTS, pod_requests, scored_requests
+from scheduler.objects import Container, Metadata, Pod, PodSpec, Quantities, Resources
+from scheduler.resources import NO_DEFAULTS, Amounts, pod_requests, scored_requests
 from scheduler.task import host_ports
 from scheduler.ties import bare_kin, read_kin
 
@@ -19,24 +24,59 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     notices: list[Instruction] = []
     assignment = _given(known, node)
-    resources = scored = NO_DEFAULTS
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
         assignment = _shown(pod, known) or assignment
     except AnnotationError as unreadable:
         notices.append(Notice("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
-    try:
-        resources = pod_requests(pod.spec)
-        scored = scored_requests(pod.spec, resources)
-    except ValueError as unreadable:
-        notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": str(unreadable)}))
+    use = _use_of(pod.spec)
+    if use.error:
+        notices.append(Notice("pod", "pod's resources cannot be read", about | {"reason": use.error}))
     try:
         kin = read_kin(pod)
     except ValueError as unreadable:
         kin = bare_kin(pod)
         notices.append(Notice("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
-    ports, version = frozenset(host_ports(pod.spec)), pod.metadata.resource_version
-    return Seat(uid, pod.key, node, resources, scored, ports, assignment, kin=kin, version=version), notices
+    version = pod.metadata.resource_version
+    return Seat(uid, pod.key, node, use.resources, use.scored, use.ports, assignment, kin=kin, version=version), notices
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What the containers of a pod use, or why that cannot be read."""
+
+    resources: Amounts
+    scored: Amounts
+    ports: frozenset[HostPort]
+    error: str = ""
+
+
+# JSON takes integers of any size.
+_encode = msgspec.json.Encoder().encode
+_Asked = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
+_decode = msgspec.json.Decoder(_Asked).decode
+# What is longer is rare, and must not fill the memory.
+_SHORT = 4096
+
+
+def _use_of(spec: PodSpec) -> _Use:
+    """Return what containers use; replicas ask for the same, and share one value."""
+    asked = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
+    return _read_short(asked) if len(asked) <= _SHORT else _read_use(asked)
+
+
+def _read_use(asked: bytes) -> _Use:
+    containers, starting, overhead, together = _decode(asked)
+    spec = PodSpec(containers, starting, overhead=overhead, resources=together)
+    ports = frozenset(host_ports(spec))
+    try:
+        resources = pod_requests(spec)
+        return _Use(resources, scored_requests(spec, resources), ports)
+    except ValueError as unreadable:
+        return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
+
+
+_read_short = lru_cache(maxsize=4096)(_read_use)
 
 
 def _given(known: Seat | None, node: str) -> Assignment | None:
@@ -48,11 +88,9 @@ def _given(known: Seat | None, node: str) -> Assignment | None:
 
 
 def _shown(pod: Pod, known: Seat | None) -> Assignment | None:
-    # Writing one takes a sixth of reading one, and a pod changes many times while it starts.
-    node, given = pod.spec.node_name or "", known.assignment if known is not None else None
-    if given is not None and given.node == node and pod.annotations.get(names.ASSIGNMENT) == dump_assignment(given):
-        return given
-    return believe(pod.annotations, pod.metadata.uid, node)
+    shown = believe(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
+    # The same value, where it is known already: it is kept once.
+    return known.assignment if known is not None and known.assignment == shown else shown
 
 
 def stand_in(seat: Seat) -> Pod:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.assignment import believe, dump_assignment, read_assignment
+from mooring.assignment import _read_as_written, believe, dump_assignment, read_assignment
 from mooring.errors import AnnotationError, ContractError, RecordError
 from mooring.inventory import dump_inventory, read_inventory
 from mooring.ledger import dump_ledger_entry, read_ledger_entry
@@ -246,3 +246,63 @@ def test_readers_of_inventories_pass_over_what_they_do_not_know() -> None:
     newer = json.loads(golden("assignment")[0]) | {"new": 1}
     with pytest.raises(AnnotationError, match="unknown field"):
         read_assignment(json.dumps(newer))
+
+
+def outcome(read: Callable[[str], object], text: str) -> object:
+    """Return what a text is read as, or the error without the place where JSON's grammar ends."""
+    try:
+        return read(text)
+    except AnnotationError as error:
+        return str(error).partition(" not valid JSON")[:2]
+
+
+def mangled(text: str, chance: random.Random) -> str:
+    """Return a text with a few pieces of itself, or of what has a meaning in JSON, put in or taken away."""
+    for _ in range(chance.randrange(4)):
+        start, end = sorted(chance.choices(range(len(text) + 1), k=2))
+        piece = chance.choice(
+            [text[start:end], "", "},{", "{", "}", '"', ",", " ", "\\", "\ud800", '"v":1,', ',"new":1', "é"]
+        )
+        place = chance.randrange(len(text) + 1)
+        text = text[:place] + piece + text[chance.choice([place, place + 1, end]) :]
+    return text
+
+
+def assignment_of(count: int, *, named: bool, again: bool) -> str:
+    """Return an assignment as it is written, of so many VFs and perhaps the first of them once more."""
+    entry = json.loads(golden("assignment")[1])["vfs"][0]
+    del entry["name"]
+    names_of = [{"name": f"r{index % 60}"} if named else {} for index in range(count)]
+    vfs = [entry | {"pci": f"0000:3b:{index // 8:02x}.{index % 8}"} | names_of[index] for index in range(count)]
+    return json.dumps(
+        {"node": "n1", "uid": "8c2f", "v": 1, "vfs": vfs + vfs[:again]}, separators=(",", ":"), sort_keys=True
+    )
+
+
+def test_an_assignment_as_it_is_written_is_believed_as_any_other_is() -> None:
+    """Its entries are remembered by their text, which admits and refuses nothing that the plain reader does not.
+
+    A space in front leaves an assignment what it is, and has it read plainly. Most texts here are nearly what the
+    scheduler writes: the two readers differ there if anywhere.
+    """
+    chance, quickly = random.Random(5), 0
+    for _ in range(6_000):
+        count = chance.choice([0, 1, 1, 2, 2, 3, 61, 64, 65])
+        whole = assignment_of(count, named=chance.random() < 0.3, again=chance.random() < 0.1)
+        uid, node = chance.choice([("8c2f", "n1")] * 8 + [("8c2f", "n2"), ("", "n1"), ('8c2f","x":"', "n1")])
+        text = mangled(whole.replace("8c2f", chance.choice(["8c2f", uid])), chance)
+
+        def read(text: str, uid: str = uid, node: str = node) -> object:
+            return believe({names.ASSIGNMENT: text}, uid, node)
+
+        assert outcome(read, text) == outcome(read, f" {text}"), text
+        quickly += _read_as_written(text, uid, node) is not None
+    assert quickly > 500, "the remembered entries were hardly used"
+
+
+def test_an_inventory_that_differs_by_its_boot_is_read_as_any_other_is() -> None:
+    """What follows the boot id is remembered by its text; values and errors are those of a reader without memory."""
+    chance = random.Random(6)
+    for number in range(3_000):
+        text = mangled(golden("inventory")[1].replace("5f1c", f"5f1c{number % 7}"), chance)
+        assert outcome(read_inventory, text) == outcome(read_inventory, f" {text}"), text
