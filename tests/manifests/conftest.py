@@ -1,0 +1,150 @@
+"""The guard in front of two APIs: one that is rehearsed with a CEL library, and a real one."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+import pytest
+import yaml
+
+from mooring.kube.access import Access, load_access
+from tests.manifests.admission import Judge, Object, Rehearsal, User
+from tests.manifests.rendering import ROOT
+
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_PATHS = {
+    "ConfigMap": "/api/v1/namespaces/mooring-system/configmaps",
+    "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
+}
+_ADMIN = User("admin")
+_fresh = itertools.count(1)
+
+
+class Guarded(Protocol):
+    """An API behind the guard; each write returns why it was refused, nothing where it was not."""
+
+    async def create(self, user: User, plural: str, obj: Object) -> str: ...
+    async def patch(self, user: User, plural: str, name: str, change: Object, subresource: str = "") -> str: ...
+    async def bind(
+        self, user: User, pod: str, annotations: Mapping[str, str], resource: str = "pods/binding"
+    ) -> str: ...
+    async def take_pods_of(self, schedulers: str) -> None: ...
+
+
+class RealGuarded:
+    """A real API server with a namespace of the test's own; an administrator acts for each user."""
+
+    def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
+        self._access = access
+        self._session = session
+        self._namespace = f"guard{next(_fresh)}"
+        self._nodes: list[str] = []
+
+    async def open(self) -> None:
+        """Install the guard, where no earlier test did, and wait until it guards."""
+        for name in ("mooring-system", self._namespace):
+            await self.send(_ADMIN, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        for document in guard():
+            await self.send(_ADMIN, "POST", _PATHS[document["kind"]], document)
+        for policy in ("assignment", "inventory", "interfaces", "bindings"):
+            await self._await_refusal(*_breach(policy))
+        await self.take_pods_of("mooring")
+
+    async def close(self) -> None:
+        """Remove what the test has made."""
+        await self.send(_ADMIN, "DELETE", f"{self._base('pods')}?gracePeriodSeconds=0")
+        for name in self._nodes:
+            await self.send(_ADMIN, "DELETE", f"/api/v1/nodes/{name}")
+
+    async def create(self, user: User, plural: str, obj: Object) -> str:
+        if plural == "nodes":
+            self._nodes.append(obj["metadata"]["name"])
+        spec = {"automountServiceAccountToken": False, **obj["spec"]} if plural == "pods" else obj["spec"]
+        return await self.send(user, "POST", self._base(plural), {**obj, "spec": spec})
+
+    async def patch(self, user: User, plural: str, name: str, change: Object, subresource: str = "") -> str:
+        path = "/".join(filter(None, (self._base(plural), name, subresource)))
+        return await self.send(user, "PATCH", path, change, _MERGE)
+
+    async def bind(self, user: User, pod: str, annotations: Mapping[str, str], resource: str = "pods/binding") -> str:
+        binding = {"metadata": {"name": pod, "annotations": dict(annotations)}, "target": {"kind": "Node", "name": "n"}}
+        path = f"{self._base('pods')}/{pod}/binding" if "/" in resource else self._base(resource)
+        return await self.send(user, "POST", path, binding)
+
+    async def take_pods_of(self, schedulers: str) -> None:
+        path = f"{_PATHS['ConfigMap']}/mooring-guard"
+        assert await self.send(_ADMIN, "PATCH", path, {"data": {"schedulerNames": schedulers}}, _MERGE) == ""
+        names = [name for name in ("default-scheduler", "mooring") if name not in schedulers.split()]
+        for name in names:
+            await self._await_refusal("pods", _probe(name), f"names one of: {schedulers}")
+
+    async def send(self, user: User, method: str, path: str, body: Any = None, kind: str = _JSON) -> str:
+        """Send a request for a user, who may do anything but what the guard forbids; return a failure's message."""
+        headers = {"Content-Type": kind, **self._access.headers(), **_impersonation(user)}
+        data = None if body is None else msgspec.json.encode(body)
+        url = self._access.server + path
+        async with self._session.request(method, url, data=data, headers=headers, ssl=self._access.tls or True) as got:
+            answer = await got.json()
+        return "" if got.status < 300 else str(answer["message"])
+
+    async def _await_refusal(self, plural: str, obj: Object, why: str) -> None:
+        """Wait until a write that breaks a rule is refused for that rule: policies take a moment to be seen."""
+        async with asyncio.timeout(30):
+            while why not in await self.send(User("nobody"), "POST", f"{self._base(plural)}?dryRun=All", obj):
+                await asyncio.sleep(0.05)
+
+    def _base(self, plural: str) -> str:
+        return "/api/v1/nodes" if plural == "nodes" else f"/api/v1/namespaces/{self._namespace}/{plural}"
+
+
+def _impersonation(user: User) -> dict[str, str]:
+    headers = {"Impersonate-User": user.name, "Impersonate-Group": "system:masters"} if user != _ADMIN else {}
+    if user.node:
+        headers["Impersonate-Extra-authentication.kubernetes.io%2fnode-name"] = user.node
+    return headers
+
+
+def _probe(scheduler: str) -> Object:
+    spec = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"name": "probe", "annotations": {"mooring.dev/interfaces": "[{}]"}}, "spec": spec}
+
+
+def _breach(policy: str) -> tuple[str, Object, str]:
+    """Return a write that a policy refuses, and a part of what it says."""
+    if policy == "inventory":
+        return "nodes", {"metadata": {"name": "probe", "annotations": {"mooring.dev/inventory": ""}}}, policy
+    if policy == "bindings":
+        metadata = {"name": "probe", "annotations": {"mooring.dev/interfaces": ""}}
+        return "bindings", {"metadata": metadata, "target": {"kind": "Node", "name": "n"}}, "a Binding sets none"
+    probe = _probe("nobody")
+    probe["metadata"]["annotations"] |= {"mooring.dev/assignment": ""} if policy == "assignment" else {}
+    return "pods", probe, policy
+
+
+def guard() -> list[Object]:
+    """Return the guard's objects."""
+    files = sorted((ROOT / "base/guard").glob("*.yaml"))
+    documents = [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+    return [one for one in documents if one["kind"] in _PATHS]
+
+
+@pytest.fixture(params=["cel", pytest.param("real", marks=pytest.mark.apiserver)])
+async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[Guarded]:
+    """Stand behind the guard, by a CEL library, and once more on a real API server."""
+    if request.param == "cel":
+        documents = guard()
+        policies = [one for one in documents if one["kind"] == "ValidatingAdmissionPolicy"]
+        yield Rehearsal(Judge(policies, next(one for one in documents if one["kind"] == "ConfigMap")))
+        return
+    kubeconfig: Path = request.getfixturevalue("own_server")
+    async with aiohttp.ClientSession() as session:
+        real = RealGuarded(load_access(str(kubeconfig)), session)
+        await real.open()
+        yield real
+        await real.close()

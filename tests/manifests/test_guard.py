@@ -1,0 +1,200 @@
+"""The admission guard: what it refuses, in which words, and whom it leaves alone.
+
+Each test runs twice: on the policies' expressions, evaluated by a CEL library, and on a real API server.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from mooring import names
+from tests.manifests.admission import User
+from tests.manifests.conftest import Guarded
+
+SCHEDULER = User("system:serviceaccount:mooring-system:mooring-scheduler")
+KUBELET = User("system:node:n")
+ALICE = User("alice")
+ADVERTISER = "system:serviceaccount:mooring-system:mooring-advertiser"
+NOT_SCHEDULER = (
+    "annotation 'mooring.dev/assignment': 'alice' is not Mooring's scheduler, which alone sets, changes or removes it"
+)
+FIXED = "cannot change once the pod has a node: its VFs are given"
+ONE_VF = {names.REQUEST: "[{}]"}
+
+
+def pod(name: str = "p", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "registry.example/pause:1"}]
+    metadata = {"name": name, "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"schedulerName": "mooring", "containers": containers, **spec}}
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {"a": "b"}, "annotations": {"other": "one"}}, "spec": {}, "status": {}}
+
+
+def annotated(**changes: str | None) -> dict[str, Any]:
+    keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
+    return {"metadata": {"annotations": {keys[key]: value for key, value in changes.items()}}}
+
+
+async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:
+    """Whoever could write one would choose VFs by himself."""
+    assert NOT_SCHEDULER in await guarded.create(ALICE, "pods", pod(annotations={names.ASSIGNMENT: "{}"}))
+    assert NOT_SCHEDULER in await guarded.create(ALICE, "pods", pod(annotations={names.ASSIGNMENT: ""}))
+    assert await guarded.create(ALICE, "pods", pod()) == ""
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_an_assignment_is_set_changed_and_removed_by_the_scheduler_only(
+    guarded: Guarded, subresource: str
+) -> None:
+    """Through pods/status too, by which annotations can be written; all else of the pod may be written by others."""
+    assert await guarded.create(ALICE, "pods", pod(annotations=ONE_VF)) == ""
+    assert NOT_SCHEDULER in await guarded.patch(ALICE, "pods", "p", annotated(assignment="{}"), subresource)
+    assert await guarded.patch(SCHEDULER, "pods", "p", annotated(assignment="{}"), subresource) == ""
+    assert NOT_SCHEDULER in await guarded.patch(ALICE, "pods", "p", annotated(assignment='{"v":1}'), subresource)
+    assert NOT_SCHEDULER in await guarded.patch(ALICE, "pods", "p", annotated(assignment=None), subresource)
+    assert await guarded.patch(ALICE, "pods", "p", annotated(other="two"), subresource) == ""
+    assert await guarded.patch(KUBELET, "pods", "p", {"status": {"phase": "Running"}}, "status") == ""
+    assert await guarded.patch(SCHEDULER, "pods", "p", annotated(assignment=None), subresource) == ""
+
+
+@pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
+async def test_a_binding_with_an_assignment_is_the_schedulers(guarded: Guarded, resource: str) -> None:
+    """Through either of the two ways to bind; a Binding without one is not the guard's business."""
+    for name in ("p", "q"):
+        assert await guarded.create(ALICE, "pods", pod(name)) == ""
+    assert NOT_SCHEDULER in await guarded.bind(ALICE, "p", {names.ASSIGNMENT: "{}"}, resource)
+    assert await guarded.bind(SCHEDULER, "p", {names.ASSIGNMENT: "{}"}, resource) == ""
+    assert await guarded.bind(ALICE, "q", {}, resource) == ""
+
+
+async def test_a_binding_cannot_bring_a_request(guarded: Guarded) -> None:
+    """Its annotations become the pod's in the very write that gives it a node: nobody would have decided on them."""
+    assert await guarded.create(ALICE, "pods", pod()) == ""
+    for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
+        assert f"a Binding sets none of '{names.REQUEST}'" in await guarded.bind(SCHEDULER, "p", {key: "[]"})
+
+
+async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded: Guarded) -> None:
+    """Not by a user, not by a kubelet, not by another node's advertiser, nor by one whose token names no node."""
+    for name in ("n1", "n2"):
+        assert await guarded.create(KUBELET, "nodes", node(name)) == ""
+    own, elsewhere, nowhere = User(ADVERTISER, "n1"), User(ADVERTISER, "n2"), User(ADVERTISER)
+    inventory = annotated(inventory="{}")
+    assert (
+        "annotation 'mooring.dev/inventory': 'alice' is not the node's advertiser, which alone sets, changes or removes"
+        in await guarded.patch(ALICE, "nodes", "n1", inventory)
+    )
+    bound = "this advertiser's token is bound to"
+    assert f"node 'n1': {bound} node 'n2', and it writes no other" in await guarded.patch(
+        elsewhere, "nodes", "n1", inventory
+    )
+    assert f"node 'n1': {bound} no node, and it writes no other" in await guarded.patch(
+        nowhere, "nodes", "n1", inventory
+    )
+    assert await guarded.patch(own, "nodes", "n1", inventory) == ""
+    assert "is not the node's advertiser" in await guarded.patch(KUBELET, "nodes", "n1", annotated(inventory=None))
+    assert "is not the node's advertiser" in await guarded.patch(
+        KUBELET, "nodes", "n1", annotated(inventory="[]"), "status"
+    )
+    assert await guarded.patch(KUBELET, "nodes", "n1", {"metadata": {"labels": {"a": "c"}}}) == ""
+    assert await guarded.patch(own, "nodes", "n1", annotated(inventory=None)) == ""
+    assert "is not the node's advertiser" in await guarded.create(
+        KUBELET, "nodes", {**node("n3"), "metadata": {"name": "n3", "annotations": {names.INVENTORY: "{}"}}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "subresource", "why"),
+    [
+        (annotated(other="two"), "", "no annotation but 'mooring.dev/inventory'"),
+        (annotated(other=None), "", "no annotation but 'mooring.dev/inventory'"),
+        (annotated(other="two"), "status", "no annotation but 'mooring.dev/inventory'"),
+        ({"metadata": {"annotations": {"new": ""}}}, "", "no annotation but 'mooring.dev/inventory'"),
+        ({"metadata": {"labels": {"a": None}}}, "", "neither spec nor labels, finalizers or owners"),
+        ({"metadata": {"finalizers": ["x.example/y"]}}, "", "neither spec nor labels, finalizers or owners"),
+        ({"spec": {"unschedulable": True}}, "", "neither spec nor labels, finalizers or owners"),
+        ({"status": {"phase": "Terminated"}}, "status", "nothing of a node's status but capacity and allocatable"),
+        ({"status": {"allocatable": {"cpu": "99"}}}, "status", "no resource but 'rdma-sriov/vf'"),
+        ({"status": {"capacity": {"cpu": None}}}, "status", "no resource but 'rdma-sriov/vf'"),
+        ({"status": {"capacity": {"rdma-sriov/vf": "8"}, "allocatable": {"tencent.com/rdma": "7"}}}, "status", ""),
+        (annotated(inventory='{"v":1}'), "", ""),
+    ],
+)
+async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
+    guarded: Guarded, change: dict[str, Any], subresource: str, why: str
+) -> None:
+    """The inventory, and the seeds' resources in node status."""
+    assert await guarded.create(KUBELET, "nodes", node("n1")) == ""
+    capacity = {"cpu": "8", "memory": "8Gi"}
+    status = {"capacity": capacity, "allocatable": capacity, "phase": "Running"}
+    assert await guarded.patch(KUBELET, "nodes", "n1", {"status": status}, "status") == ""
+    answer = await guarded.patch(User(ADVERTISER, "n1"), "nodes", "n1", change, subresource)
+    assert why in answer
+    assert bool(answer) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "why"),
+    [
+        (ONE_VF, {}, ""),
+        ({names.SEED_REQUEST: '[{"min_tx_rate": 1}]', names.PLACEMENT: ' {"pfs": "pack"}\n'}, {}, ""),
+        ({names.REQUEST: ' \n[{"min_tx_rate": 1},\n {}]\n'}, {}, ""),
+        ({names.REQUEST: " [ ] "}, {"schedulerName": "default-scheduler", "hostNetwork": True}, ""),
+        ({}, {"schedulerName": "default-scheduler", "nodeName": "n", "hostNetwork": True}, ""),
+        (
+            ONE_VF,
+            {"schedulerName": "default-scheduler"},
+            f"spec.schedulerName: 'default-scheduler' gives no interfaces; a pod with '{names.REQUEST}' names one of: "
+            "mooring",
+        ),
+        (
+            {names.SEED_REQUEST: "[{}]"},
+            {"schedulerName": "moor"},
+            f"'moor' gives no interfaces; a pod with '{names.SEED_REQUEST}'",
+        ),
+        (ONE_VF, {"nodeName": "n"}, "spec.nodeName: 'n' is preset, so that no scheduler would choose the VFs of"),
+        (ONE_VF, {"hostNetwork": True}, "spec.hostNetwork: a pod in the host's network cannot be given interfaces"),
+        ({**ONE_VF, names.SEED_REQUEST: "[]"}, {}, "are on one pod; only one may be given"),
+        ({names.REQUEST: '{"min_tx_rate": 1}'}, {}, f"annotation '{names.REQUEST}': not a JSON list, such as [{{"),
+        ({names.REQUEST: ""}, {}, "not a JSON list"),
+        ({names.REQUEST: f"[{' ' * 32768}]"}, {}, f"annotation '{names.REQUEST}': more than 32768 characters"),
+        ({names.PLACEMENT: "pack"}, {}, f"annotation '{names.PLACEMENT}': not a JSON object of at most 256"),
+        ({names.PLACEMENT: json.dumps({"pfs": "p" * 256})}, {}, "not a JSON object of at most 256"),
+    ],
+)
+async def test_a_request_that_could_not_be_served_is_refused_where_it_is_written(
+    guarded: Guarded, annotations: dict[str, str], spec: dict[str, Any], why: str
+) -> None:
+    """With the field and the rule; what asks for nothing may be anywhere."""
+    answer = await guarded.create(ALICE, "pods", pod(annotations=annotations, **spec))
+    assert why in answer
+    assert bool(answer) == bool(why)
+
+
+async def test_a_request_does_not_change_once_the_pod_has_a_node(guarded: Guarded) -> None:
+    """Before that it may be mended; afterwards it cannot be changed, removed or added, by status neither."""
+    for name, annotations in (("p", {names.REQUEST: "[{},{}]"}), ("q", {})):
+        assert await guarded.create(ALICE, "pods", pod(name, annotations)) == ""
+    assert await guarded.patch(ALICE, "pods", "p", annotated(request="[{}]")) == ""
+    assert "not a JSON list" in await guarded.patch(ALICE, "pods", "p", annotated(request="{}"))
+    for name in ("p", "q"):
+        assert await guarded.bind(SCHEDULER, name, {}) == ""
+    assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request="[]"))
+    assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request=None))
+    assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request="[]"), "status")
+    assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(request="[{}]"))
+    assert FIXED in await guarded.patch(ALICE, "pods", "q", {"metadata": {"annotations": {names.PLACEMENT: "{}"}}})
+    assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
+
+
+async def test_other_schedulers_are_named_by_the_parameter(guarded: Guarded) -> None:
+    """As with the extender; a pod that is there goes on when its scheduler is struck off."""
+    default = pod(annotations=ONE_VF, schedulerName="default-scheduler")
+    await guarded.take_pods_of("mooring default-scheduler")
+    assert await guarded.create(ALICE, "pods", default) == ""
+    await guarded.take_pods_of("mooring")
+    assert await guarded.patch(KUBELET, "pods", "p", {"status": {"phase": "Running"}}, "status") == ""
+    assert "gives no interfaces" in await guarded.patch(ALICE, "pods", "p", annotated(request="[{},{}]"))
