@@ -100,8 +100,8 @@ class Cluster:
                 self._count(row, seat, 1)
             self._list_ports(row, facts.name)
         self.nodes.offers[row] = facts.fault, self._stocks[facts.name].pfs
-        self.nodes.offered_vfs[row] = self._stocks[facts.name].supply.offered_vfs
-        self._show_supply(row, facts.name)
+        self.nodes.offer(row, self._stocks[facts.name].supply.offered_vfs)
+        self.nodes.show_supply(row, self._stocks[facts.name].supply)
 
     def remove_node(self, name: str) -> None:
         if self._facts.pop(name, None) is None:
@@ -204,7 +204,8 @@ class Cluster:
         assert self._stocks[name].is_disputed == bool(claimed_twice), f"node {name!r}: disputes are missed or made up"
         assert nodes.supplies[row] == view.supply, f"node {name!r}: the supply differs from a new one"
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
-        assert (nodes.free_vfs[row], nodes.free_mbps[row]) == (view.supply.free_vfs, view.supply.free_mbps)
+        room = view.supply.offered_vfs, view.supply.free_vfs, view.supply.free_mbps
+        assert nodes.vfs_of(row) == room, f"node {name!r}: its VFs are not counted as a new supply has them"
         free = {pf.name: mask for pf, mask in zip(view.supply.pfs, view.supply.free, strict=True)}
         for claim in self._claims(name) if view.facts.inventory is not None else ():
             for vf in existing(view.facts.inventory, claim.assignment) if view.facts.inventory else ():
@@ -220,7 +221,7 @@ class Cluster:
             self._list_ports(row, seat.node)
         if (claim := seat.claim) is not None:
             (stock.add if sign > 0 else stock.remove)(claim)
-            self._show_supply(row, seat.node)
+            self.nodes.show_supply(row, stock.supply)
         self.nodes.touch(row)
 
     def _count(self, row: int, seat: Seat, sign: int) -> None:
@@ -231,12 +232,6 @@ class Cluster:
     def _list_ports(self, row: int, name: str) -> None:
         seats = self._on.get(name, {}).values()
         self.nodes.ports[row] = frozenset(port for seat in seats for port in seat.ports)
-
-    def _show_supply(self, row: int, name: str) -> None:
-        supply, nodes = self._stocks[name].supply, self.nodes
-        nodes.supplies[row] = supply
-        nodes.free_vfs[row] = supply.free_vfs
-        nodes.free_mbps[row] = supply.free_mbps
 
     def _claims(self, name: str) -> list[Claim]:
         return [claim for seat in self._on.get(name, {}).values() if (claim := seat.claim) is not None]

@@ -7,27 +7,36 @@ A row belongs to one node until the node goes; then it is empty (`valid` says so
 change is written down in `changes`, so that who keeps something derived from rows looks at the changed ones only.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mooring.inventory import Pf
+from scheduler.look import Fact, Many, One
+from scheduler.look import Rows as Rows
 from scheduler.nodes import NodeFacts
 from scheduler.objects import Taint
 from scheduler.resources import SCORED
 from scheduler.supply import EMPTY, Supply
 
-Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 Amounts = NDArray[np.int64]
 HostPort = tuple[int, str, str]
-Fact = TypeVar("Fact", bound=Hashable)
 _SMALLEST = 64
 _FIRST_LINES = 16
-# A journal longer than this is cut; who was not looking meanwhile starts anew.
-_LONGEST = 1 << 18
+# The lines that every node has. Line 0 stays empty: it is any resource that no node and no pod has. VFs and the Mb/s
+# that no VF reserves are what PFs have, not what a node publishes.
+SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(1, 8)
+_RESOURCE_LINES = {
+    SCORED["cpu"]: SCORED_CPU,
+    SCORED["memory"]: SCORED_MEMORY,
+    "cpu": CPU,
+    "memory": MEMORY,
+    "pods": PODS,
+}
+_FIRST_OWN_LINE = 8
 # Labels and images that pods name are kept as columns, up to so many at once; then they are made anew when named.
 _MOST_COLUMNS = 1024
 
@@ -78,49 +87,28 @@ class Column(Generic[Fact]):
 
 
 class Journal:
-    """Which rows changed, in order; a change is known by its number."""
+    """Which rows changed, each with the number of its last change, in that order."""
 
-    __slots__ = ("_count", "_rows", "_start")
+    __slots__ = ("_last", "end")
 
     def __init__(self) -> None:
-        self._start = 0
-        self._count = 0
-        self._rows: Rows = np.zeros(_LONGEST, np.intp)
-
-    @property
-    def end(self) -> int:
-        """The number of the next change."""
-        return self._start + self._count
+        # The number of the next change.
+        self.end = 0
+        self._last: dict[int, int] = {}
 
     def note(self, row: int) -> None:
-        if self._count == _LONGEST:
-            self._start += self._count
-            self._count = 0
-        self._rows[self._count] = row
-        self._count += 1
+        self._last.pop(row, None)
+        self._last[row] = self.end
+        self.end += 1
 
-    def since(self, number: int) -> Rows | None:
-        """Return the distinct rows changed since then, in no order; None if that is no longer known."""
-        if number < self._start:
-            return None
-        rows = self._rows[number - self._start : self._count]
-        return rows.copy() if len(rows) < 2 else np.array(list(set(rows.tolist())), np.intp)
-
-
-class Lines:
-    """The lines of some resources as a column of numbers, looked up again when a new resource is known."""
-
-    def __init__(self, nodes: "Nodes", resources: Iterable[str]) -> None:
-        self._nodes = nodes
-        self._resources = tuple(resources)
-        self._known = -1
-        self._lines: Rows = np.zeros((0, 1), np.intp)
-
-    def __call__(self) -> Rows:
-        if self._known != self._nodes.resources:
-            self._known = self._nodes.resources
-            self._lines = np.array([[self._nodes.line(name)] for name in self._resources], np.intp)
-        return self._lines
+    def since(self, number: int) -> list[int]:
+        """Return the distinct rows changed since then, the last one first."""
+        found = list[int]()
+        for row, last in reversed(self._last.items()):
+            if last < number:
+                break
+            found.append(row)
+        return found
 
 
 class Nodes:
@@ -141,15 +129,12 @@ class Nodes:
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
         # Why nothing may be given from a node's inventory (empty where it may), and the PFs that it lists.
         self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
-        self.offered_vfs: Amounts = np.zeros(_SMALLEST, np.int64)
-        self.free_vfs: Amounts = np.zeros(_SMALLEST, np.int64)
-        self.free_mbps: Amounts = np.zeros(_SMALLEST, np.int64)
         self._labels: dict[str, Column[str | None]] = {}
         self._images: dict[str, Amounts] = {}
-        # A line a resource, by its number; line 0 stays empty: it is any resource that no node and no pod has.
-        self._numbers: dict[str, int] = {}
-        self.allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
-        self.left: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        self._lines = dict(_RESOURCE_LINES)
+        self.width = _FIRST_OWN_LINE
+        self._allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        self._left: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
         self._empty_rows: list[int] = []
         # Changes of what a node is (labels, taints, capacity), and of anything at all.
         self.renewals = Journal()
@@ -181,25 +166,40 @@ class Nodes:
                     sizes[row] = facts.images[name]
         return sizes
 
-    @property
-    def resources(self) -> int:
-        """How many resources are known: while that is the same, so are their lines."""
-        return len(self._numbers)
+    def look(self, rows: Rows) -> Many:
+        """Return what these rows have and have left; cpu in thousandths, all else in units."""
+        if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
+            # Nothing to pick, so nothing to copy: for thousands of rows that is what a look costs.
+            return Many(rows, self._allocatable[:, : self.size], self._left[:, : self.size])
+        return Many(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
+
+    def look_at(self, row: int) -> One:
+        """Return what one row has and has left."""
+        return One(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
 
     def line(self, resource: str) -> int:
-        """Return the line of a resource in ``allocatable`` and ``left``: cpu in thousandths, all else in units."""
-        return self._numbers.get(resource, 0)
+        """Return the line of a resource; it stays the same but for 0, as long as nobody has any of it."""
+        return self._lines.get(resource, 0)
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Count what a pod requests in (``sign`` 1) or out again (-1)."""
         for resource, amount in amounts:
-            line = self._numbers.get(resource) or self._new_line(resource)
-            self.left[line, row] -= sign * amount
+            line = self._lines.get(resource) or self._new_line(resource)
+            self._left[line, row] -= sign * amount
+
+    def show_supply(self, row: int, supply: Supply) -> None:
+        """Take what the row's PFs have left now."""
+        self.supplies[row] = supply
+        self._left[VFS, row], self._left[MBPS, row] = supply.free_vfs, supply.free_mbps
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all that is used in one row."""
-        used = (self.allocatable[:, row] - self.left[:, row]).tolist()
-        return {name: used[line] for name, line in self._numbers.items() if used[line]}
+        used = (self._allocatable[:, row] - self._left[:, row]).tolist()
+        return {name: used[line] for name, line in self._lines.items() if used[line]}
+
+    def vfs_of(self, row: int) -> tuple[int, int, int]:
+        """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
+        return int(self._allocatable[VFS, row]), int(self._left[VFS, row]), int(self._left[MBPS, row])
 
     def put(self, facts: NodeFacts) -> int:
         """Write a node's facts into its row; return the row."""
@@ -221,10 +221,11 @@ class Nodes:
             self.renewals.note(row)
 
     def _new_line(self, resource: str) -> int:
-        line = self._numbers[resource] = len(self._numbers) + 1
-        if line == len(self.left):
-            self.left = _grown(self.left, (2 * line, self._capacity))
-            self.allocatable = _grown(self.allocatable, (2 * line, self._capacity))
+        line = self._lines[resource] = self.width
+        self.width += 1
+        if line == len(self._left):
+            self._left = _grown(self._left, (2 * line, self._capacity))
+            self._allocatable = _grown(self._allocatable, (2 * line, self._capacity))
         return line
 
     def _new_row(self, name: str) -> int:
@@ -261,15 +262,19 @@ class Nodes:
         self.renewals.note(row)
         self.changes.note(row)
 
+    def offer(self, row: int, vfs: int) -> None:
+        """Say how many VFs a row's PFs offer."""
+        self._allocatable[VFS, row] = vfs
+
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
         """Say anew what a node has; what its pods use stays."""
-        self.left[:, row] -= self.allocatable[:, row]
-        self.allocatable[:, row] = 0
-        for resource, amount in amounts.items():
-            self.allocatable[self._numbers.get(resource) or self._new_line(resource), row] = amount
-        for resource, scored in SCORED.items():
-            self.allocatable[self._numbers.get(scored) or self._new_line(scored), row] = amounts.get(resource, 0)
-        self.left[:, row] += self.allocatable[:, row]
+        lines = {self._lines.get(name) or self._new_line(name): amount for name, amount in amounts.items()}
+        lines |= {self._lines[scored]: amounts.get(name, 0) for name, scored in SCORED.items()}
+        allocatable: Amounts = np.zeros(len(self._allocatable), np.int64)
+        allocatable[VFS] = self._allocatable[VFS, row]
+        allocatable[list(lines)] = list(lines.values())
+        self._left[:, row] += allocatable - self._allocatable[:, row]
+        self._allocatable[:, row] = allocatable
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
@@ -282,11 +287,10 @@ class Nodes:
         ]
         for column in columns:
             column.grow(capacity)
-        for name in ("valid", "cordoned", "offered_vfs", "free_vfs", "free_mbps"):
-            setattr(self, name, _grown(getattr(self, name), (capacity,)))
-        for name in ("allocatable", "left"):
-            amounts: Amounts = getattr(self, name)
-            setattr(self, name, _grown(amounts, (len(amounts), capacity)))
+        self.valid = _grown(self.valid, (capacity,))
+        self.cordoned = _grown(self.cordoned, (capacity,))
+        self._allocatable = _grown(self._allocatable, (len(self._allocatable), capacity))
+        self._left = _grown(self._left, (len(self._left), capacity))
         for name, sizes in self._images.items():
             self._images[name] = _grown(sizes, (capacity,))
 

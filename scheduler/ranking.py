@@ -7,7 +7,7 @@ a few microseconds.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from scheduler.plugins import (
     rdma_vfs,
     taint_toleration,
 )
-from scheduler.plugins.rule import Filter, Preference, Rule, Texts, normalised
+from scheduler.plugins.rule import Preference, Refusals, Rule, Texts, UseFilter, UseRule, normalised
 from scheduler.task import Task
 
 Marks = NDArray[np.int32]
@@ -44,6 +44,8 @@ FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image
 USE_PREFERENCES = (node_resources_fit.PREFERENCE, balanced_allocation.PREFERENCE, rdma_vfs.PREFERENCE)
 # Judging all rows anew costs as much as judging this share of them one by one.
 _MANY = 4
+# So few rows are judged one by one, as plain integers.
+_FEW_ROWS = 12
 # Rankings are kept for so many rows together, of about 40 bytes, but for so many shapes at the least.
 _MOST_ROWS = 5_000_000
 _FEWEST = 8
@@ -57,14 +59,14 @@ class Ranking:
     def __init__(self, task: Task, nodes: Nodes, on_budget_spent: Callable[[], None] = lambda: None) -> None:
         self._task = task
         self._nodes = nodes
-        self._legend: list[tuple[Rule, Texts]] = []
+        self._legend: list[tuple[Rule | UseRule, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
         self._on_budget_spent = on_budget_spent
         self._wants: dict[int, tuple[tuple[Pf, ...], tuple[Want, ...] | str]] = {}
         self._filters = [(rule, judge) for rule in USE_RULES if (judge := rule.prepare(task, nodes)) is not None]
         self._scorers = [(one, scorer) for one in USE_PREFERENCES if (scorer := one.prepare(task, nodes)) is not None]
-        self._weights = np.array([preference.weight for preference, _ in self._scorers], np.int32)
+        self._codes_of: dict[str, dict[int, int]] = {rule.name: {0: 0} for rule, _ in self._filters}
         self._judge_all()
 
     def refresh(self) -> None:
@@ -76,10 +78,14 @@ class Ranking:
         if self._seen == nodes.changes.end:
             return
         changed = nodes.changes.since(self._seen)
-        if changed is None or len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
+        if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
             self._judge_all()
             return
-        self._judge_use(changed)
+        if len(changed) > _FEW_ROWS:
+            self._judge_use(np.array(changed, np.intp))
+        else:
+            for row in changed:
+                self._judge_use_of(row)
         self._seen = nodes.changes.end
 
     def best(self) -> tuple[int, Chosen | None] | None:
@@ -112,15 +118,17 @@ class Ranking:
         return np.flatnonzero(self._codes == 0)
 
     def scores(self, rows: Rows) -> Amounts:
-        return self._scores[rows].astype(np.int64)
+        return self._standing[rows].astype(np.int64)
 
     def parts(self, row: int) -> dict[str, int]:
         """Return what each preference that has a say gives the row, from 0 to 100."""
         facts = {preference.name: int(part[row]) for preference, part in self._fact_parts}
-        use = zip(self._scorers, self._use_parts[:, row].tolist(), strict=True)
-        return facts | {preference.name: score for (preference, _), score in use}
+        return facts | {
+            preference.name: int(part[row])
+            for (preference, _), part in zip(self._scorers, self._use_parts, strict=True)
+        }
 
-    def refused(self) -> Iterator[tuple[Rule, Texts, Rows]]:
+    def refused(self) -> Iterator[tuple[Rule | UseRule, Texts, Rows]]:
         """Yield the refused rows with the rule and its reasons."""
         for code, (rule, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
@@ -133,11 +141,10 @@ class Ranking:
         self._seen, self._renewed = nodes.changes.end, nodes.renewals.end
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
-        self._scores: Marks = np.zeros(capacity, np.int32)
         # The scores of the rows that pass: the largest is the best, and of equals the first.
         self._standing: Marks = np.full(capacity, _OUT, np.int32)
-        self._fact_scores: Marks = np.zeros(capacity, np.int32)
-        self._use_parts: NDArray[np.int16] = np.zeros((len(self._scorers), capacity), np.int16)
+        self._fact_scores: Amounts = np.zeros(capacity, np.int64)
+        self._use_parts = [np.zeros(capacity, np.int16) for _ in self._scorers]
         self._judge_facts(rows)
         self._judge_use(rows)
 
@@ -145,14 +152,15 @@ class Ranking:
         """Judge renewed nodes again; say False where that changes what others are compared with."""
         nodes = self._nodes
         changed = nodes.renewals.since(self._renewed)
-        if changed is None or len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
+        if len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
             return False
         if self._fact_parts:
             return False
-        self._fact_codes[changed] = _NO_NODE
-        self._codes[changed] = _NO_NODE
-        self._standing[changed] = _OUT
-        self._judge_fact_rules(changed[nodes.valid[changed]])
+        rows = np.array(changed, np.intp)
+        self._fact_codes[rows] = _NO_NODE
+        self._codes[rows] = _NO_NODE
+        self._standing[rows] = _OUT
+        self._judge_fact_rules(rows[nodes.valid[rows]])
         # Of all rows: how many nodes have an image counts on each of them.
         passing = np.flatnonzero(self._fact_codes == 0)
         if any(raw.any() for _, raw in self._judge_fact_preferences(passing)):
@@ -179,30 +187,56 @@ class Ranking:
 
     def _judge_fact_rules(self, rows: Rows) -> Rows:
         filters = [(rule, one) for rule in FACT_RULES if (one := rule.prepare(self._task, self._nodes)) is not None]
-        codes = self._refuse(filters, rows, np.zeros(len(rows), np.int32))
+        codes: Marks = np.zeros(len(rows), np.int32)
+        for rule, judge in filters:
+            codes = self._refuse(codes, rule, judge(rows))
         self._fact_codes[rows] = codes
         passing: Rows = rows[codes == 0]
         return passing
 
     def _judge_use(self, rows: Rows) -> None:
         """Judge rows whose facts are judged already; those without a node stay out."""
-        codes = self._refuse(self._filters, rows, self._fact_codes[rows])
-        raw = np.array([scorer(rows) for _, scorer in self._scorers], np.int16)
-        self._use_parts[:, rows] = raw
-        scores: Marks = self._fact_scores[rows] + self._weights @ raw
+        look, codes, scores = self._nodes.look(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
+        for rule, one in self._filters:
+            marks = one.judge(look)
+            if np.count_nonzero(marks):
+                kinds, which = np.unique(marks, return_inverse=True)
+                table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
+                codes = np.where(codes, codes, table[which])
+        for (preference, scorer), part in zip(self._scorers, self._use_parts, strict=True):
+            own = scorer(look)
+            part[rows] = own
+            scores += preference.weight * own
+        scores[codes != 0] = _OUT
         self._codes[rows] = codes
-        self._scores[rows] = scores
-        self._standing[rows] = np.where(codes == 0, scores, _OUT)
+        self._standing[rows] = scores
 
-    def _refuse(self, filters: Sequence[tuple[Rule, Filter]], rows: Rows, codes: Marks) -> Marks:
-        for rule, judge in filters:
-            refusals = judge(rows)
-            if refusals is not None:
-                table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
-                codes = np.where(codes == 0, table[refusals.codes], codes)
-        return codes
+    def _judge_use_of(self, row: int) -> None:
+        """Judge one row as `_judge_use` does many."""
+        look, code, score = self._nodes.look_at(row), self._fact_codes.item(row), self._fact_scores.item(row)
+        for rule, one in self._filters:
+            code = code or self._code_of_mark(rule, one, one.judge(look))
+        for (preference, scorer), part in zip(self._scorers, self._use_parts, strict=True):
+            part[row] = own = scorer(look)
+            score += preference.weight * own
+        self._codes[row] = code
+        self._standing[row] = _OUT if code else score
 
-    def _code(self, rule: Rule, texts: Texts) -> int:
+    def _code_of_mark(self, rule: UseRule, judged: UseFilter, mark: int) -> int:
+        codes = self._codes_of[rule.name]
+        code = codes.get(mark)
+        if code is None:
+            code = codes[mark] = self._code(rule, judged.tell(mark))
+        return code
+
+    def _refuse(self, codes: Marks, rule: Rule, refusals: Refusals | None) -> Marks:
+        """Add what one rule refuses to what those before it refuse."""
+        if refusals is None:
+            return codes
+        table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
+        return np.where(codes, codes, table[refusals.codes])
+
+    def _code(self, rule: Rule | UseRule, texts: Texts) -> int:
         code = self._code_of.get((rule.name, texts))
         if code is None:
             self._legend.append((rule, texts))

@@ -4,31 +4,29 @@
 noderesources/balanced_allocation.go.
 """
 
-import numpy as np
-
-from scheduler.columns import Amounts, Lines, Nodes, Rows
-from scheduler.plugins.rule import Preference, Scorer
+from scheduler.columns import CPU, MEMORY, Nodes
+from scheduler.look import Look, Measure
+from scheduler.plugins.rule import UsePreference, UseScorer
 from scheduler.task import Task
 
 
-def balance(task: Task, nodes: Nodes) -> Scorer | None:
+def balance(task: Task, nodes: Nodes) -> UseScorer | None:
     cpu, memory = task.resources.get("cpu", 0), task.resources.get("memory", 0)
     if not cpu and not memory:
         return None
-    amounts, lines = np.array([[cpu], [memory]], np.int64), Lines(nodes, ("cpu", "memory"))
 
-    def evenness(rows: Rows) -> Amounts:
-        at = lines()
-        allocatable = nodes.allocatable[at, rows]
-        shares = np.minimum((allocatable - nodes.left[at, rows] + amounts) / np.maximum(allocatable, 1), 1.0)
+    def evenness(look: Look) -> Measure:
         # The standard deviation of two shares is half of what they differ by; of a single one it is 0.
-        deviation = np.abs(shares[0] - shares[1]) * 50
-        if np.count_nonzero(allocatable) < allocatable.size:
-            deviation *= (allocatable > 0).all(0)
-        score: Amounts = (100 - deviation).astype(np.int64)
-        return score
+        differ = abs(_share(look, CPU, cpu) - _share(look, MEMORY, memory))
+        both = (look.allocatable[CPU] > 0) & (look.allocatable[MEMORY] > 0)
+        return look.whole(100 - differ * 50 * both)
 
     return evenness
 
 
-PREFERENCE = Preference("NodeResourcesBalancedAllocation", 1, balance)
+def _share(look: Look, line: int, amount: int) -> Measure:
+    allocatable = look.allocatable[line]
+    return look.least((allocatable - look.left[line] + amount) / look.most(allocatable, 1), 1.0)
+
+
+PREFERENCE = UsePreference("NodeResourcesBalancedAllocation", 1, balance)

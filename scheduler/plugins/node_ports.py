@@ -1,23 +1,23 @@
 """NodePorts: a host port is taken once, by protocol and address; 0.0.0.0 (or none) is every address."""
 
 from scheduler.columns import HostPort, Nodes
-from scheduler.plugins.rule import Filter, Rule, refuse_by
+from scheduler.plugins.rule import UseFilter, UseRule
 from scheduler.queue import Happening
 from scheduler.task import Task
 
 _ANY = ("", "0.0.0.0")
-_REASON = "node(s) didn't have free ports for the requested pod ports"
+_REASONS = ("node(s) didn't have free ports for the requested pod ports",)
 
 
-def prepare(task: Task, nodes: Nodes) -> Filter | None:
+def prepare(task: Task, nodes: Nodes) -> UseFilter | None:
     wanted = task.ports
     if not wanted:
         return None
 
-    def judge(taken: frozenset[HostPort]) -> str:
-        return _REASON if any(clash(port, other) for port in wanted for other in taken) else ""
+    def clashes(taken: frozenset[HostPort]) -> int:
+        return int(any(clash(port, other) for port in wanted for other in taken))
 
-    return lambda rows: refuse_by(nodes.ports, judge, rows)
+    return UseFilter(lambda look: look.judged(nodes.ports, clashes), lambda _: _REASONS)
 
 
 def clash(port: HostPort, other: HostPort) -> bool:
@@ -26,4 +26,4 @@ def clash(port: HostPort, other: HostPort) -> bool:
     return same and (port[2] == other[2] or port[2] in _ANY or other[2] in _ANY)
 
 
-RULE = Rule("NodePorts", prepare, Happening.NODE_ADDED | Happening.PORTS_FREED)
+RULE = UseRule("NodePorts", prepare, Happening.NODE_ADDED | Happening.PORTS_FREED)

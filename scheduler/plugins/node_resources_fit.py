@@ -4,67 +4,61 @@ The seeds' ``rdma-sriov/*`` resources count only on nodes that publish them: els
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
-import numpy as np
+from functools import partial
 
-from scheduler.columns import Amounts, Flags, Lines, Nodes, Rows
-from scheduler.plugins.rule import Filter, Preference, Refusals, Rule, Scorer
+from scheduler.columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, Nodes
+from scheduler.look import Look, Measure
+from scheduler.plugins.rule import Texts, UseFilter, UsePreference, UseRule, UseScorer
 from scheduler.queue import Happening
-from scheduler.resources import SCORED
 from scheduler.task import Task
 
 _SEEDS = "rdma-sriov/"
-# One bit of an integer each; nobody asks for as many.
+# One bit of a mark each; nobody asks for as many.
 _MOST_RESOURCES = 61
 
 
-def prepare(task: Task, nodes: Nodes) -> Filter:
+def prepare(task: Task, nodes: Nodes) -> UseFilter:
     wanted = [("pods", 1), *((name, amount) for name, amount in sorted(task.resources.items()) if amount > 0)]
     del wanted[_MOST_RESOURCES:]
-    texts = ["Too many pods", *(f"Insufficient {name}" for name, _ in wanted[1:])]
-    amounts = np.array([[amount] for _, amount in wanted], np.int64)
-    seeds = [(line, name) for line, (name, _) in enumerate(wanted) if name.startswith(_SEEDS)]
-    lines = Lines(nodes, (name for name, _ in wanted))
+    known, lines = -1, list[int]()
 
-    def refuse(rows: Rows) -> Refusals | None:
-        lacks: Flags = nodes.left[lines(), rows] < amounts
-        for line, name in seeds:
-            lacks[line] &= _publish(name, nodes, rows)
-        return _tell(lacks, texts) if np.count_nonzero(lacks) else None
+    def lacks(look: Look) -> Measure:
+        nonlocal known, lines
+        if known != nodes.width:
+            known, lines = nodes.width, [nodes.line(name) for name, _ in wanted]
+        marks = 0
+        for bit, (line, (name, amount)) in enumerate(zip(lines, wanted, strict=True)):
+            lack = look.left[line] < amount
+            if name.startswith(_SEEDS):
+                lack = lack & look.judged(nodes.published, partial(_publishes, name))
+            marks = marks | lack << bit
+        return marks
 
-    return refuse
+    def tell(mark: int) -> Texts:
+        texts = ["Too many pods", *(f"Insufficient {name}" for name, _ in wanted[1:])]
+        return tuple(text for bit, text in enumerate(texts) if mark >> bit & 1)
 
-
-def _publish(name: str, nodes: Nodes, rows: Rows) -> Flags:
-    found: Flags = nodes.published.spread(lambda published: name in published, rows) != 0
-    return found
-
-
-def _tell(lacks: Flags, texts: list[str]) -> Refusals:
-    """Name for each row all that it lacks."""
-    bits = np.left_shift(1, np.arange(len(lacks), dtype=np.int64))
-    kinds, codes = np.unique(bits @ lacks, return_inverse=True)
-    reasons = [tuple(text for bit, text in enumerate(texts) if int(kind) >> bit & 1) for kind in kinds]
-    # The kinds are sorted: nothing lacking, if there is such a node, comes first.
-    return Refusals(codes, tuple(reasons[1:])) if kinds[0] == 0 else Refusals(codes + 1, tuple(reasons))
+    return UseFilter(lacks, tell)
 
 
-def least_allocated(task: Task, nodes: Nodes) -> Scorer:
+def _publishes(name: str, published: frozenset[str]) -> int:
+    return int(name in published)
+
+
+def least_allocated(task: Task, nodes: Nodes) -> UseScorer:
     """Prefer nodes with the larger share of cpu and memory left, this pod included."""
-    amounts = np.array([[task.scored[name]] for name in SCORED], np.int64)
-    lines = Lines(nodes, SCORED.values())
+    cpu, memory = task.scored["cpu"], task.scored["memory"]
 
-    def share(rows: Rows) -> Amounts:
-        at = lines()
-        allocatable = nodes.allocatable[at, rows]
-        shares = np.maximum(nodes.left[at, rows] - amounts, 0) * 100 // np.maximum(allocatable, 1)
-        if np.count_nonzero(allocatable) == allocatable.size:
-            score: Amounts = (shares[0] + shares[1]) >> 1
-        else:
-            score = (shares[0] + shares[1]) // np.maximum((allocatable > 0).sum(0), 1)
-        return score
+    def share(look: Look) -> Measure:
+        shares = _share(look, SCORED_CPU, cpu) + _share(look, SCORED_MEMORY, memory)
+        return shares // look.most((look.allocatable[CPU] > 0) * 1 + (look.allocatable[MEMORY] > 0), 1)
 
     return share
 
 
-RULE = Rule("NodeResourcesFit", prepare, Happening.NODE_ADDED | Happening.NODE_ALLOCATABLE | Happening.POD_GONE)
-PREFERENCE = Preference("NodeResourcesFit", 1, least_allocated)
+def _share(look: Look, line: int, amount: int) -> Measure:
+    return look.most(look.left[line] - amount, 0) * 100 // look.most(look.allocatable[line], 1)
+
+
+RULE = UseRule("NodeResourcesFit", prepare, Happening.NODE_ADDED | Happening.NODE_ALLOCATABLE | Happening.POD_GONE)
+PREFERENCE = UsePreference("NodeResourcesFit", 1, least_allocated)

@@ -5,12 +5,11 @@ give each interface, and whether there are enough free VFs and Mb/s in all. Whet
 work of `scheduler.place`, asked for one node when that node is about to be chosen.
 """
 
-import numpy as np
-
 from mooring.inventory import Pf
 from scheduler.assign import NOT_ENOUGH, wants_on
-from scheduler.columns import Amounts, Nodes, Rows
-from scheduler.plugins.rule import Filter, Preference, Refusals, Rule, Scorer, refuse_by, refuse_where
+from scheduler.columns import MBPS, VFS, Nodes
+from scheduler.look import Look, Measure
+from scheduler.plugins.rule import Filter, Rule, Texts, UseFilter, UsePreference, UseRule, UseScorer, refuse_by
 from scheduler.queue import Happening
 from scheduler.task import Task
 
@@ -32,7 +31,7 @@ def prepare_inventory(task: Task, nodes: Nodes) -> Filter | None:
     return lambda rows: refuse_by(nodes.offers, judge, rows)
 
 
-def prepare(task: Task, nodes: Nodes) -> Filter | None:
+def prepare(task: Task, nodes: Nodes) -> UseFilter | None:
     request = task.request
     if request is None or not request.interfaces:
         return None
@@ -40,30 +39,31 @@ def prepare(task: Task, nodes: Nodes) -> Filter | None:
     # Which of the two is lacking is `place`'s to say where each interface is to have a PF of its own.
     count = len(request.interfaces) if request.pfs != "distinct" else 0
 
-    def refuse(rows: Rows) -> Refusals | None:
-        few = nodes.free_vfs[rows] < count
-        if np.count_nonzero(few):
-            slow = nodes.free_mbps[rows] < rate
-            return Refusals(np.where(few, 1, 2 * slow), ((NOT_ENOUGH["vfs"],), (NOT_ENOUGH["rate"],)))
-        return refuse_where(nodes.free_mbps[rows] < rate, NOT_ENOUGH["rate"]) if rate else None
+    def lacks(look: Look) -> Measure:
+        few, slow = look.left[VFS] < count, look.left[MBPS] < rate
+        return few * 1 + (slow > few) * 2
 
-    return refuse
+    return UseFilter(lacks, _tell)
 
 
-def least_left(task: Task, nodes: Nodes) -> Scorer:
+def _tell(mark: int) -> Texts:
+    return (NOT_ENOUGH["vfs" if mark == 1 else "rate"],)
+
+
+def least_left(task: Task, nodes: Nodes) -> UseScorer:
     """Prefer nodes where the fewest VFs stay free; for a pod without VFs, those that have none at all."""
     wanted = len(task.interfaces)
 
-    def score(rows: Rows) -> Amounts:
-        offered = nodes.offered_vfs[rows]
+    def score(look: Look) -> Measure:
+        offered = look.allocatable[VFS]
         if not wanted:
-            return np.where(offered == 0, 100, 0)
-        used: Amounts = np.minimum(offered - nodes.free_vfs[rows] + wanted, offered)
-        return used * 100 // np.maximum(offered, 1)
+            return (offered == 0) * 100
+        used = look.least(offered - look.left[VFS] + wanted, offered)
+        return used * 100 // look.most(offered, 1)
 
     return score
 
 
 INVENTORY_RULE = Rule(_NAME, prepare_inventory, Happening.NODE_ADDED | Happening.NODE_INVENTORY)
-RULE = Rule(_NAME, prepare, Happening.NODE_ADDED | Happening.NODE_INVENTORY | Happening.VFS_FREED)
-PREFERENCE = Preference(_NAME, 2, least_left)
+RULE = UseRule(_NAME, prepare, Happening.NODE_ADDED | Happening.NODE_INVENTORY | Happening.VFS_FREED)
+PREFERENCE = UsePreference(_NAME, 2, least_left)

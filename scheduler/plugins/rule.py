@@ -1,20 +1,22 @@
 """What a rule is: it looks at one pod and many nodes, and says in words why a node will not do.
 
 A `Rule` and a `Preference` judge each node by itself, so their judgement of a node holds until that node changes: it is
-kept, and asked for again for changed rows only. A `WideRule` looks at the pods of all nodes and is asked for every pod.
-Rules come in the order in which kube-scheduler runs them; a node's reasons are those of the first rule that refuses it.
-All are pure, and take rows of `scheduler.columns.Nodes`.
+kept, and asked for again for changed rows only. Those that judge what a node is take rows of `scheduler.columns.Nodes`;
+those that judge what its pods leave (`UseRule`, `UsePreference`) take a `Look`, because that changes with every pod. A
+`WideRule` looks at the pods of all nodes and is asked for every pod. Rules come in the order in which kube-scheduler
+runs them; a node's reasons are those of the first rule that refuses it. All are pure.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.census import Census
-from scheduler.columns import Amounts, Column, Fact, Flags, Nodes, Rows
+from scheduler.columns import Amounts, Column, Flags, Nodes
+from scheduler.look import Fact, Look, Measure, Rows
 from scheduler.queue import Happening
 from scheduler.task import Task
 
@@ -48,6 +50,14 @@ def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) ->
 
 Filter = Callable[[Rows], Refusals | None]
 Scorer = Callable[[Rows], Amounts]
+UseScorer = Callable[[Look], Measure]
+
+
+class UseFilter(NamedTuple):
+    """``judge`` gives a mark, 0 where the node passes; ``tell`` puts the reasons for any other mark in words."""
+
+    judge: Callable[[Look], Measure]
+    tell: Callable[[int], Texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,15 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class UseRule:
+    """A rule about what a node's pods leave."""
+
+    name: str
+    prepare: Callable[[Task, Nodes], UseFilter | None]
+    helped_by: Happening
+
+
+@dataclass(frozen=True, slots=True)
 class Preference:
     """A named preference; ``prepare`` returns the scorer for one pod, None where there is nothing to say about it.
 
@@ -74,6 +93,15 @@ class Preference:
     weight: int
     prepare: Callable[[Task, Nodes], Scorer | None]
     normalise: Literal["largest", "reverse"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsePreference:
+    """A preference about what a node's pods leave; scores go from 0 to 100 and count ``weight`` times."""
+
+    name: str
+    weight: int
+    prepare: Callable[[Task, Nodes], UseScorer | None]
 
 
 class Wide(Protocol):

@@ -31,12 +31,11 @@ def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tup
     row = np.array([nodes.row_of[node.metadata.name]])
     task = read_task(pod)
     assert isinstance(task, Task)
-    for rule in (*FACT_RULES, *USE_RULES):
-        judge = rule.prepare(task, nodes)
-        refusals = judge(row) if judge is not None else None
-        if refusals is not None and refusals.codes[0] and rule_name in ("", rule.name):
-            return refusals.texts[refusals.codes[0] - 1]
-    return ()
+    facts = [(rule.name, judge(row)) for rule in FACT_RULES if (judge := rule.prepare(task, nodes))]
+    told = [(name, one.texts[one.codes[0] - 1]) for name, one in facts if one is not None and one.codes[0]]
+    use = [(rule.name, one) for rule in USE_RULES if (one := rule.prepare(task, nodes))]
+    told += [(name, one.tell(mark)) for name, one in use if (mark := one.judge(nodes.look_at(int(row[0]))))]
+    return next((texts for name, texts in told if rule_name in ("", name)), ())
 
 
 def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -83,11 +82,11 @@ def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
             ("Insufficient cpu", "Insufficient memory"),
         ),
         ({}, {"containers": [{"name": "c", "resources": {"limits": {"x.io/y": "1"}}}]}, ("Insufficient x.io/y",)),
-        ({}, {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/vf": "1"}}}]}, ()),
+        ({}, {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/x": "1"}}}]}, ()),
         (
-            {"allocatable": {"rdma-sriov/vf": "0"}},
-            {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/vf": "1"}}}]},
-            ("Insufficient rdma-sriov/vf",),
+            {"allocatable": {"rdma-sriov/x": "0"}},
+            {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/x": "1"}}}]},
+            ("Insufficient rdma-sriov/x",),
         ),
     ],
 )

@@ -1,0 +1,93 @@
+"""What a rule sees of nodes: many rows at once as arrays, or one row as plain integers.
+
+A formula of ``+ - * // / < > == & | <<`` and `abs` reads the same for both, so that a rule is written once; `Look` has
+what an operator cannot say. It matters because a pod changes one row, and a call of numpy costs as much for one number
+as for a hundred: some fifty calls for a row are several times the price of the arithmetic.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+# An integer, fraction or truth value for each row that is looked at: an array of them, or the one.
+Measure = Any
+Rows = NDArray[np.intp]
+Fact = TypeVar("Fact", bound=Hashable)
+
+
+class Facts(Protocol[Fact]):
+    """A fact of each row."""
+
+    def __getitem__(self, row: int, /) -> Fact: ...
+
+    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> NDArray[np.int64]: ...
+
+
+class Lines(Protocol):
+    """A measure for each resource, by the number of its line."""
+
+    def __getitem__(self, line: int, /) -> Measure: ...
+
+
+class Look(Protocol):
+    """What the nodes have, and what their pods leave of it."""
+
+    @property
+    def allocatable(self) -> Lines: ...
+
+    @property
+    def left(self) -> Lines: ...
+
+    def least(self, one: Measure, other: Measure) -> Measure:
+        """Return the smaller of two numbers."""
+
+    def most(self, one: Measure, other: Measure) -> Measure:
+        """Return the larger of two numbers."""
+
+    def whole(self, fraction: Measure) -> Measure:
+        """Cut off what follows the point."""
+
+    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
+        """Return what ``judge`` says of a fact."""
+
+
+class Many(NamedTuple):
+    """Some rows, a column each."""
+
+    rows: Rows
+    allocatable: NDArray[np.int64]
+    left: NDArray[np.int64]
+
+    def least(self, one: Measure, other: Measure) -> Measure:
+        return np.minimum(one, other)
+
+    def most(self, one: Measure, other: Measure) -> Measure:
+        return np.maximum(one, other)
+
+    def whole(self, fraction: Measure) -> Measure:
+        return fraction.astype(np.int64)
+
+    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
+        return facts.spread(judge, self.rows)
+
+
+class One(NamedTuple):
+    """A single row."""
+
+    row: int
+    allocatable: list[int]
+    left: list[int]
+
+    def least(self, one: Measure, other: Measure) -> Measure:
+        return one if one < other else other
+
+    def most(self, one: Measure, other: Measure) -> Measure:
+        return one if one > other else other
+
+    def whole(self, fraction: Measure) -> Measure:
+        return int(fraction)
+
+    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
+        return judge(facts[self.row])
