@@ -12,6 +12,9 @@ PLACEMENT = "mooring.dev/placement"
 ASSIGNMENT = "mooring.dev/assignment"
 WHY = "mooring.dev/why"
 DRAIN = "mooring.dev/drain"
+# Of the other kinds of resource, each followed by the kind's name; in the assignment they stand under ``ext.<kind>``.
+INVENTORY_OF = "mooring.dev/inventory."
+REQUEST_OF = "mooring.dev/request."
 # The seeds' key for a request (rit-k8s-rdma), accepted unchanged.
 SEED_REQUEST = "rdma_interfaces_required"
 # The seeds' resource: a container that limits it is one that gets the devices.

@@ -11,6 +11,7 @@ from mooring.assignment import AssignedVf
 from mooring.inventory import Pf
 from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
+from scheduler.constraints.protocol import Proposal
 from scheduler.place import REMEMBERED, OutOfBudget, Placed, Room, Want, eligible_pfs, place
 from scheduler.supply import Supply
 
@@ -28,9 +29,10 @@ OUT_OF_BUDGET = "search for a VF placement ran out of steps"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A placement on one node: for each interface the index of its PF."""
+    """A placement on one node: for each interface the index of its PF, and what is given of other kinds."""
 
     pfs: tuple[int, ...]
+    others: tuple[tuple[str, Proposal], ...] = ()
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -16,6 +16,7 @@ def of_node(known: NodeFacts | None, facts: NodeFacts) -> Happening:
         (Happening.NODE_TAINTS, (known.taints, known.unschedulable), (facts.taints, facts.unschedulable)),
         (Happening.NODE_ALLOCATABLE, known.allocatable, facts.allocatable),
         (Happening.NODE_INVENTORY, _offer(known), _offer(facts)),
+        (Happening.NODE_UNITS, known.others, facts.others),
     ):
         changed |= happening if before != after else NOTHING
     return changed
@@ -31,4 +32,5 @@ def of_leaving(ports: frozenset[HostPort], assignment: Assignment | None) -> Hap
     """Return what a pod sets free that has left its node."""
     freed = Happening.POD_GONE
     freed |= Happening.PORTS_FREED if ports else NOTHING
-    return freed | (Happening.VFS_FREED if assignment is not None and assignment.vfs else NOTHING)
+    freed |= Happening.VFS_FREED if assignment is not None and assignment.vfs else NOTHING
+    return freed | (Happening.UNITS_FREED if assignment is not None and assignment.ext else NOTHING)

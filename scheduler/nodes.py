@@ -31,6 +31,8 @@ class NodeFacts:
     unready_since: float | None
     # Container images that are there: name to bytes.
     images: Mapping[str, int] = field(default_factory=dict)
+    # Inventories of other kinds of resource, by kind, as their annotations hold them.
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def inventory_fault(self, now: float) -> str:
         """Say why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""
@@ -46,7 +48,8 @@ STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
 
 def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFacts, str]:
     """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for bad quantities."""
-    text = (node.metadata.annotations or {}).get(names.INVENTORY)
+    annotations = node.metadata.annotations or {}
+    text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, known)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory is not None and inventory.boot != boot:
@@ -62,6 +65,11 @@ def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFact
         text=text,
         unready_since=_unready_since(node, known, now),
         images={name: image.size_bytes for image in node.status.images or () for name in image.names or ()},
+        others={
+            key.removeprefix(names.INVENTORY_OF): other
+            for key, other in annotations.items()
+            if key.startswith(names.INVENTORY_OF)
+        },
     )
     return facts, error
 

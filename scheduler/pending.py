@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from mooring import names
+from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
 from scheduler.objects import Pod
 from scheduler.task import Refusal, Task, read_task
 
@@ -24,12 +25,12 @@ class Pending:
     attempts: int = 0
     oversized: bool = False
 
-    def take(self, pod: Pod) -> bool:
+    def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
         """Take the pod as it is now; say whether it asks for something else, and not only its status is another."""
         asks_anew = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
         self.pod = pod
         if asks_anew:
-            self.task = read_task(pod)
+            self.task = read_task(pod, kinds)
         elif isinstance(self.task, Task):
             # What a Binding adds must fit beside the annotations that the pod has by then.
             self.task = replace(self.task, pod=pod)
@@ -42,6 +43,7 @@ class Pending:
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:
     same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in _ASKING)
+    same_keys = same_keys and asked_kinds(old.annotations) == asked_kinds(new.annotations)
     return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 

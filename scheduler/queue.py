@@ -28,14 +28,16 @@ class Happening(enum.Flag):
     NODE_TAINTS = enum.auto()  # or it was made schedulable again
     NODE_ALLOCATABLE = enum.auto()
     NODE_INVENTORY = enum.auto()  # its VFs, or that they may be given: boot, readiness
+    NODE_UNITS = enum.auto()  # its units of another kind
     POD_GONE = enum.auto()  # a pod left its node: cpu, memory and its place among the pods are free, its labels gone
     PORTS_FREED = enum.auto()  # and so are host ports
     VFS_FREED = enum.auto()  # and so are VFs and their rates
+    UNITS_FREED = enum.auto()  # and so are units of another kind
     POD_SEATED = enum.auto()  # a pod is on a node that was not there before: affinity, spread
     POD_LABELS = enum.auto()  # the labels of a pod on a node changed: affinity, spread
     NAMESPACE = enum.auto()  # a namespace is new or its labels changed: a namespaceSelector may take it
     # Whatever a node can bring.
-    NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY
+    NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY | NODE_UNITS
 
 
 NOTHING = Happening(0)

@@ -14,6 +14,7 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.columns import HostPort
+from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.objects import Pod, PodSpec
 from scheduler.quantity import parse_resources
 from scheduler.resources import pod_requests, scored_requests
@@ -40,6 +41,8 @@ class Task:
     spread: tuple[Constraint, ...] = ()
     request: PodRequest | None = None
     shape: bytes = b""
+    # What it asks for of other kinds of resource, by the kinds' names.
+    wishes: tuple[Wish, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -62,7 +65,7 @@ class Refusal:
     reason: str
 
 
-def read_task(pod: Pod) -> Task | Refusal:
+def read_task(pod: Pod, kinds: Kinds = NONE) -> Task | Refusal:
     """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
     spec = pod.spec
     try:
@@ -73,12 +76,15 @@ def read_task(pod: Pod) -> Task | Refusal:
         resources, ports = pod_requests(spec), frozenset(host_ports(spec))
         scored = scored_requests(spec, resources)
         request = _request(pod)
-        shape = _shape(pod, resources, scored, ports, len(request.interfaces) if request else 0)
+        interfaces = len(request.interfaces) if request else 0
+        _hold_to_limit(resources, interfaces)
+        wishes = kinds.wishes(pod.annotations, interfaces, resources)
+        shape = _shape(pod, resources, scored, ports, interfaces)
     except AnnotationError as unreadable:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
-    task = Task(pod, resources, scored, kin, ports, spread, request, shape)
+    task = Task(pod, resources, scored, kin, ports, spread, request, shape, wishes)
     unsupported = next(_unsupported(task), None)
     return task if unsupported is None else Refusal("unsupported", unsupported)
 
@@ -107,6 +113,7 @@ def _shape(
             spec.images,
             [volume.image.reference for volume in spec.volumes or () if volume.image],
             [pod.annotations.get(key) for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT)],
+            asked_kinds(pod.annotations),
         )
     )
 
@@ -126,6 +133,14 @@ def _request(pod: Pod) -> PodRequest | None:
             raise AnnotationError(key, f"[{index}].containers", f"{strange[0]!r} is not a container of this pod")
         resolved.append(replace(interface, containers=interface.containers or limiting))
     return replace(request, interfaces=tuple(resolved))
+
+
+def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
+    """Refuse a pod that limits another number of VFs than it asks for: a quota on them would count wrongly."""
+    limited = resources.get(names.SEED_VFS)
+    if limited is not None and limited != interfaces:
+        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.SEED_VFS!r} {limited}"
+        raise AnnotationError(names.REQUEST, "", f"{rule}: they must be as many")
 
 
 def _by_resource(spec: PodSpec) -> PodRequest | None:

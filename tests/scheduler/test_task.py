@@ -173,3 +173,31 @@ def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
     task = read_task(make_pod(spec={"containers": None}))
     assert isinstance(task, Task)
     assert set(task.scored.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("limited", "request_", "others", "refused"),
+    [
+        ("2", [{}, {}], {}, ""),
+        ("1", [{}, {}], {}, "the pod's interfaces are 2, its containers' limits of 'rdma-sriov/vf' 1"),
+        ("1", None, {}, "the pod's interfaces are 0, its containers' limits of 'rdma-sriov/vf' 1"),
+        ("0", [], {}, ""),
+        ("2", None, {"tencent.com/rdma": "2"}, ""),
+        ("2", None, {"tencent.com/rdma": "1"}, "the pod's interfaces are 1, its containers' limits of"),
+    ],
+)
+def test_a_limit_of_vfs_must_be_as_many_as_the_interfaces(
+    limited: str, request_: object, others: dict[str, str], refused: str, make_pod: MakePod
+) -> None:
+    """A quota counts the limit, the scheduler the interfaces: where they differ, one of them would be wrong."""
+    container = {"name": "c", "resources": {"limits": {"rdma-sriov/vf": limited} | others}}
+    task = read_task(make_pod(request=request_, spec={"containers": [container]}))
+    assert isinstance(task, Refusal) == bool(refused)
+    assert not isinstance(task, Refusal) or refused in task.reason
+
+
+def test_the_limits_of_all_containers_count_together(make_pod: MakePod) -> None:
+    """As a quota counts them: those that run at once are added up."""
+    using = [{"name": name, "resources": {"limits": {"rdma-sriov/vf": "1"}}} for name in ("a", "b")]
+    assert isinstance(read_task(make_pod(request=[{}, {}], spec={"containers": using})), Task)
+    assert isinstance(read_task(make_pod(request=[{}], spec={"containers": using})), Refusal)

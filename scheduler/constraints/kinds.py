@@ -1,0 +1,229 @@
+"""The kinds of resource that are installed, each behind a fence: whatever a constraint does, the scheduler goes on.
+
+A `Kind` asks its constraint and checks the answer. A constraint that raises, answers nonsense or takes too long gives
+a `Fault`, whose words name the constraint: who calls leaves out that pod or that node, and nothing else. What a
+constraint says of a pod's or a node's text (ValueError) is an answer like any other. Faults are noted for the log.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from mooring import names
+from mooring.errors import AnnotationError, ContractError
+from mooring.parsing import dump, parse, shorten
+from scheduler.constraints.protocol import VFS, Beside, Constraint, NodeSide, PodSide, Proposal, Units, Unmet
+
+Inventory = tuple[tuple[str, Hashable], ...]
+AnyConstraint = Constraint[Any, Mapping[str, Hashable], Units[Any]]
+Answer = TypeVar("Answer")
+# The parts of annotation keys, so that they are valid as such, and of the assignment's own names.
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
+_MOST_UNITS = 4096
+_LONGEST_ID = 253
+_LONGEST_TEXT = 200
+# A constraint that has taken too long so often is not asked any more.
+_MOST_SLOW = 16
+# Judgements kept, some hundred bytes each.
+_MOST_JUDGED = 1 << 14
+
+
+class TooSlow(BaseException):
+    """A constraint has used up its time; raised amid its code, whose own `except Exception` must not stop it."""
+
+
+class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a reason
+    """What a constraint has done wrong, in words that name it."""
+
+
+Patience = Callable[[], AbstractContextManager[None]]
+
+
+class Kind:
+    """One kind of resource; ``broken`` says why its constraint is not asked (any more), empty while it is."""
+
+    def __init__(self, name: str, constraint: AnyConstraint | None, broken: str = "", patience: Patience = nullcontext):
+        self.name = name
+        self.broken = broken
+        self._constraint = constraint
+        self._patience = patience
+        self._slow = 0
+        self._judged: dict[tuple[Hashable, Hashable], int | str] = {}
+        self._noted: dict[str, str] = {}
+        self._untold: list[str] = []
+
+    def read_request(self, pod: PodSide) -> Hashable | None:
+        """Return what a pod asks for; raise ValueError with the constraint's words, or `Fault`."""
+
+        def ask(constraint: AnyConstraint) -> Hashable | None:
+            request: Hashable | None = constraint.read_request(pod)
+            hash(request)
+            return request
+
+        return self._call("read_request", ask, ValueError)
+
+    def read_inventory(self, node: NodeSide) -> Inventory:
+        """Return a node's units by id; raise ValueError with the constraint's words, or `Fault`."""
+
+        def ask(constraint: AnyConstraint) -> Inventory:
+            units = dict(constraint.read_inventory(node))
+            hash(tuple(units.values()))
+            _refuse_ids(units)
+            return tuple(sorted(units.items(), key=lambda unit: unit[0]))
+
+        return self._call("read_inventory", ask, ValueError)
+
+    def judge(self, request: Hashable, left: Units[Any]) -> int | str:
+        """Return how well what is left suits, from 0 to 100, or why it cannot do; a fault is a reason too."""
+        known = self._judged.get((request, left))
+        if known is None:
+            if len(self._judged) >= _MOST_JUDGED:
+                self._judged.clear()
+            known = self._judged[request, left] = self._judge(request, left)
+        return known
+
+    def proposals(self, request: Hashable, left: Units[Any], beside: Beside) -> Iterator[Proposal]:
+        """Yield the constraint's proposals, each checked against what is left; raise `Unmet` or `Fault`."""
+        free = {unit for unit, _ in left.free}
+        proposals = self._call("place", lambda constraint: iter(constraint.place(request, left, beside)), Unmet)
+
+        def ask(_: AnyConstraint) -> Proposal | None:
+            proposal = next(proposals, None)
+            return None if proposal is None else _checked(proposal, free)
+
+        while (proposal := self._call("place", ask, Unmet)) is not None:
+            yield proposal
+
+    def take_faults(self) -> list[str]:
+        """Return what has gone wrong since this was last asked; the same twice in a row is told once."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def _judge(self, request: Hashable, left: Units[Any]) -> int | str:
+        def ask(constraint: AnyConstraint) -> int | str:
+            score: object = constraint.judge(request, left)
+            if type(score) is str and score:
+                return score[:_LONGEST_TEXT]
+            if type(score) is not int or not 0 <= score <= 100:
+                raise TypeError(f"{shorten(score)} is neither an integer from 0 to 100 nor words")
+            return score
+
+        try:
+            return self._call("judge", ask)
+        except Fault as fault:
+            return str(fault)
+
+    def _call(self, step: str, ask: Callable[[AnyConstraint], Answer], *answers: type[Exception]) -> Answer:
+        """Ask the constraint; what is among ``answers`` passes, anything else that it raises is a `Fault`."""
+        if self.broken or self._constraint is None:
+            raise Fault(f"constraint {self.name!r} {self.broken}")
+        try:
+            with self._patience():
+                return ask(self._constraint)
+        except answers:
+            raise
+        except TooSlow as slow:
+            self._slow += 1
+            if self._slow == _MOST_SLOW:
+                self.broken = f"is not asked any more: it took too long {_MOST_SLOW} times"
+            raise self._note(step, str(slow)) from None
+        except (Exception, SystemExit) as raised:
+            # The fence around code that is not ours: whatever it raises concerns one pod or one node.
+            raise self._note(step, f"{type(raised).__name__}: {shorten(str(raised))}") from raised
+
+    def _note(self, step: str, what: str) -> Fault:
+        text = f"constraint {self.name!r} failed in {step}: {what}"
+        if self._noted.get(step) != text:
+            self._noted[step] = text
+            self._untold.append(text)
+        return Fault(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pod asks for of one kind, as the kind's constraint has read it."""
+
+    kind: Kind
+    request: Hashable
+
+
+class Kinds:
+    """All kinds that are installed, by name and in the order of their names."""
+
+    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
+        self._kinds = {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.values())
+
+    def wishes(self, annotations: Mapping[str, str], interfaces: int, resources: Mapping[str, int]) -> tuple[Wish, ...]:
+        """Return what a pod asks for; raise AnnotationError, also for a kind that nobody has installed."""
+        found = []
+        for name, text in asked_kinds(annotations):
+            key, kind = names.REQUEST_OF + name, self._kinds.get(name)
+            if kind is None:
+                raise AnnotationError(key, "", f"no constraint {name!r} is installed in this scheduler")
+            try:
+                request = kind.read_request(PodSide(text, interfaces, dict(resources)))
+            except AnnotationError:
+                raise
+            except (ValueError, Fault) as unread:
+                raise AnnotationError(key, "", str(unread)) from unread
+            if request is not None:
+                found.append(Wish(kind, request))
+        return tuple(found)
+
+    def take_faults(self) -> list[tuple[str, str]]:
+        """Return what has gone wrong since this was last asked, each with its kind."""
+        return [(kind.name, text) for kind in self for text in kind.take_faults()]
+
+
+NONE = Kinds()
+
+
+def asked_kinds(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the kinds that a pod's annotations name, with the text of each request, by name."""
+    asked = [key for key in annotations if key.startswith(names.REQUEST_OF)]
+    return [(key.removeprefix(names.REQUEST_OF), annotations[key]) for key in sorted(asked)]
+
+
+def name_fault(name: str) -> str:
+    """Say why a kind must not be called so; empty if it may."""
+    if name == VFS:
+        return "is the name of the VFs themselves"
+    return "" if _NAME.fullmatch(name) else "is not a name of at most 32 of a-z 0-9 -, alphanumeric at both ends"
+
+
+def _refuse_ids(units: Mapping[str, object]) -> None:
+    if len(units) > _MOST_UNITS:
+        raise TypeError(f"{len(units)} units are more than {_MOST_UNITS}")
+    for unit in units:
+        if type(unit) is not str or not 0 < len(unit) <= _LONGEST_ID:
+            raise TypeError(f"{shorten(unit)} is not a unit's id of 1 to {_LONGEST_ID} characters")
+
+
+def _checked(proposal: Proposal, free: set[str]) -> Proposal:
+    """Return a proposal with its details as JSON reads them; raise TypeError for one that must not be believed."""
+    if type(proposal) is not Proposal or type(proposal.units) is not tuple:
+        raise TypeError(f"{shorten(proposal)} is not a proposal of units")
+    if len(set(proposal.units)) != len(proposal.units):
+        raise TypeError("a unit stands twice in one proposal")
+    for unit in proposal.units:
+        if unit not in free:
+            raise TypeError(f"unit {shorten(unit)} is not free on the node")
+    _refuse_narrowing(proposal.narrows)
+    if not proposal.details:
+        return proposal
+    details = parse(dump(dict(proposal.details)), "details", ContractError).fields().raw
+    if "units" in details:
+        raise TypeError("details hold a field 'units'")
+    return replace(proposal, details=details)
+
+
+def _refuse_narrowing(narrows: Mapping[str, Mapping[int, frozenset[str]]]) -> None:
+    for kind, narrowing in narrows.items():
+        for index, allowed in narrowing.items():
+            if type(index) is not int or not isinstance(allowed, frozenset):
+                raise TypeError(f"narrowing of {shorten(kind)} is not one from indexes to sets of names")

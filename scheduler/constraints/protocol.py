@@ -1,0 +1,90 @@
+"""What a constraint is: it speaks for one kind of resource beside, or instead of, a node's VFs.
+
+A constraint reads what a pod asks for and what a node has, says how well what is left on a node suits, and proposes
+exact units. It decides nothing by itself: the scheduler keeps what is used (from the assignments of all pods, never
+from the constraint's own memory), holds each proposal against it, and writes what was chosen into the assignment.
+`docs/constraints.md` tells how to write one; the VFs themselves are one (`scheduler.constraints.vfs`).
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from mooring.inventory import Pf
+
+# Fields of the assignment that are the scheduler's own, so that no kind may be called so.
+VFS = "vfs"
+RequestT = TypeVar("RequestT", bound=Hashable)
+InventoryT_co = TypeVar("InventoryT_co", covariant=True)
+LeftT_contra = TypeVar("LeftT_contra", bound=Hashable, contravariant=True)
+UnitT = TypeVar("UnitT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSide:
+    """A pod that asks for the kind: its request's text, how many VFs it asks for, and what its containers request."""
+
+    text: str
+    interfaces: int = 0
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSide:
+    """A node that has the kind: the text of its inventory, and the PFs of its VFs (none without an inventory)."""
+
+    text: str
+    pfs: tuple[Pf, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Units(Generic[UnitT]):
+    """What is left of a kind on one node: the units that no pod has, by id, with what the constraint said of each."""
+
+    free: tuple[tuple[str, UnitT], ...] = ()
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Exact units for one pod on one node.
+
+    ``units`` are their ids, in the order of the request; ``details`` stand beside them in the assignment, as plain
+    JSON. ``narrows`` says by kind what must hold of the kinds that are placed later; for the VFs (`VFS`) a mapping from
+    an interface's index to the names of the PFs that it may lie on.
+    """
+
+    units: tuple[str, ...]
+    details: Mapping[str, object] = field(default_factory=dict)
+    narrows: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
+
+
+# What has been proposed of the kinds that are placed before, by kind.
+Beside = Mapping[str, Proposal]
+
+
+class Unmet(Exception):  # noqa: N818 - an outcome, not an error
+    """Raised by `Constraint.place` to say in words why there is no (further) way; the words name no node."""
+
+
+class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
+    """One kind of resource. Every method is pure: equal arguments, equal results, no I/O, nothing kept.
+
+    For a kind of one's own, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
+    of it are `Units`; for the VFs they are `mooring.inventory.Inventory` and `scheduler.supply.Supply`.
+    """
+
+    def read_request(self, pod: PodSide) -> RequestT | None:
+        """Read what a pod asks for, None for nothing; raise ValueError with the field and the rule that it breaks."""
+
+    def read_inventory(self, node: NodeSide) -> InventoryT_co:
+        """Read what a node has; raise ValueError."""
+
+    def judge(self, request: RequestT, left: LeftT_contra) -> int | str:
+        """Say how well what is left suits, from 0 to 100 (best); in words, that name no node, why it cannot do."""
+
+    def place(self, request: RequestT, left: LeftT_contra, beside: Beside) -> Iterable[Proposal]:
+        """Yield ways to give the pod what it asks for, the best first; raise `Unmet` or just end if there are no more.
+
+        ``beside`` holds what the kinds before it propose in this attempt.
+        """
