@@ -199,18 +199,15 @@ def floor(bench: Bench, pods: int, rounds: int) -> Times:
 
     def enter(pod: int) -> None:
         def arrive() -> None:
-            netlink.rename(names[pod], "eth0")
             netlink.add_address("eth0", f"10.99.0.{pod + 2}/16")
             netlink.set_up("eth0", up=True)
 
-        netlink.move(names[pod], pod_path(pod))
+        netlink.move(names[pod], pod_path(pod), "eth0")
         netns.run_in(pod_path(pod), arrive)
 
     def leave(pod: int) -> None:
         def depart() -> None:
-            netlink.set_up("eth0", up=False)
-            netlink.rename("eth0", names[pod])
-            netlink.move(names[pod], home)
+            netlink.move("eth0", home, names[pod])
 
         netns.run_in(pod_path(pod), depart)
 

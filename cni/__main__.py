@@ -13,8 +13,8 @@ from pathlib import Path
 import structlog
 
 from cni.calls import BOOT_ID, answer
-from cni.giveback import Node
 from cni.ledger import Ledger
+from cni.node import Node
 from cni.server import AlreadyServedError, serving
 from cni.show import show
 from cni.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer

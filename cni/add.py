@@ -11,7 +11,9 @@ from cni import netns, plan
 from cni.asked import check_asked
 from cni.attach import attach
 from cni.conf import Conf
-from cni.giveback import RETURNS_S, Node, give_back, is_home
+from cni.giveback import give_back, is_home
+from cni.node import Node
+from cni.restore import RETURNS_S
 from cni.result import Attached, add_result, passed_on
 from cni.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
 from cni.watch import watching

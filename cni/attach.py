@@ -12,7 +12,8 @@ import structlog
 from cni import freeing, netlink, netns, plan, rdma
 from cni.bringin import Taking, bring_all_in, bring_device_in, has_netdev, ipam_of
 from cni.conf import Conf
-from cni.giveback import Node, give_back, netdev_of, temporary_name
+from cni.giveback import give_back
+from cni.node import Node, netdev_of, temporary_name
 from cni.result import Attached
 from cni.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.sysfs import APPEARS_S
@@ -36,7 +37,10 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     entered: list[Taking] = []
     try:
         for vf, name in zip(vfs, names, strict=True):
-            entered.append(_enter(node, call, conf, record, vf, name, space))
+            entered.append(_as_taking(node, call, conf, record, vf, name, space))
+        node.ledger.write(*(taking.entry for taking in entered))
+        for taking in entered:
+            _take_down(taking)
         _set(node, conf, entered)
         for taking in entered:
             if not has_netdev(taking):
@@ -57,8 +61,10 @@ def _give_all_back(node: Node, vfs: Sequence[AssignedVf]) -> None:
             _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
-def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns) -> Taking:
-    """Enter a VF in the ledger as it was found, then take it down under a name that is nobody's."""
+def _as_taking(
+    node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns
+) -> Taking:
+    """Return a VF as it was found, with its entry; nothing is changed yet."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
     settings = plan.effective(vf.settings, original.settings, original.netdev_mac)
@@ -79,11 +85,15 @@ def _enter(node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
     )
-    node.ledger.write(entry)
-    if original.name is not None:
-        netlink.set_up(original.name, up=False)
-        netlink.rename(original.name, temporary_name(vf.pci))
     return Taking(vf, pf_pci, entry, settings)
+
+
+def _take_down(taking: Taking) -> None:
+    """Take an entered VF's netdev down, under a name that is nobody's."""
+    name = taking.entry.original.name
+    if name is not None:
+        netlink.set_up(name, up=False)
+        netlink.rename(name, temporary_name(taking.vf.pci))
 
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
@@ -99,7 +109,8 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     link = netdev_of(node, vf.pci, APPEARS_S)
     if link is None:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
-    return Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users), device
+    own = Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
+    return own, device
 
 
 def _set(node: Node, conf: Conf, entered: Sequence[Taking]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cni import addressing, ipam, ipoib, netlink, netns, podlink, rdma
 from cni.addressing import Addressing, Wish
 from cni.conf import Conf
-from cni.giveback import Node, temporary_name
+from cni.node import Node, temporary_name
 from cni.result import Attached
 from cni.skel import IO_FAILURE, Call, CniError
 from mooring.assignment import AssignedVf
@@ -38,6 +38,8 @@ def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings:
 
     The kernel moves one link at a time, whoever asks (RTNL), and takes some 20 ms; a plugin takes 5.
     """
+    if not takings:
+        return []
     with ThreadPoolExecutor(1) as meanwhile:
         asked = meanwhile.submit(lambda: [_ask(node, call, taking) for taking in takings])
         for taking in takings:
@@ -49,9 +51,12 @@ def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings:
     ]
     there = _addresses_there(node, call, record, takings)
     plans = addressing.plan(wishes, conf.previous, there, policy=conf.policy_routing)
-    attached = [
-        _settle(node, _with(taking, one), each) for taking, one, each in zip(takings, given, plans, strict=True)
-    ]
+    entries = [_with(taking, one) for taking, one in zip(takings, given, strict=True)]
+    attached = netns.run_in(
+        takings[0].entry.netns.path,
+        lambda: [_settle(entry, each) for entry, each in zip(entries, plans, strict=True)],
+    )
+    node.ledger.write(*(replace(entry, phase="held") for entry in entries))
     addresses = {each.name: each.addresses for each in attached if each.addresses}
     if addresses:
         netns.start_in(takings[0].entry.netns.path, lambda: podlink.announce(addresses))
@@ -101,20 +106,17 @@ def _move_rdma(entry: LedgerEntry) -> bool:
 
 
 def _move_in(node: Node, entry: LedgerEntry) -> None:
-    """Move a VF's netdev, then its RDMA device, into the pod; the netdev keeps its temporary name."""
-    path, temporary = entry.netns.path, temporary_name(entry.pci)
+    """Move a VF's netdev, under its name there, then its RDMA device, into the pod."""
     with _naming(entry):
-        netlink.move(temporary, path)
+        netlink.move(temporary_name(entry.pci), entry.netns.path, entry.ifname)
         if _move_rdma(entry):
-            ipoib.follow(node.sysfs, entry.pci, temporary, path)
+            ipoib.follow(node.sysfs, entry.pci, entry.ifname, entry.netns.path)
 
 
-def _settle(node: Node, entry: LedgerEntry, wanted: Addressing) -> Attached:
-    """Make a VF's link what is wanted of it in the pod; its entry is `held` after that."""
+def _settle(entry: LedgerEntry, wanted: Addressing) -> Attached:
+    """Make a VF's link what is wanted of it in the pod, in whose namespace this runs."""
     with _naming(entry):
-        temporary = temporary_name(entry.pci)
-        link = netns.run_in(entry.netns.path, lambda: podlink.configure(temporary, entry.ifname, wanted))
-    node.ledger.write(replace(entry, phase="held"))
+        link = podlink.configure(entry.ifname, wanted)
     return Attached(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci)
 
 

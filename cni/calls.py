@@ -11,8 +11,8 @@ import structlog
 from cni import live, release, status
 from cni.add import add
 from cni.conf import read_conf
-from cni.giveback import Node
 from cni.ledger import Ledger
+from cni.node import Node
 from cni.skel import (
     IO_FAILURE,
     REFUSED,

@@ -1,71 +1,30 @@
 """Give one VF back: from whatever state it is in to the state in which it was found, driven by its ledger entry alone.
 
-Its RDMA device leaves the pod first (in exclusive mode), then its netdev; it is waited for and held to be free of the
-pod's processes; then settings, netdev and addresses are put back. The same code serves DEL, an ADD that failed at any
+Its netdev goes down in the pod, and its addresses are given back from then on. Its RDMA device leaves first (in
+exclusive mode), then its netdev; it is waited for and held to be free of the pod's processes; then settings and netdev
+are put back. The same code serves DEL, an ADD that failed at any
 step, and whatever a killed call left behind: it looks where the VF is now and does what is missing, so that it may be
 run again at any point. The entry is removed last.
 """
 
-import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from cni import freeing, ipam, netlink, netns, podlink, rdma
-from cni.ledger import Ledger
-from cni.plan import ATTRIBUTES, NO_MAC, refusal_text
-from cni.skel import NIC_REFUSED, TRY_AGAIN, CniError
-from cni.sysfs import Sysfs
+from cni.node import Node, temporary_name
+from cni.restore import RETURNS_S, restore
+from cni.skel import TRY_AGAIN, CniError
 from mooring.ledger import LedgerEntry
-from mooring.locks import hold
-from mooring.pci import routing_id
-from mooring.settings import SETTING_NAMES, VfSettings
-from mooring.vfport import VfPort
 
 _log = structlog.get_logger()
-# How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
-RETURNS_S = 3.0
-_LOCK_S = 30.0
-# Spoof check first: with it on, some drivers refuse to change the MAC.
-_ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What a call works with on its node: folders, the ledger, the PFs' settings, this boot's id."""
-
-    sysfs: Sysfs
-    ledger: Ledger
-    run: Path
-    port: VfPort
-    boot: str
-
-
-def temporary_name(pci: str) -> str:
-    """Return a name that no other interface of the host has: made from the VF's PCI address, at most 15 characters."""
-    domain, rid = routing_id(pci)
-    return f"mo{int(domain, 16):x}-{rid:04x}"
-
-
-def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
-    """Return a VF's netdev in this network namespace, None if it does not come within ``limit_s`` seconds.
-
-    It has the name that we gave it, or the one that sysfs shows, once the kernel knows it: udev may rename in between.
-    """
-    found: list[netlink.Link] = []
-
-    def is_there() -> bool:
-        names = (temporary_name(pci), node.sysfs.netdev(pci))
-        found.extend(link for name in names if name is not None and (link := netlink.find(name)) is not None)
-        return bool(found)
-
-    freeing.comes_true(is_there, limit_s)
-    return found[0] if found else None
+T = TypeVar("T")
 
 
 def give_back(node: Node, entry: LedgerEntry) -> bool:
@@ -81,19 +40,19 @@ def give_back(node: Node, entry: LedgerEntry) -> bool:
     same_boot = entry.boot == node.boot
     free = True
     return_addresses = partial(_return_addresses, node, entry, entry.netns.path if same_boot else "")
-    if same_boot:
-        _fetch(node, entry)
-    if node.sysfs.exists(entry.pci):
-        freeing.ensure_bound(node.sysfs, entry.pci)
-        if same_boot and not is_home(node, entry, RETURNS_S):
-            # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
-            raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
-        with ThreadPoolExecutor(1) as meanwhile:
-            returned = meanwhile.submit(return_addresses)
-            free = _restore(node, entry, same_boot=same_boot)
-            returned.result()
-    else:
-        return_addresses()
+    with ThreadPoolExecutor(1) as meanwhile:
+        link = _silence(entry) if same_boot else None
+        returned = meanwhile.submit(return_addresses) if link is not None else None
+        if same_boot:
+            _fetch(node, entry, link)
+        if node.sysfs.exists(entry.pci):
+            freeing.ensure_bound(node.sysfs, entry.pci)
+            if same_boot and not is_home(node, entry, RETURNS_S):
+                # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
+                raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
+            returned = returned or meanwhile.submit(return_addresses)
+            free = restore(node, entry, same_boot=same_boot)
+        (returned or meanwhile.submit(return_addresses)).result()
     if free:
         node.ledger.remove(entry.pci)
     else:
@@ -110,7 +69,9 @@ def is_home(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
 
 
 def _netdev_is_home(node: Node, entry: LedgerEntry) -> bool:
-    return entry.original.name is None or netdev_of(node, entry.pci, 0) is not None
+    """Say whether there is a link of our name or of sysfs'; asked without RTNL, for which a look would have to wait."""
+    names = (temporary_name(entry.pci), node.sysfs.netdev(entry.pci))
+    return entry.original.name is None or any(name is not None and netlink.exists(name) for name in names)
 
 
 def _rdma_is_home(node: Node, entry: LedgerEntry) -> bool:
@@ -130,126 +91,53 @@ def _return_addresses(node: Node, entry: LedgerEntry, path: str) -> None:
         _log.warning("ipam plugin that gave no address fails", pci=entry.pci, reason=str(failed))
 
 
-def _fetch(node: Node, entry: LedgerEntry) -> None:
-    """Move the VF's RDMA device, then its netdev, out of the pod's namespace, if that is still the one with them."""
-    if not netns.is_same(entry.netns.path, entry.netns.cookie):
-        return
+def _silence(entry: LedgerEntry) -> str | None:
+    """Take the VF's netdev down in the pod: its addresses may be another's now. Return its name, None without one."""
+
+    def quieten() -> str | None:
+        link = _in_pod(entry)
+        if link is not None:
+            podlink.withdraw(link)
+            netlink.set_up(link.name, up=False)
+        return link.name if link is not None else None
+
+    return _in_its_netns(entry, quieten)
+
+
+def _fetch(node: Node, entry: LedgerEntry, name: str | None) -> None:
+    """Move the VF's RDMA device, then its netdev, out of the pod's namespace."""
     host = f"/proc/{os.getpid()}/ns/net"
-    temporary = temporary_name(entry.pci)
     device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
 
     def leave() -> None:
+        link = name
         if device is not None and device in rdma.devices():
             rdma.move(device, host)
-        link = _in_pod(entry, temporary)
-        if link is None:
-            return
-        podlink.withdraw(link)
-        netlink.set_up(link.name, up=False)
-        netlink.rename(link.name, temporary)
-        netlink.move(temporary, host)
+            # That of IPoIB is unmade with its device.
+            link = found.name if (found := _in_pod(entry)) is not None else None
+        if link is not None:
+            netlink.move(link, host, temporary_name(entry.pci))
 
+    if name is not None or device is not None:
+        _in_its_netns(entry, leave)
+
+
+def _in_its_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
+    """Run ``work`` in the pod's namespace; None where it is gone, or the path is another one's by now."""
     try:
-        netns.run_in(entry.netns.path, leave)
+        return netns.run_in(entry.netns.path, lambda: work() if netns.own_cookie() == entry.netns.cookie else None)
     except netns.NetnsGoneError:
-        return
+        return None
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot leave the pod {entry.pod!r}", str(stuck)) from stuck
 
 
-def _in_pod(entry: LedgerEntry, temporary: str) -> netlink.Link | None:
+def _in_pod(entry: LedgerEntry) -> netlink.Link | None:
     """Find the VF's netdev in this namespace: by its PCI address where the kernel tells it, else by name and MAC."""
     found = netlink.links()
     by_parent = next((link for link in found if link.parent == entry.pci), None)
     if by_parent is not None:
         return by_parent
     macs = {entry.original.netdev_mac, entry.set.mac}
-    named = (link for link in found if link.name in (entry.ifname, temporary) and link.parent is None)
+    named = (link for link in found if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None)
     return next((link for link in named if link.mac in macs), None)
-
-
-def _restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
-    """Put back the VF's settings, then its netdev's own; another boot's entry resets and replays nothing.
-
-    Return whether the VF is free as well: that is seen to first, for a driver that is rebound makes a new netdev.
-    """
-    try:
-        pf, vf = node.sysfs.found_as(entry.pci, entry.pf)
-        entry = replace(entry, pf=pf, vf=vf)
-        free = not same_boot or freeing.free_again(node.sysfs, entry)
-        _restore_settings(node, entry, _fresh(entry) if not same_boot else entry.original.settings)
-        if same_boot and entry.original.name is not None:
-            _restore_netdev(node, entry)
-    except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
-    return free
-
-
-def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    """Set what was changed and is not as wanted, attribute by attribute: one that the NIC refuses keeps no other."""
-    refusals = []
-    changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
-    with hold(node.run, _pf_pci(node, entry), _LOCK_S):
-        found = node.port.read(entry.pf, entry.vf)
-        for attribute in _ATTRIBUTES:
-            values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
-            differs = any(getattr(found, name) != value for name, value in values.items())
-            if differs and changed & set(attribute):
-                settings = VfSettings(**values)
-                try:
-                    node.port.write(entry.pf, entry.vf, settings)
-                except OSError as refused:
-                    refusals.append(refusal_text(entry, settings, refused))
-    if refusals:
-        raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
-
-
-def _fresh(entry: LedgerEntry) -> VfSettings:
-    """What a reset leaves set: nothing. A setting that was unsupported before is left alone."""
-    fresh = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
-    known = {name: getattr(fresh, name) for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
-    return VfSettings(**known)
-
-
-def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
-    original = entry.original
-    link = netdev_of(node, entry.pci, RETURNS_S)
-    if link is None or original.name is None:
-        raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
-    netlink.set_up(link.name, up=False)
-    _restore_mac(node, entry, link)
-    if original.mtu and link.mtu != original.mtu:
-        netlink.set_mtu(link.name, original.mtu)
-    netlink.rename(link.name, original.name)
-    _restore_altnames(original.name, original.altnames)
-    if original.up:
-        netlink.set_up(original.name, up=True)
-
-
-def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
-    """Give a netdev its own MAC back; that of IPoIB holds the number of a queue pair and is the driver's."""
-    mac, admin_mac = entry.original.netdev_mac, entry.original.settings.mac
-    if mac is None or len(mac) != len(NO_MAC) or link.mac == mac:
-        return
-    try:
-        netlink.set_mac(link.name, mac)
-    except OSError:
-        if admin_mac in (None, NO_MAC):
-            raise
-        # A VF that is not trusted may only have its admin MAC: it gets its own back by way of that one.
-        with hold(node.run, _pf_pci(node, entry), _LOCK_S):
-            node.port.write(entry.pf, entry.vf, VfSettings(mac=mac))
-            netlink.set_mac(link.name, mac)
-            node.port.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
-
-
-def _restore_altnames(name: str, wanted: tuple[str, ...]) -> None:
-    link = netlink.find(name)
-    present = set(link.altnames) if link is not None else set()
-    for altname in present - set(wanted):
-        netlink.remove_altname(name, altname)
-    netlink.add_altnames(name, [altname for altname in wanted if altname not in present and altname != name])
-
-
-def _pf_pci(node: Node, entry: LedgerEntry) -> str:
-    return (node.sysfs.root / "bus/pci/devices" / entry.pci / "physfn").readlink().name

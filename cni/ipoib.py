@@ -10,31 +10,30 @@ from cni import freeing, netlink, netns
 from cni.sysfs import APPEARS_S, Sysfs
 
 
-def follow(sysfs: Sysfs, pci: str, temporary: str, path: str) -> None:
-    """See to it that a VF's netdev is in the namespace at ``path`` as ``temporary``; raise OSError where there is none.
+def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
+    """See to it that a VF's netdev is in the namespace at ``path`` as ``name``; raise OSError where there is none.
 
     Any other netdev than IPoIB's is where it was put: that costs one look.
     """
-    if not freeing.comes_true(lambda: _is_there(sysfs, pci, temporary, path), APPEARS_S):
+    if not freeing.comes_true(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
         raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")
 
 
-def _is_there(sysfs: Sysfs, pci: str, temporary: str, path: str) -> bool:
-    if netns.run_in(path, lambda: _name_it(pci, temporary)):
+def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
+    if netns.run_in(path, lambda: _name_it(pci, name)):
         return True
     on_host = sysfs.netdev(pci)
     if on_host is not None:
         netlink.set_up(on_host, up=False)
-        netlink.rename(on_host, temporary)
-        netlink.move(temporary, path)
+        netlink.move(on_host, path, name)
     return on_host is not None
 
 
-def _name_it(pci: str, temporary: str) -> bool:
-    if netlink.find(temporary) is not None:
+def _name_it(pci: str, name: str) -> bool:
+    if netlink.find(name) is not None:
         return True
     link = next((link for link in netlink.links() if link.parent == pci), None)
     if link is not None:
         netlink.set_up(link.name, up=False)
-        netlink.rename(link.name, temporary)
+        netlink.rename(link.name, name)
     return link is not None

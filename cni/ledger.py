@@ -9,7 +9,7 @@ import structlog
 
 from mooring import ledger
 from mooring.errors import RecordError
-from mooring.files import read_file, record_paths, remove_file, write_file
+from mooring.files import read_file, record_paths, remove_file, write_files
 from mooring.ledger import LedgerEntry
 from mooring.podrecord import PodRecord, pod_record_name, read_pod_record
 
@@ -28,11 +28,14 @@ class Ledger:
         text = read_file(self.state / name)
         return None if text is None else ledger.read_ledger_entry(text, name)
 
-    def write(self, entry: LedgerEntry) -> None:
-        """Put an entry in place; raise RecordError for one that could not be read again: it would keep its VF."""
-        name, text = ledger.ledger_name(entry.pci), ledger.dump_ledger_entry(entry)
-        ledger.read_ledger_entry(text, name)
-        write_file(self.state / name, text)
+    def write(self, *entries: LedgerEntry) -> None:
+        """Put entries in place; raise RecordError for one that could not be read again: it would keep its VF."""
+        texts: dict[str, str] = {}
+        for entry in entries:
+            name, text = ledger.ledger_name(entry.pci), ledger.dump_ledger_entry(entry)
+            ledger.read_ledger_entry(text, name)
+            texts[Path(name).name] = text
+        write_files(self.state / ledger.FOLDER, texts)
 
     def remove(self, pci: str) -> None:
         remove_file(self.state / ledger.ledger_name(pci))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from cni import check, ipam, netlink, netns, rdma
 from cni.conf import Conf
-from cni.giveback import Node
+from cni.node import Node
 from cni.plan import chosen, entitled
 from cni.skel import BAD_CONFIG, DRIFTED, Call, CniError
 from mooring.ledger import LedgerEntry

@@ -4,7 +4,6 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface, ip_network
 
@@ -14,10 +13,12 @@ from mooring.nldev import Attribute, number, read_attributes, text, u32
 
 ETHERNET = 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
+# What anybody may set and a move keeps: DEBUG, NOARP, PROMISC, ALLMULTI, MULTICAST, DYNAMIC.
+_KEPT_FLAGS = 0x4 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x8000
 _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=8BI")
-_ADDRESS, _IFNAME, _MTU, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 28, 52, 53, 56
+_ADDRESS, _IFNAME, _MTU, _TXQLEN, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 13, 28, 52, 53, 56
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 7, 15
 _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 2, 6, 15
@@ -30,7 +31,8 @@ _UNIVERSE, _ON_LINK = 0, 253
 class Link:
     """A network interface; ``parent`` is its PCI address where the kernel tells it (Linux 5.14, real devices).
 
-    ``carrier`` says whether frames would leave, ``hardware`` is its ARPHRD number.
+    ``carrier`` says whether frames would leave, ``hardware`` is its ARPHRD number, ``flags`` holds those IFF_* that a
+    pod may have set and that stay when it leaves, ``txqueuelen`` is in packets.
     """
 
     index: int
@@ -42,6 +44,8 @@ class Link:
     parent: str | None
     carrier: bool = True
     hardware: int = ETHERNET
+    flags: int | None = None
+    txqueuelen: int | None = None
 
 
 def links() -> tuple[Link, ...]:
@@ -62,19 +66,40 @@ def find(name: str) -> Link | None:
     return link if link.name == name else None
 
 
+def exists(name: str) -> bool:
+    """Say whether a link has this name or altname; unlike `find` it waits for no other link's move."""
+    try:
+        return _index(name) > 0
+    except OSError:
+        return False
+
+
 def set_up(name: str, *, up: bool) -> None:
     flags = _IFF_UP if up else 0
     rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _IFF_UP))
 
 
 def rename(name: str, to: str) -> None:
-    """Rename a link that is down; an altname of its own that is equal to the new name is removed first."""
+    """Rename a link that is down; an altname of its own that is equal to the new name gives way to it."""
     if name == to:
         return
-    link = find(name)
-    if link is not None and to in link.altnames:
+    try:
+        _set(name, (_IFNAME, _string(to)))
+    except OSError as refused:
+        link = find(name) if refused.errno == errno.EEXIST else None
+        if link is None or to not in link.altnames:
+            raise
         remove_altname(name, to)
-    _set(name, (_IFNAME, _string(to)))
+        _set(name, (_IFNAME, _string(to)))
+
+
+def set_flags(name: str, flags: int) -> None:
+    """Set those of a link's flags that `Link.flags` holds."""
+    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _KEPT_FLAGS))
+
+
+def set_queue_length(name: str, packets: int) -> None:
+    _set(name, (_TXQLEN, u32(packets)))
 
 
 def set_mac(name: str, mac: str) -> None:
@@ -85,18 +110,21 @@ def set_mtu(name: str, mtu: int) -> None:
     _set(name, (_MTU, u32(mtu)))
 
 
-def move(name: str, netns: str) -> None:
-    """Move a link into the network namespace at a path."""
+def move(name: str, netns: str, to: str) -> None:
+    """Move a link into the network namespace at a path, where its name is ``to``; one that is up goes down.
+
+    One message, because each waits for its turn behind other links' moves. The kernel moves first: where the name is
+    taken, the link is there under its old one, and the error is EEXIST.
+    """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set(name, (_NET_NS_FD, u32(descriptor)))
+        _set(name, (_NET_NS_FD, u32(descriptor)), (_IFNAME, _string(to)))
     finally:
         os.close(descriptor)
 
 
-def add_altnames(name: str, altnames: Sequence[str]) -> None:
-    for altname in altnames:
-        _alter(rtnetlink.NEW_LINK_PROP, name, altname)
+def add_altname(name: str, altname: str) -> None:
+    _alter(rtnetlink.NEW_LINK_PROP, name, altname)
 
 
 def remove_altname(name: str, altname: str) -> None:
@@ -185,8 +213,8 @@ def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None
     rtnetlink.exchange(kind, header, attributes, flags)
 
 
-def _set(name: str, attribute: Attribute) -> None:
-    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(_index(name)), [attribute])
+def _set(name: str, *attributes: Attribute) -> None:
+    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(_index(name)), attributes)
 
 
 def _alter(kind: int, name: str, altname: str) -> None:
@@ -223,4 +251,6 @@ def _link(body: bytes) -> Link:
         parent=text(found[_PARENT_NAME]) if _PARENT_NAME in found else None,
         carrier=bool(flags & _IFF_LOWER_UP),
         hardware=hardware,
+        flags=flags & _KEPT_FLAGS,
+        txqueuelen=number(found[_TXQLEN]) if _TXQLEN in found else None,
     )

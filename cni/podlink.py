@@ -25,9 +25,8 @@ _CARRIER_S = 0.2
 _POLL_S = 0.005
 
 
-def configure(temporary: str, name: str, wanted: Addressing) -> Link:
-    """Name a link that has just come in, give it what is wanted and bring it up."""
-    netlink.rename(temporary, name)
+def configure(name: str, wanted: Addressing) -> Link:
+    """Give a link that has just come in what is wanted of it and bring it up."""
     for path, value in wanted.sysctls:
         (_SYSCTL / path).write_text(value)
     for address in wanted.addresses:

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from cni import netns
-from cni.giveback import Node, give_back, is_home
+from cni.giveback import give_back, is_home
 from cni.metrics import Metrics
+from cni.node import Node
 from cni.orphans import REASONS, Orphan, Place, Reason, judge
 from cni.skel import CniError
 from mooring import ledger, podrecord

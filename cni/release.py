@@ -11,7 +11,8 @@ import structlog
 
 from cni import ipam, stray
 from cni.conf import Conf
-from cni.giveback import Node, give_back
+from cni.giveback import give_back
+from cni.node import Node
 from cni.skel import BAD_CONFIG, TRY_AGAIN, Call, CniError
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from cni.check import Found
-from cni.giveback import Node
 from cni.live import differences_of, look
+from cni.node import Node
 from mooring.ledger import LedgerEntry
 from mooring.settings import VfSettings
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from cni import ipam
 from cni.add import READY
 from cni.conf import Conf
-from cni.giveback import Node
 from cni.live import differences_of, look
+from cni.node import Node
 from cni.skel import LIMITED, UNAVAILABLE, Call, CniError
 from mooring.files import read_file
 from mooring.ledger import LedgerEntry

@@ -8,7 +8,7 @@ import structlog
 
 from cni import netlink, netns
 from cni.conf import Conf
-from cni.giveback import Node, temporary_name
+from cni.node import Node, temporary_name
 from cni.plan import chosen
 from cni.skel import Call
 from mooring import names

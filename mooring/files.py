@@ -4,7 +4,7 @@ Each write is a temporary file, fsync, rename, fsync of the folder; root only (0
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _TEMPORARY = ".tmp"
@@ -12,6 +12,22 @@ _TEMPORARY = ".tmp"
 
 def write_file(path: Path, text: str) -> None:
     """Put ``text`` at ``path`` durably; raise OSError with the old content untouched."""
+    _place(path, text)
+    sync_folder(path.parent)
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Put several files into one folder durably; raise OSError with each as it was or as it should be.
+
+    They share the folder's fsync, and with it most of the time.
+    """
+    for name, text in texts.items():
+        _place(folder / name, text)
+    sync_folder(folder)
+
+
+def _place(path: Path, text: str) -> None:
+    """Put a file in its place, whole; that it stays there takes the fsync of its folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
@@ -24,7 +40,6 @@ def write_file(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def remove_file(path: Path) -> None:

@@ -27,7 +27,7 @@ Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
 _KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma", "attachment"))
-_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users"))
+_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen"))
 _ATTACHMENT = ("name", "ifname", "network")
 _MOST = 64
 # PATH_MAX.
@@ -48,8 +48,9 @@ class Netns:
 class Original:
     """A VF before it was touched: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
 
-    ``name`` is None for a VF without a netdev. ``users`` are processes of the host's own (monitors) that had its RDMA
-    device open: they are not the pod's when it is given back.
+    ``name`` is None for a VF without a netdev. ``flags`` are those IFF_* of the netdev that a pod may change, and
+    ``txqueuelen`` is in packets. ``users`` are processes of the host's own (monitors) that had its RDMA device open:
+    they are not the pod's when it is given back.
     """
 
     name: str | None = None
@@ -59,6 +60,8 @@ class Original:
     up: bool = False
     settings: VfSettings = field(default_factory=VfSettings)
     users: tuple[int, ...] = ()
+    flags: int | None = None
+    txqueuelen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,8 @@ def _original(value: Value) -> Original:
         up=document.optional("up", Value.boolean) or False,
         settings=read_found_settings(document),
         users=document.optional("users", _pids) or (),
+        flags=document.optional("flags", _u32),
+        txqueuelen=document.optional("txqueuelen", _u32),
     )
 
 
@@ -206,6 +211,10 @@ def _paths(value: Value) -> tuple[str, ...]:
     return tuple(item.string(longest=_LONGEST_PATH) for item in value.items(_MOST))
 
 
+def _u32(value: Value) -> int:
+    return value.integer(0, 2**32 - 1)
+
+
 def _pids(value: Value) -> tuple[int, ...]:
     return tuple(item.integer(0, _MOST_PID) for item in value.items(_MOST_PIDS))
 
@@ -218,5 +227,7 @@ def _dump_original(original: Original) -> dict[str, object]:
         "netdev_mac": original.netdev_mac,
         "up": True if original.up else None,
         "users": list(original.users) or None,
+        "flags": original.flags,
+        "txqueuelen": original.txqueuelen,
     }
     return original.settings.to_fields() | {name: value for name, value in own.items() if value is not None}
