@@ -18,6 +18,7 @@ from mooring.config import ConfigError, load, option
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
 from scheduler import metrics
+from scheduler.constraints.installed import installed
 from scheduler.health import serve
 from scheduler.leader import Election
 from scheduler.loop import Loop, Ways
@@ -88,7 +89,7 @@ def _reason(failed: BaseException) -> str:
 
 
 async def _run(config: Config, access: Access) -> None:
-    machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started)
+    machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started, kinds=installed())
     metrics.expose(machine)
     async with (
         Client(access, connections=_READS, timeout_s=_READ_S) as api,

@@ -59,11 +59,13 @@ def place_on(wants: tuple[Want, ...], rooms: tuple[Room, ...], spreading: Spread
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
 
 
-def pick_vfs(request: PodRequest, supply: Supply, chosen: Chosen, since: FreeSince) -> tuple[AssignedVf, ...]:
+def pick_vfs(
+    interfaces: Sequence[VfRequest], supply: Supply, chosen: Chosen, since: FreeSince
+) -> tuple[AssignedVf, ...]:
     """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
     queues = {index: _oldest(supply, index, since, chosen.pfs.count(index)) for index in set(chosen.pfs)}
     picked = []
-    for interface, index in zip(request.interfaces, chosen.pfs, strict=True):
+    for interface, index in zip(interfaces, chosen.pfs, strict=True):
         pf, vf = supply.pfs[index], queues[index].pop()
         picked.append(
             AssignedVf(

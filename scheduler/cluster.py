@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from mooring.assignment import Assignment
 from scheduler.census import Census
 from scheduler.columns import HostPort, Nodes
+from scheduler.constraints.kinds import NONE, Kinds
+from scheduler.constraints.shelves import Shelves
 from scheduler.nodes import NOT_READY_S, NodeFacts
 from scheduler.resources import SCORED, Amounts, add
 from scheduler.supply import Claim, Stock, Supply, disputes, existing, supply
@@ -72,8 +74,9 @@ class _Unready:
 class Cluster:
     """Nodes by name and seats by pod uid; seats on nodes that are not known yet are kept for their coming."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = Nodes()
+        self.shelves = Shelves(kinds, self.nodes)
         self.census = Census()
         self._facts: dict[str, NodeFacts] = {}
         self._seats: dict[str, Seat] = {}
@@ -102,6 +105,8 @@ class Cluster:
         self.nodes.offers[row] = facts.fault, self._stocks[facts.name].pfs
         self.nodes.offer(row, self._stocks[facts.name].supply.offered_vfs)
         self.nodes.show_supply(row, self._stocks[facts.name].supply)
+        if self.nodes.shelves:
+            self.shelves.put(row, facts, self._assignments(facts.name))
 
     def remove_node(self, name: str) -> None:
         if self._facts.pop(name, None) is None:
@@ -110,6 +115,7 @@ class Cluster:
         for seat in self._on.get(name, {}).values():
             self._count(row, seat, -1)
         self.nodes.ports[row], self.nodes.offers[row] = frozenset(), ("", ())
+        self.shelves.remove(row, name)
         del self._stocks[name]
         self.nodes.remove(name)
 
@@ -120,6 +126,7 @@ class Cluster:
             if facts is not None and (fault := facts.inventory_fault(now)) != facts.fault:
                 row = self.nodes.row_of[name]
                 self.nodes.offers[row] = fault, self._stocks[name].pfs
+                self.shelves.stop(row, name, fault)
                 self.nodes.touch(row, renewed=True)
 
     def seat(self, uid: str) -> Seat | None:
@@ -206,6 +213,7 @@ class Cluster:
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
         room = view.supply.offered_vfs, view.supply.free_vfs, view.supply.free_mbps
         assert nodes.vfs_of(row) == room, f"node {name!r}: its VFs are not counted as a new supply has them"
+        self.shelves.check(row, name, self._assignments(name))
         free = {pf.name: mask for pf, mask in zip(view.supply.pfs, view.supply.free, strict=True)}
         for claim in self._claims(name) if view.facts.inventory is not None else ():
             for vf in existing(view.facts.inventory, claim.assignment) if view.facts.inventory else ():
@@ -222,6 +230,8 @@ class Cluster:
         if (claim := seat.claim) is not None:
             (stock.add if sign > 0 else stock.remove)(claim)
             self.nodes.show_supply(row, stock.supply)
+            if claim.assignment.ext:
+                self.shelves.show(row, seat.node, self._assignments(seat.node))
         self.nodes.touch(row)
 
     def _count(self, row: int, seat: Seat, sign: int) -> None:
@@ -235,6 +245,9 @@ class Cluster:
 
     def _claims(self, name: str) -> list[Claim]:
         return [claim for seat in self._on.get(name, {}).values() if (claim := seat.claim) is not None]
+
+    def _assignments(self, name: str) -> list[Assignment]:
+        return [claim.assignment for claim in self._claims(name)]
 
 
 def _amounts(seat: Seat) -> Iterator[tuple[str, int]]:

@@ -7,7 +7,7 @@ A row belongs to one node until the node goes; then it is empty (`valid` says so
 change is written down in `changes`, so that who keeps something derived from rows looks at the changed ones only.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic
 
 import numpy as np
@@ -129,6 +129,8 @@ class Nodes:
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
         # Why nothing may be given from a node's inventory (empty where it may), and the PFs that it lists.
         self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
+        # What is left of other kinds of resource, by kind.
+        self.shelves: dict[str, Column[Any]] = {}
         self._labels: dict[str, Column[str | None]] = {}
         self._images: dict[str, Amounts] = {}
         self._lines = dict(_RESOURCE_LINES)
@@ -143,6 +145,10 @@ class Nodes:
     def all_rows(self) -> Rows:
         """Return the rows that have a node."""
         return np.flatnonzero(self.valid[: self.size])
+
+    def add_shelf(self, kind: str, empty: Hashable) -> None:
+        """Keep a column for what is left of another kind of resource."""
+        self.shelves[kind] = Column(self._capacity, empty)
 
     def label(self, key: str) -> Column[str | None]:
         """Return a label's values; None where a node lacks it."""
@@ -284,6 +290,7 @@ class Nodes:
             self.published,
             self.offers,
             *self._labels.values(),
+            *self.shelves.values(),
         ]
         for column in columns:
             column.grow(capacity)

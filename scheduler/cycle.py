@@ -17,6 +17,7 @@ from mooring.parsing import MAX_BYTES
 from scheduler.assign import Chosen, pick_vfs
 from scheduler.cluster import Cluster, Seat
 from scheduler.columns import Rows
+from scheduler.constraints.joint import section
 from scheduler.plugins import inter_pod_affinity, pod_topology_spread
 from scheduler.plugins.rule import Texts, Wide, WideRule
 from scheduler.queue import NOTHING, Happening
@@ -172,11 +173,12 @@ class Decider:
         return Bind(task, seat, annotations, why)
 
     def _assign(self, task: Task, choice: _Choice, node: str) -> Assignment | None:
-        if task.request is None or choice.chosen is None:
+        if choice.chosen is None:
             return None
         supply = self._cluster.nodes.supplies[choice.row]
-        vfs = pick_vfs(task.request, supply, choice.chosen, self._cluster.free_since(node))
-        return Assignment(uid=task.uid, node=node, vfs=vfs)
+        vfs = pick_vfs(task.interfaces, supply, choice.chosen, self._cluster.free_since(node))
+        ext = {kind: section(proposal) for kind, proposal in choice.chosen.others}
+        return Assignment(uid=task.uid, node=node, vfs=vfs, ext=ext)
 
 
 def _refused(ranking: Ranking) -> Iterator[_Refused]:

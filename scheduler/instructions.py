@@ -7,7 +7,7 @@ from typing import Literal
 from scheduler.cycle import Bind, Why
 from scheduler.objects import Pod
 
-Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings"]
+Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings", "constraint"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from mooring.assignment import Assignment
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster, Seat
+from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
-from scheduler.nodes import read_node
+from scheduler.nodes import NodeFacts, read_node
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.pending import Pending
@@ -31,8 +32,9 @@ __all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Report"]
 class Machine:
     """State and its transitions. Pods are known by uid: a name may be used again, a uid never is."""
 
-    def __init__(self, scheduler_name: str, *, evict_never_started: bool = True) -> None:
-        self.cluster = Cluster()
+    def __init__(self, scheduler_name: str, *, evict_never_started: bool = True, kinds: Kinds = NONE) -> None:
+        self.cluster = Cluster(kinds)
+        self._kinds = kinds
         self._decider = Decider(self.cluster)
         self.queue = Queue()
         self.scheduler_name = scheduler_name
@@ -177,7 +179,7 @@ class Machine:
         while (overdue := self._unstarted.take_overdue(now)) is not None:
             self._judge(overdue.node, now)
             found.append(_end_of_patience(overdue, evict=overdue.evict and self._evicts))
-        return found
+        return [*found, *(Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())]
 
     def retell(self) -> list[Instruction]:
         """Tell what stays true until somebody acts: who led before may have ended before it told."""
@@ -226,8 +228,15 @@ class Machine:
             self.queue.wake(of_node(known, facts), now)
             found = self._settle(facts.name, now)
             self._judge(facts.name, now)
+            found += self._unreadable(facts)
         fields = {"node": facts.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
+
+    def _unreadable(self, facts: NodeFacts) -> Iterator[Instruction]:
+        """Yield what of a node is left out because its inventory of another kind cannot be used."""
+        for kind, why in self.cluster.shelves.unreadable(facts.name):
+            about = {"node": facts.name, "constraint": kind, "reason": why}
+            yield Notice("constraint", "node left out: inventory of another kind cannot be read", about)
 
     def _remove_node(self, name: str, now: float) -> None:
         self.cluster.remove_node(name)
@@ -260,7 +269,7 @@ class Machine:
         if self.cluster.seat(uid) is not None:
             # Its bind is on the way, or done and not shown yet.
             if (pending := self._pending.get(uid)) is not None:
-                pending.pod, pending.task = pod, read_task(pod)
+                pending.pod, pending.task = pod, read_task(pod, self._kinds)
             return []
         ours = pod.spec.scheduler_name == self.scheduler_name and pod.metadata.deletion_timestamp is None
         if ours and not pod.spec.scheduling_gates:
@@ -275,8 +284,8 @@ class Machine:
         uid, known = pod.metadata.uid, self._pending.get(pod.metadata.uid)
         self._gated.discard(uid)
         if known is None:
-            self._pending[uid] = Pending(pod, read_task(pod), now)
-        elif not known.take(pod):
+            self._pending[uid] = Pending(pod, read_task(pod, self._kinds), now)
+        elif not known.take(pod, self._kinds):
             return
         self.queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 

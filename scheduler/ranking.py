@@ -18,6 +18,7 @@ from scheduler.columns import Amounts, Nodes, Rows
 from scheduler.place import Want
 from scheduler.plugins import (
     balanced_allocation,
+    constraints,
     image_locality,
     node_affinity,
     node_name,
@@ -39,9 +40,14 @@ FACT_RULES = (
     node_affinity.RULE,
     rdma_vfs.INVENTORY_RULE,
 )
-USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE)
+USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE, constraints.RULE)
 FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image_locality.PREFERENCE)
-USE_PREFERENCES = (node_resources_fit.PREFERENCE, balanced_allocation.PREFERENCE, rdma_vfs.PREFERENCE)
+USE_PREFERENCES = (
+    node_resources_fit.PREFERENCE,
+    balanced_allocation.PREFERENCE,
+    rdma_vfs.PREFERENCE,
+    constraints.PREFERENCE,
+)
 # Judging all rows anew costs as much as judging this share of them one by one.
 _MANY = 4
 # So few rows are judged one by one, as plain integers.
@@ -101,15 +107,19 @@ class Ranking:
         return None
 
     def exact(self, row: int) -> Chosen | str | None:
-        """Find where the pod's interfaces go on a passing row; refuse the row, with a reason, if they do not fit."""
-        if not self._task.interfaces or self._task.request is None:
+        """Find where all that the pod asks for goes on a passing row; refuse the row, with a reason, if it cannot."""
+        found: Chosen | str
+        if self._task.wishes:
+            rule, found = constraints.RULE, constraints.exact(self._task, self._nodes, row)
+        elif not self._task.interfaces or self._task.request is None:
             return None
-        supply = self._nodes.supplies[row]
-        found: Chosen | str = place_on(self._wants_on(supply.pfs), supply.rooms, self._task.request.pfs)
+        else:
+            supply = self._nodes.supplies[row]
+            rule, found = rdma_vfs.RULE, place_on(self._wants_on(supply.pfs), supply.rooms, self._task.request.pfs)
         if isinstance(found, str):
             if found == OUT_OF_BUDGET:
                 self._on_budget_spent()
-            self._codes[row] = self._code(rdma_vfs.RULE, (found,))
+            self._codes[row] = self._code(rule, (found,))
             self._standing[row] = _OUT
         return found
 

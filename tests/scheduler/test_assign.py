@@ -92,6 +92,6 @@ def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None
     """Never used before used, then by the time of its return, then the lowest index."""
     supply, request = _supply(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))
     since = {("pf0", 0): 30.0, ("pf0", 1): 10.0, ("pf0", 2): 20.0}
-    picked = pick_vfs(request, supply, Chosen((0, 0, 0)), since)
+    picked = pick_vfs(request.interfaces, supply, Chosen((0, 0, 0)), since)
     assert [vf.vf for vf in picked] == [3, 1, 2]
     assert [vf.pci for vf in picked] == ["0000:04:00.5", "0000:04:00.3", "0000:04:00.4"]

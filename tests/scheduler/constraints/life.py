@@ -1,0 +1,77 @@
+"""A machine with constraints, and what comes out of it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from mooring.assignment import Assignment, read_assignment
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle import Bind
+from scheduler.instructions import Instruction, Report
+from scheduler.machine import Machine
+from scheduler.objects import Node, Pod
+from scheduler.outcomes import BOUND
+
+NOW = 1000.0
+
+
+class Life:
+    """A machine with constraints, told of nodes and pods as the watches would."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self.machine = Machine("mooring", kinds=kinds)
+        self.now = NOW
+
+    def see(self, *items: Node | Pod) -> list[Instruction]:
+        found = []
+        for item in items:
+            identity = Identity(item.metadata.name, item.metadata.namespace, item.metadata.uid)
+            found += self.machine.see(type(item), Changed(identity, item), self.now)
+        return found
+
+    def end(self, pod: Pod) -> None:
+        identity = Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+        self.machine.pods(Removed(identity), self.now)
+
+    def step(self) -> Bind | Report | None:
+        """Decide about the next pod: its bind, which succeeds, or what its owner is told."""
+        self.now += 20.0
+        found = self.machine.step(self.now)
+        for one in found or ():
+            if isinstance(one, Bind):
+                self.machine.bound(one, BOUND, self.now)
+                return one
+            if isinstance(one, Report):
+                return one
+        return None
+
+    def place(self, pod: Pod) -> Bind | str:
+        """Offer a pod, decide about it; return its bind, or the message that its owner is told."""
+        self.see(pod)
+        found = self.step()
+        assert found is not None
+        return found if isinstance(found, Bind) else found.message
+
+
+Found = Bind | Report | str | None
+
+
+def assignment_of(bind: Found) -> Assignment:
+    assert isinstance(bind, Bind), bind
+    return read_assignment(bind.annotations["mooring.dev/assignment"])
+
+
+def units_of(bind: Found, kind: str) -> object:
+    section = assignment_of(bind).ext[kind]
+    assert isinstance(section, Mapping)
+    return section["units"]
+
+
+def bound(pod: Pod, bind: Found) -> Pod:
+    """Return a pod as the API server shows it after its bind."""
+    assert isinstance(bind, Bind)
+    copy = msgspec.convert(msgspec.to_builtins(pod), Pod)
+    copy.spec.node_name = bind.seat.node
+    copy.metadata.annotations = {**pod.annotations, **bind.annotations}
+    return copy

@@ -1,0 +1,216 @@
+"""A faulty constraint harms nobody but the pods that ask for it: it raises, talks nonsense, hangs, cannot be loaded."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from scheduler.constraints.alarm import Alarm
+from scheduler.constraints.installed import GROUP, load
+from scheduler.constraints.kinds import Fault, Kind, Kinds
+from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units
+from scheduler.cycle import Bind
+from scheduler.instructions import Notice
+from scheduler.objects import Node, Pod
+from tests.scheduler.constraints.conftest import StartLife
+from tests.scheduler.constraints.life import bound, units_of
+
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+ASKING = {"mooring.dev/request.box": "1"}
+HAVING = {"mooring.dev/inventory.box": "a b"}
+LEFT: Units[str] = Units((("a", ""), ("b", "")), 2)
+
+
+class Boxes:
+    """A sound constraint: a node has named boxes, a pod gets any one; faults are made from it."""
+
+    def read_request(self, pod: PodSide) -> Any:
+        return int(pod.text)
+
+    def read_inventory(self, node: NodeSide) -> Mapping[str, Any]:
+        return dict.fromkeys(node.text.split(), "")
+
+    def judge(self, request: Any, left: Units[Any]) -> Any:
+        return 50 if left.free else "no box is free"
+
+    def place(self, request: Any, left: Units[Any], beside: Mapping[str, Proposal]) -> Iterable[Any]:
+        yield Proposal((left.free[0][0],))
+
+
+def _raise(*_: object) -> Any:
+    raise KeyError("v")
+
+
+def _exit(*_: object) -> Any:
+    raise SystemExit(0)
+
+
+def _hang(*_: object) -> Any:
+    until = time.monotonic() + 30.0
+    while time.monotonic() < until:
+        try:
+            sum(range(1000))
+        except Exception:  # noqa: BLE001, S112 - as careless code has it
+            continue
+
+
+def _faulty(method: str, behaviour: Callable[..., Any], **limits: float) -> Kinds:
+    broken = type("Broken", (Boxes,), {method: lambda _, *arguments: behaviour(*arguments)})
+    return Kinds([Kind("box", broken(), patience=Alarm(**limits).patience)])
+
+
+@pytest.mark.parametrize("method", ["read_request", "judge", "place"])
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        (_raise, "KeyError"),
+        (_exit, "SystemExit"),
+        (lambda *_: [5], "TypeError"),
+        (_hang, "0.05 s"),
+    ],
+)
+def test_a_pod_that_asks_is_told_which_constraint_failed_and_others_go_on(
+    method: str,
+    behaviour: Callable[..., Any],
+    words: str,
+    start_life: StartLife,
+    make_node: MakeNode,
+    make_pod: MakePod,
+) -> None:
+    """Whatever it does wrong, wherever: its pods wait, with its name in the reason; the next pod is bound."""
+    life = start_life(_faulty(method, behaviour, limit_s=0.05))
+    life.see(make_node(annotations=HAVING))
+    told = life.place(make_pod(annotations=ASKING))
+    assert isinstance(told, str)
+    assert "constraint 'box' failed in " + method in told
+    assert words in told
+    assert isinstance(life.place(make_pod()), Bind)
+    (notice,) = [one for one in life.machine.tick(life.now) if isinstance(one, Notice)]
+    assert (notice.blame, notice.fields["constraint"]) == ("constraint", "box")
+    assert life.machine.tick(life.now) == []
+
+
+@pytest.mark.parametrize("behaviour", [_raise, _exit, _hang, lambda _: 5, lambda _: {"a": []}, lambda _: {1: ""}])
+def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
+    behaviour: Callable[..., Any], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """The other nodes are read and used; the log names node and constraint."""
+
+    def picky(node: NodeSide) -> Any:
+        return behaviour(node) if node.text == "bad" else dict.fromkeys(node.text.split(), "")
+
+    life = start_life(_faulty("read_inventory", picky, limit_s=0.05))
+    (notice,) = life.see(make_node("bad", annotations={"mooring.dev/inventory.box": "bad"}))
+    assert isinstance(notice, Notice)
+    assert (notice.fields["node"], notice.fields["constraint"]) == ("bad", "box")
+    assert "1 constraint 'box' failed on the node(s)" in str(life.place(make_pod(annotations=ASKING)))
+    life.see(make_node("good", annotations=HAVING))
+    bind = life.step()
+    assert isinstance(bind, Bind)
+    assert bind.seat.node == "good"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Proposal(("c",)), "unit 'c' is not free"),
+        (Proposal(("a", "a")), "twice"),
+        (Proposal(("a",), {"x": float("nan")}), "not a JSON number"),
+        (Proposal(("a",), {"x": {1, 2}}), "not JSON serializable"),
+        (Proposal(("a",), {"units": []}), "hold a field 'units'"),
+        (Proposal(("a",), narrows={"vfs": {0: ["pf0"]}}), "narrowing"),  # type: ignore[dict-item]
+        ("a", "'a' is not a proposal"),
+    ],
+)
+def test_a_proposal_that_must_not_be_believed_is_refused(answer: object, words: str) -> None:
+    """A constraint cannot give what is not free, nor write what nobody could read."""
+    (kind,) = _faulty("place", lambda *_: [answer])
+    with pytest.raises(Fault, match=words):
+        list(kind.proposals(1, LEFT, {}))
+
+
+@pytest.mark.parametrize("score", [101, -1, 0.5, True, "", None])
+def test_a_judgement_is_an_integer_or_words(score: object) -> None:
+    """Anything else is a fault, which is a reason against the node."""
+    (kind,) = _faulty("judge", lambda *_: score)
+    assert "is neither an integer from 0 to 100 nor words" in str(kind.judge(1, LEFT))
+
+
+def test_a_constraint_that_is_too_slow_again_and_again_is_not_asked_any_more() -> None:
+    """So that it cannot take the scheduler's time for good."""
+    (kind,) = _faulty("read_request", _hang, limit_s=0.01)
+    for _ in range(16):
+        with pytest.raises(Fault, match=r"longer than 0\.01 s"):
+            kind.read_request(PodSide("1"))
+    began = time.monotonic()
+    with pytest.raises(Fault, match="is not asked any more"):
+        kind.read_request(PodSide("1"))
+    assert time.monotonic() - began < 0.005
+    assert kind.take_faults() == ["constraint 'box' failed in read_request: it took longer than 0.01 s"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["no.such.module:Thing"], "ModuleNotFoundError"),
+        (["json:no_such_thing"], "AttributeError"),
+        (["json:dumps"], "TypeError"),
+        (["builtins:object"], "no method 'read_request'"),
+        (["json:dumps", "json:loads"], "several packages give it"),
+    ],
+)
+def test_a_pod_that_asks_for_what_cannot_be_loaded_waits_and_is_told(
+    values: list[str], words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """It is not bound without, and nobody else is harmed."""
+    life = start_life(load([EntryPoint("box", value, GROUP) for value in values], Alarm().patience))
+    life.see(make_node(annotations=HAVING))
+    told = str(life.place(make_pod(annotations=ASKING)))
+    assert "constraint 'box' could not be loaded" in told
+    assert words in told
+    assert isinstance(life.place(make_pod()), Bind)
+
+
+@pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
+def test_a_kind_must_have_a_name_that_keys_can_carry(name: str) -> None:
+    """Another one is left out, and the log says so."""
+    assert list(load([EntryPoint(name, "json:dumps", GROUP)], Alarm().patience)) == []
+
+
+def test_a_pod_that_asks_for_a_kind_that_nobody_has_installed_waits(
+    start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """It is told so by name."""
+    life = start_life(Kinds())
+    life.see(make_node(annotations=HAVING))
+    expected = "annotation 'mooring.dev/request.box': no constraint 'box' is installed in this scheduler"
+    assert life.place(make_pod(annotations=ASKING)) == expected
+
+
+def test_units_stay_taken_while_their_constraint_is_broken(
+    start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """The scheduler reads claims by itself: when the constraint works again, nothing is given twice."""
+    before = start_life(Kinds([Kind("box", Boxes())]))
+    before.see(make_node(annotations=HAVING))
+    pod = make_pod(annotations=ASKING)
+    life = start_life(_faulty("read_inventory", lambda node: _raise() if node.text == "bad" else {"a": "", "b": ""}))
+    life.see(make_node(annotations={"mooring.dev/inventory.box": "bad"}), bound(pod, before.place(pod)))
+    waiting = life.place(make_pod(annotations=ASKING))
+    assert isinstance(waiting, str)
+    life.see(make_node(annotations=HAVING))
+    assert units_of(life.step(), "box") == ["b"]
+
+
+def test_the_alarm_is_off_between_calls() -> None:
+    """What runs after a constraint's call is never interrupted by it."""
+    alarm = Alarm(limit_s=0.02)
+    for _ in range(200):
+        with alarm.patience():
+            pass
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until:
+        pass
