@@ -1,0 +1,90 @@
+"""What a constraint gave travels on, unread: from the Binding by the shim to the CNI plugin."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cni.conf import Conf, read_conf
+from cni.plan import entitled
+from cni.skel import Call, CniError, read_call
+from cri_shim.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
+from cri_shim.pb import cri_pb2 as cri
+from mooring.assignment import dump_assignment, read_assignment
+from mooring.inventory import Pf
+from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name, read_pod_record
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle import Bind
+from scheduler.objects import Node, Pod
+from tests.scheduler.constraints.conftest import StartLife
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+RULES = Rules("n1")
+
+
+@pytest.fixture
+def bind(
+    licences: Kinds, start_life: StartLife, make_node: MakeNode, make_pod: MakePod, make_pf: MakePf
+) -> Callable[[object], Bind]:
+    """Bind a pod with a licence, and with interfaces or without."""
+
+    def make(request: object) -> Bind:
+        life = start_life(licences)
+        life.see(make_node(pfs=(make_pf(),), annotations={"mooring.dev/inventory.licence": '{"v":1,"cad":2}'}))
+        asking = {"mooring.dev/request.licence": '{"name":"cad","count":1}'}
+        found = life.place(make_pod(request=request, annotations=asking))
+        assert isinstance(found, Bind)
+        return found
+
+    return make
+
+
+def _config(bind: Bind) -> cri.PodSandboxConfig:
+    annotations = {**bind.task.pod.annotations, **bind.annotations}
+    metadata = cri.PodSandboxMetadata(name="p", namespace="default", uid=bind.task.uid)
+    return cri.PodSandboxConfig(metadata=metadata, annotations=annotations)
+
+
+def _recorded(bind: Bind) -> PodRecord:
+    decided = decide_sandbox(cri.RunPodSandboxRequest(config=_config(bind)), None, RULES)
+    assert isinstance(decided, Record)
+    return read_pod_record(dump_pod_record(decided.record), pod_record_name(bind.task.uid))
+
+
+def _call(bind: Bind, annotations: dict[str, str]) -> tuple[Call, Conf]:
+    arguments = f"K8S_POD_NAMESPACE=default;K8S_POD_NAME=p;K8S_POD_UID={bind.task.uid}"
+    environment = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/p", "CNI_IFNAME": "eth0"}
+    raw = {"cniVersion": "1.0.0", "name": "net", "type": "mooring-cni"}
+    call = read_call({**environment, "CNI_ARGS": arguments, "CNI_PATH": "/opt/cni/bin"}, json.dumps(raw).encode())
+    return call, read_conf(call, raw | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}, "1.0.0")
+
+
+def test_the_record_and_the_cni_call_carry_it(bind: Callable[[object], Bind]) -> None:
+    """The record holds it as the scheduler wrote it, and the CNI plugin finds both equal."""
+    made = bind([{}])
+    record = _recorded(made)
+    assert record.assignment.ext == {"licence": {"units": ["cad/0"]}}
+    assert entitled(*_call(made, dict(made.annotations)), record) == record
+
+
+def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], Bind]) -> None:
+    """By the shim and by the CNI plugin, as another VF would be."""
+    made = bind([{}])
+    record = _recorded(made)
+    forged = replace(read_assignment(made.annotations["mooring.dev/assignment"]), ext={"licence": {"units": ["cad/1"]}})
+    made = replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
+    assert isinstance(decide_sandbox(cri.RunPodSandboxRequest(config=_config(made)), record, RULES), Refuse)
+    with pytest.raises(CniError, match="another assignment"):
+        entitled(*_call(made, dict(made.annotations)), record)
+
+
+def test_a_pod_without_vfs_is_recorded_and_gets_no_device(bind: Callable[[object], Bind]) -> None:
+    """Its containers' requests pass unchanged: what its units are to it is not the shim's business."""
+    made = bind(None)
+    record = _recorded(made)
+    assert (record.assignment.vfs, record.assignment.ext) == ((), {"licence": {"units": ["cad/0"]}})
+    request = cri.CreateContainerRequest(sandbox_config=_config(made))
+    assert decide_container(request, record, RULES) == Pass()
