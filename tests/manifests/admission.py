@@ -82,6 +82,7 @@ class Rehearsal:
 
     async def create(self, user: User, plural: str, obj: Object) -> str:
         new = copy.deepcopy(obj)
+        assert new["metadata"].get("annotations") != {}, "a real server leaves empty ones out"
         if plural == "pods":
             new["spec"].setdefault("schedulerName", "default-scheduler")
         why = self._why(Write(plural, "CREATE", user, new))

@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +13,7 @@ import msgspec
 import pytest
 import yaml
 
+from bench import apiservers
 from mooring.kube.access import Access, load_access
 from tests.manifests.admission import Judge, Object, Rehearsal, User
 from tests.manifests.rendering import ROOT
@@ -127,6 +130,25 @@ def _breach(policy: str) -> tuple[str, Object, str]:
     return "pods", probe, policy
 
 
+@asynccontextmanager
+async def behind_the_guard(kubeconfig: Path) -> AsyncIterator[RealGuarded]:
+    """Install the guard on a real server, and clean up behind a test."""
+    async with aiohttp.ClientSession() as session:
+        real = RealGuarded(load_access(str(kubeconfig)), session)
+        await real.open()
+        yield real
+        await real.close()
+
+
+@pytest.fixture(scope="session")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Start a real API server apart: others' tests write what the guard forbids."""
+    if "KUBEBUILDER_ASSETS" not in os.environ:
+        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS is not set, and the cluster of KUBECONFIG is not ours")
+    with apiservers.real(Path(os.environ["KUBEBUILDER_ASSETS"]), tmp_path_factory.mktemp("guarded")) as kubeconfig:
+        yield kubeconfig
+
+
 def guard() -> list[Object]:
     """Return the guard's objects."""
     files = sorted((ROOT / "base/guard").glob("*.yaml"))
@@ -142,9 +164,5 @@ async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[Guarded]:
         policies = [one for one in documents if one["kind"] == "ValidatingAdmissionPolicy"]
         yield Rehearsal(Judge(policies, next(one for one in documents if one["kind"] == "ConfigMap")))
         return
-    kubeconfig: Path = request.getfixturevalue("own_server")
-    async with aiohttp.ClientSession() as session:
-        real = RealGuarded(load_access(str(kubeconfig)), session)
-        await real.open()
+    async with behind_the_guard(request.getfixturevalue("guarded_server")) as real:
         yield real
-        await real.close()

@@ -20,12 +20,13 @@ NOT_SCHEDULER = (
     "annotation 'mooring.dev/assignment': 'alice' is not Mooring's scheduler, which alone sets, changes or removes it"
 )
 FIXED = "cannot change once the pod has a node: its VFs are given"
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": "5f1c"}
 ONE_VF = {names.REQUEST: "[{}]"}
 
 
 def pod(name: str = "p", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "registry.example/pause:1"}]
-    metadata = {"name": name, "annotations": annotations or {}}
+    metadata = {"name": name, **({"annotations": annotations} if annotations else {})}
     return {"metadata": metadata, "spec": {"schedulerName": "mooring", "containers": containers, **spec}}
 
 
@@ -70,11 +71,13 @@ async def test_a_binding_with_an_assignment_is_the_schedulers(guarded: Guarded, 
     assert await guarded.bind(ALICE, "q", {}, resource) == ""
 
 
-async def test_a_binding_cannot_bring_a_request(guarded: Guarded) -> None:
+@pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
+async def test_a_binding_cannot_bring_a_request(guarded: Guarded, resource: str) -> None:
     """Its annotations become the pod's in the very write that gives it a node: nobody would have decided on them."""
     assert await guarded.create(ALICE, "pods", pod()) == ""
     for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
-        assert f"a Binding sets none of '{names.REQUEST}'" in await guarded.bind(SCHEDULER, "p", {key: "[]"})
+        answer = await guarded.bind(SCHEDULER, "p", {key: "[]"}, resource)
+        assert f"a Binding sets none of '{names.REQUEST}'" in answer
 
 
 async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded: Guarded) -> None:
@@ -115,6 +118,7 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ({"metadata": {"annotations": {"new": ""}}}, "", "no annotation but 'mooring.dev/inventory'"),
         ({"metadata": {"labels": {"a": None}}}, "", "neither spec nor labels, finalizers or owners"),
         ({"metadata": {"finalizers": ["x.example/y"]}}, "", "neither spec nor labels, finalizers or owners"),
+        ({"metadata": {"ownerReferences": [OWNER]}}, "", "neither spec nor labels, finalizers or owners"),
         ({"spec": {"unschedulable": True}}, "", "neither spec nor labels, finalizers or owners"),
         ({"status": {"phase": "Terminated"}}, "status", "nothing of a node's status but capacity and allocatable"),
         ({"status": {"allocatable": {"cpu": "99"}}}, "status", "no resource but 'rdma-sriov/vf'"),
@@ -140,6 +144,7 @@ async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
     ("annotations", "spec", "why"),
     [
         (ONE_VF, {}, ""),
+        (ONE_VF, {"hostNetwork": False}, ""),
         ({names.SEED_REQUEST: '[{"min_tx_rate": 1}]', names.PLACEMENT: ' {"pfs": "pack"}\n'}, {}, ""),
         ({names.REQUEST: ' \n[{"min_tx_rate": 1},\n {}]\n'}, {}, ""),
         ({names.REQUEST: " [ ] "}, {"schedulerName": "default-scheduler", "hostNetwork": True}, ""),

@@ -1,0 +1,221 @@
+"""The programs under exactly the rights that the manifests give them: nothing is refused, and nothing is too much."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from advertiser.publish import patch_inventory
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer, Options
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.files import write_file
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.kube.access import load_access
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.settings import VfSettings
+from scheduler.evict import evict
+from scheduler.instructions import Evict
+from scheduler.objects import Pod
+from tests.manifests.accounts import NAMESPACE, Program, unneeded
+from tests.manifests.conftest import behind_the_guard
+
+PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
+SCHEDULER, ADVERTISER = Program("scheduler"), Program("advertiser")
+_VF = "0000:04:00.3"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A server that asks RBAC, and an administrator of it."""
+
+    admin: Client
+    kubeconfig: Path
+    own: ApiServer | None = None
+
+    async def get(self, path: str) -> Any:
+        return msgspec.json.decode(await self.admin.request("GET", path))
+
+    async def post(self, path: str, body: Any) -> Any:
+        return msgspec.json.decode(await self.admin.request("POST", path, msgspec.json.encode(body)))
+
+    async def patch(self, path: str, body: Any) -> None:
+        await self.admin.request("PATCH", path, msgspec.json.encode(body), MERGE_PATCH)
+
+    @asynccontextmanager
+    async def acting(self, program: Program, folder: Path, **bound: Any) -> AsyncIterator[Client]:
+        """Give a client with a program's rights, and leave its kubeconfig under the program's name."""
+        await program.install(self.admin)
+        await program.log_in(self.admin, self.kubeconfig, folder / program.component, **bound)
+        async with Client(load_access(str(folder / program.component))) as client:
+            yield client
+
+    async def add_pod(self, name: str, request: str, **spec: Any) -> None:
+        containers = [{"name": "c", "image": "i"}]
+        spec = {"schedulerName": "mooring", "automountServiceAccountToken": False, "containers": containers, **spec}
+        await self.post(PODS, {"metadata": {"name": name, "annotations": {names.REQUEST: request}}, "spec": spec})
+
+    async def until(self, path: str, holds: Callable[[Any], bool]) -> Any:
+        """Return what is at a path as soon as it is as wished."""
+        async with asyncio.timeout(30):
+            while not holds(found := await self.get(path)):
+                await asyncio.sleep(0.05)
+        return found
+
+
+@pytest.fixture(params=["devcluster", pytest.param("real", marks=pytest.mark.apiserver)])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Start devcluster's server, and once more a real one, with the guard before it."""
+    async with contextlib.AsyncExitStack() as stack:
+        own = None
+        if request.param == "devcluster":
+            own = await stack.enter_async_context(ApiServer(Options(rbac=True)))
+            (kubeconfig := tmp_path / "admin").write_text(own.kubeconfig_text())
+        else:
+            kubeconfig = request.getfixturevalue("guarded_server")
+            await stack.enter_async_context(behind_the_guard(kubeconfig))
+        admin = await stack.enter_async_context(Client(load_access(str(kubeconfig))))
+        yield Cluster(admin, kubeconfig, own)
+        if own is None:
+            await _emptied(admin)
+
+
+async def _emptied(admin: Client) -> None:
+    for path in (PODS, EVENTS, "/api/v1/nodes"):
+        await admin.request("DELETE", path, params={"gracePeriodSeconds": "0"})
+
+
+@asynccontextmanager
+async def running(module: str, *arguments: str) -> AsyncIterator[Process]:
+    """Run a program; it must end cleanly, and nothing that it logs may have been forbidden."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stderr=PIPE)
+    said = asyncio.create_task(process.communicate())
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        _, log = await asyncio.wait_for(said, 30)
+    assert process.returncode == 0, log.decode()
+    assert b"forbidden" not in log, log.decode()
+
+
+async def _add_node(cluster: Cluster, name: str, folder: Path) -> None:
+    """Add a node with one VF; where the guard stands, nobody else could write its inventory."""
+    await cluster.post("/api/v1/nodes", {"metadata": {"name": name}})
+    pf = Pf("pf0", "0000:04:00.0", "ethernet", "rail0", 100_000, 90_000, up=True, vfs=Indexes.of([0]), vf0=_VF)
+    async with cluster.acting(ADVERTISER, folder, kind="Node", name=name) as advertiser:
+        await patch_inventory(advertiser, name, dump_inventory(Inventory("boot-1", (pf,))))
+    await cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+    status = {
+        "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {"bootID": "boot-1"},
+    }
+    await cluster.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+
+
+async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
+    """It leads, binds, reads back, tells twice why a pod waits, evicts, and gives the Lease up."""
+    await _add_node(cluster, "n1", tmp_path)
+    flags = [flag for flag in SCHEDULER.arguments(NAMESPACE=NAMESPACE) if not flag.startswith("--metrics-addr")]
+    async with cluster.acting(SCHEDULER, tmp_path) as client:
+        async with running("scheduler", *flags, "--metrics-addr=", "--kubeconfig", str(tmp_path / "scheduler")):
+            await _bind_and_wait(cluster)
+        # A node must contradict an assignment for 5 minutes before its pod is evicted: the request alone is made here.
+        pod = msgspec.convert(await cluster.get(f"{PODS}/fits"), Pod)
+        assert await evict(client, Evict(pod, "its VF is gone")) == "evicted"
+    lease = await cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/mooring-scheduler")
+    assert not lease["spec"].get("holderIdentity")
+    if cluster.own is not None and (gate := cluster.own.gate) is not None:
+        assert gate.refused == {}
+        assert unneeded(SCHEDULER.rights(), gate.asked(SCHEDULER.user)) == []
+
+
+async def _bind_and_wait(cluster: Cluster) -> None:
+    if cluster.own is not None:
+        # Its answer is lost: the pod must be read back.
+        cluster.own.faults.plan(Fault("POST", "/pods/fits/binding$", "drop_after"))
+    await cluster.add_pod("fits", "[{}]")
+    bound = await cluster.until(f"{PODS}/fits", lambda pod: "nodeName" in pod["spec"])
+    assert names.ASSIGNMENT in bound["metadata"]["annotations"]
+    await cluster.add_pod("waits", "[{},{}]")
+    await cluster.until(f"{PODS}/waits", _is_told)
+    # What was told once before is counted in the event that is there.
+    for request, count in (("[{},{}]", 1), ('[{"x":1}]', 1), ("[{},{}]", 2)):
+        await cluster.patch(f"{PODS}/waits", {"metadata": {"annotations": {names.REQUEST: request}}})
+        part = "unknown field" if "x" in request else "not enough free RDMA VFs"
+        await cluster.until(EVENTS, partial(_tells, part=part, count=count))
+
+
+def _is_told(pod: Any) -> bool:
+    return any(one["type"] == "PodScheduled" for one in pod["status"].get("conditions", ()))
+
+
+def _tells(events: Any, part: str, count: int) -> bool:
+    return any(
+        one["reason"] == "FailedScheduling" and part in one["message"] and one["count"] == count
+        for one in events["items"]
+    )
+
+
+async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
+    """It publishes the inventory and the seeds' resources, and tells a pod that its VF is lost."""
+    build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
+    (tmp_path / "offer.yaml").write_text("{v: 1, pfs: [{}], resources: [rdma-sriov/vf]}")
+    await cluster.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    await _lose_a_vf(cluster, tmp_path)
+    folders = [f"--{name}={tmp_path / name}" for name in ("state", "run")]
+    flags = [flag for flag in ADVERTISER.arguments(NODE_NAME="n1") if not flag.startswith("--getpfs-addr")]
+    host = [f"--sysfs={tmp_path / 'sys'}", f"--offer={tmp_path / 'offer.yaml'}", "--getpfs-addr=", "--resync=0.2"]
+    access = ("--kubeconfig", str(tmp_path / "advertiser"))
+    acting = cluster.acting(ADVERTISER, tmp_path, kind="Node", name="n1")
+    async with acting, running("advertiser", *flags, *folders, *host, *access):
+        await cluster.until("/api/v1/nodes/n1", lambda node: names.INVENTORY in node["metadata"].get("annotations", {}))
+        await cluster.until("/api/v1/nodes/n1", lambda node: "rdma-sriov/vf" in node["status"].get("capacity", {}))
+        await cluster.until(EVENTS, lambda events: any(one["reason"] == "VfLost" for one in events["items"]))
+    if cluster.own is not None and (gate := cluster.own.gate) is not None:
+        assert gate.refused == {}
+        assert unneeded(ADVERTISER.rights(), gate.asked(ADVERTISER.user)) == []
+
+
+async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:
+    """Bind a pod with a VF that the ledger says it holds, though it is in the host."""
+    await cluster.add_pod("holder", "[{}]")
+    uid = (await cluster.get(f"{PODS}/holder"))["metadata"]["uid"]
+    settings = VfSettings()
+    assignment = Assignment(uid, "n1", (AssignedVf("enp4s0f0", 1, _VF, "ethernet", "default", settings),))
+    metadata = {"name": "holder", "annotations": {names.ASSIGNMENT: dump_assignment(assignment)}}
+    binding = {"metadata": metadata, "target": {"kind": "Node", "name": "n1"}}
+    async with cluster.acting(SCHEDULER, folder) as scheduler:
+        await scheduler.request("POST", f"{PODS}/holder/binding", msgspec.json.encode(binding))
+    entry = LedgerEntry(
+        pci=_VF,
+        pf="enp4s0f0",
+        vf=1,
+        phase="held",
+        boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        uid=uid,
+        pod="default/holder",
+        container="c",
+        ifname="net1",
+        netns=Netns("/n", 1),
+        original=Original(),
+    )
+    write_file(folder / "state" / ledger_name(_VF), dump_ledger_entry(entry))
