@@ -25,6 +25,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 # Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins say when.
 _HEADERS_LAST_S = 60.0
 _Params = Mapping[str, str]
+_LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Client:
@@ -44,6 +45,7 @@ class Client:
         self._access = access
         self._connections = connections
         self._timeout_s = timeout_s
+        self._short = aiohttp.ClientTimeout(total=timeout_s)
         self._guard = guard
         self._headers: Mapping[str, str] = {}
         self._headers_until = float("-inf")
@@ -70,9 +72,12 @@ class Client:
         params: _Params | None = None,
     ) -> bytes:
         """Return the body of a 2xx answer; raise a KubeError for anything else."""
-        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
-        async with self._slots, self._answer(method, path, body, content_type, params, timeout) as answer:
-            return await answer.read()
+        async with self._slots:
+            try:
+                async with await self._begin(method, path, body, content_type, params, self._short) as answer:
+                    return await answer.read()
+            except _LOST as lost:
+                raise _unknown(method, path, lost) from lost
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -81,11 +86,16 @@ class Client:
         ``silence_s`` without a byte is Unknown.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
-        async with self._answer("GET", path, None, JSON, params, timeout) as answer:
-            yield _lines(answer.content)
+        try:
+            # A stream may be silent for long, but a server begins it at once.
+            async with asyncio.timeout(self._timeout_s):
+                begun = await self._begin("GET", path, None, JSON, params, timeout)
+            async with begun as answer:
+                yield _lines(answer.content)
+        except _LOST as lost:
+            raise _unknown("GET", path, lost) from lost
 
-    @asynccontextmanager
-    async def _answer(
+    async def _begin(
         self,
         method: str,
         path: str,
@@ -93,41 +103,50 @@ class Client:
         content_type: str,
         params: _Params | None,
         timeout: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "the client is not entered"
-        url = self._access.server + path
-        try:
-            for fresh in (False, True):
-                headers = {**await self._authorization(fresh=fresh), "Accept": JSON, "Content-Type": content_type}
-                self._guard()
-                # A stream may be silent for long, but a server begins it at once.
-                async with asyncio.timeout(self._timeout_s):
-                    begun = await self._session.request(
-                        method,
-                        url,
-                        data=body,
-                        headers=headers,
-                        params=params,
-                        timeout=timeout,
-                        allow_redirects=False,
-                        server_hostname=self._access.server_name,
-                    )
-                async with begun as answer:
-                    if answer.status == 401 and not fresh:
-                        continue
-                    if not 200 <= answer.status < 300:
-                        raise failure(answer.status, await answer.read(), answer.headers.get("Retry-After"))
-                    yield answer
-                    return
-        except (aiohttp.ClientError, TimeoutError, OSError) as lost:
-            raise Unknown(Status(0, message=f"{method} {path}: {str(lost) or type(lost).__name__}")) from lost
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the answer, a 2xx one, once its headers are there."""
+        if time.monotonic() >= self._headers_until:
+            await self._authorize()
+        answer = await self._send(method, path, body, content_type, params, timeout)
+        if answer.status == 401:
+            answer.release()
+            await self._authorize()
+            answer = await self._send(method, path, body, content_type, params, timeout)
+        if not 200 <= answer.status < 300:
+            async with answer:
+                raise failure(answer.status, await answer.read(), answer.headers.get("Retry-After"))
+        return answer
 
-    async def _authorization(self, *, fresh: bool) -> Mapping[str, str]:
-        now = time.monotonic()
-        if fresh or now >= self._headers_until:
-            self._headers = await asyncio.to_thread(self._access.headers)
-            self._headers_until = now + _HEADERS_LAST_S
-        return self._headers
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        params: _Params | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        assert self._session is not None, "the client is not entered"
+        self._guard()
+        return await self._session.request(
+            method,
+            self._access.server + path,
+            data=body,
+            headers={**self._headers, "Accept": JSON, "Content-Type": content_type},
+            params=params,
+            timeout=timeout,
+            allow_redirects=False,
+            server_hostname=self._access.server_name,
+        )
+
+    async def _authorize(self) -> None:
+        asked = time.monotonic()
+        self._headers = await asyncio.to_thread(self._access.headers)
+        self._headers_until = asked + _HEADERS_LAST_S
+
+
+def _unknown(method: str, path: str, lost: Exception) -> Unknown:
+    return Unknown(Status(0, message=f"{method} {path}: {str(lost) or type(lost).__name__}"))
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
