@@ -24,6 +24,7 @@ import msgspec
 from bench import scheduler_load as load
 from bench.full_scan import FullScan
 from mooring.kube.events import Changed, Identity, Removed
+from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import Bind
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
@@ -42,8 +43,8 @@ _BAR = 60
 class Scheduling:
     """A machine with nodes, fed with pods; time is simulated."""
 
-    def __init__(self, nodes: int) -> None:
-        self.machine = Machine("mooring")
+    def __init__(self, nodes: int, kinds: Kinds = NONE) -> None:
+        self.machine = Machine("mooring", kinds=kinds)
         self.now = _START
         for number in range(nodes):
             node = msgspec.convert(load.node(number), Node)

@@ -1,0 +1,115 @@
+"""Time decisions about pods that ask for GPUs beside their VFs, against the same pods without; no I/O.
+
+    python -m bench.constraints [--pods 3000] [--nodes 5000] [--rounds 3]
+
+Nodes have 4 PFs and 8 GPUs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, and a GPU beside each.
+The constraint is that of docs/examples/gpu. Three loads take turns and the best round of each counts: pods without a
+constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core. Exit status 1 if a
+pod that asks for no GPU is slowed by more than 5 %.
+"""
+
+import argparse
+import gc
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import msgspec
+
+from bench import scheduler_load as load
+from bench.scheduler import Scheduling, line
+from mooring import names
+from mooring.inventory import dump_inventory, read_inventory
+from mooring.kube.events import Changed, Identity
+from mooring.parsing import dump
+from scheduler.constraints import installed
+from scheduler.constraints.alarm import Alarm
+from scheduler.constraints.kinds import NONE, Kinds
+from scheduler.objects import Node
+
+_EXAMPLE = Path(__file__).parent.parent / "docs/examples/gpu"
+_SWITCHES, _GPUS = 4, 8
+_MOST_SLOWER = 1.05
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pods", type=int, default=3000, help="pods of each load (default 3000)")
+    parser.add_argument("--nodes", type=int, default=5000, help="nodes (default 5000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the best counts (default 3)")
+    options = parser.parse_args()
+    sys.path.insert(0, str(_EXAMPLE))
+    kinds = installed.load([EntryPoint("gpu", "mooring_gpu.constraint:Gpus", installed.GROUP)], Alarm().patience)
+    loads = {
+        "no constraint installed": Load(NONE, gpus=False),
+        "one installed, not used": Load(kinds, gpus=False),
+        "a GPU beside each VF": Load(kinds, gpus=True),
+    }
+    rounds: dict[str, list[list[float]]] = {name: [] for name in loads}
+    for _ in range(options.rounds):
+        for name, one in loads.items():
+            rounds[name].append(one.measure(options.nodes, options.pods))
+    print(f"{options.nodes} nodes; CPU time in µs a pod")
+    print(f"{'':26} {'pods':>7} {'pods/s':>9} {'mean':>8} {'p50':>8} {'p99':>8} {'max':>9}")
+    best = {name: min(times, key=sum) for name, times in rounds.items()}
+    for name, times in best.items():
+        line(name, times, 0.0)
+    slower = sum(best["one installed, not used"]) / sum(best["no constraint installed"])
+    print(f"a pod that does not use the constraint: {slower:.3f} of its time without, the most is {_MOST_SLOWER}")
+    return 0 if slower <= _MOST_SLOWER else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Pods on nodes with GPUs, with a constraint for them or without; ``gpus`` says whether the pods ask for them."""
+
+    kinds: Kinds
+    gpus: bool
+
+    def measure(self, nodes: int, pods: int) -> list[float]:
+        """Return the seconds of each decision; raise ValueError if a pod finds no node."""
+        scheduling = Scheduling(0, self.kinds)
+        for number in range(nodes):
+            node = msgspec.convert(_node(number), Node)
+            scheduling.machine.nodes(Changed(Identity(node.metadata.name), node), scheduling.now)
+        scheduling.offer([self._pod(number) for number in range(pods)])
+        gc.collect()
+        gc.freeze()
+        times: list[float] = []
+        while (decided := scheduling.decide()) is not None:
+            took, bind = decided
+            if bind is None:
+                raise ValueError(f"pod {len(times)} of the load found no node")
+            times.append(took)
+        scheduling.machine.check()
+        return times
+
+    def _pod(self, number: int) -> load.Json:
+        pod = load.mixed_pod(number)
+        if self.gpus:
+            pod["metadata"]["annotations"][f"{names.REQUEST_OF}gpu"] = dump([{"beside": 0}, {"beside": 1}])
+        return pod
+
+
+def _node(number: int) -> load.Json:
+    node = load.node(number)
+    annotations = node["metadata"]["annotations"]
+    inventory = read_inventory(annotations[names.INVENTORY])
+    pfs = tuple(replace(pf, pcie=(*_path(index), f"{pf.pci[:-4]}1f.0")) for index, pf in enumerate(inventory.pfs))
+    annotations[names.INVENTORY] = dump_inventory(replace(inventory, pfs=pfs))
+    annotations[f"{names.INVENTORY_OF}gpu"] = dump({"v": 1, "gpus": [_gpu(index) for index in range(_GPUS)]})
+    return node
+
+
+def _gpu(index: int) -> Mapping[str, object]:
+    return {"pci": f"0000:{index + 16:02x}:00.0", "pcie": _path(index % _SWITCHES)}
+
+
+def _path(switch: int) -> tuple[str, ...]:
+    return (f"0000:00:{switch + 1:02x}.0", f"0000:{switch + 64:02x}:00.0")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
