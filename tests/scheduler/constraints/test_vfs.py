@@ -1,0 +1,118 @@
+"""The VFs as a constraint: by the protocol they are judged and placed as by the columns' rules."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mooring.inventory import Pf, dump_inventory, read_inventory
+from scheduler.constraints.kinds import NONE
+from scheduler.constraints.protocol import Constraint, NodeSide, PodSide, Proposal, Unmet
+from scheduler.constraints.vfs import Vfs
+from scheduler.machine import Machine
+from scheduler.objects import Node, Pod
+from scheduler.plugins import rdma_vfs
+from scheduler.ranking import Ranking
+from scheduler.supply import Supply
+from scheduler.task import Task, read_task
+from tests.scheduler.constraints.life import Life
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+VFS: Constraint[Any, Any, Any] = Vfs()
+_interfaces = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"min_tx_rate": st.sampled_from([1, 30_000, 60_000]), "pf": st.sampled_from(["pf0", "pf*", "x"])}
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.fixture
+def supply(make_pf: MakePf, make_node: MakeNode) -> Callable[..., tuple[Machine, Supply]]:
+    """Make a machine with one node that has so many VFs on each PF, and give what is left there."""
+
+    def make(counts: Sequence[int], used: Sequence[Pod] = ()) -> tuple[Machine, Supply]:
+        life = Life(NONE)
+        life.see(
+            make_node(
+                pfs=tuple(make_pf(index, count, offer_mbps=70_000) for index, count in enumerate(counts) if count)
+            )
+        )
+        for pod in used:
+            life.place(pod)
+        return life.machine, life.machine.cluster.nodes.supplies[0]
+
+    return make
+
+
+def _task(pod: Pod) -> Task:
+    task = read_task(pod)
+    assert isinstance(task, Task)
+    return task
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    interfaces=_interfaces,
+    pfs=st.sampled_from([None, "pack", "spread", "distinct"]),
+    counts=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    before=st.lists(_interfaces, max_size=2),
+)
+def test_protocol_and_columns_agree(
+    interfaces: list[dict[str, Any]],
+    pfs: str | None,
+    counts: Sequence[int],
+    before: list[list[dict[str, Any]]],
+    supply: Callable[..., tuple[Machine, Supply]],
+    make_pod: MakePod,
+) -> None:
+    """The same reason or the same score, and the same PFs, whatever is asked and whatever is left."""
+    machine, left = supply(counts, [make_pod(request=one) for one in before])
+    placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
+    task = _task(make_pod(request=interfaces, annotations=placement))
+    nodes, judged = machine.cluster.nodes, VFS.judge(task.request, left)
+    ranking = Ranking(task, nodes)
+    refused = [texts for rule, texts, _ in ranking.refused() if rule.name == "RdmaVfs"]
+    assert refused == ([(judged,)] if isinstance(judged, str) else [])
+    if isinstance(judged, str):
+        return
+    scorer = rdma_vfs.PREFERENCE.prepare(task, nodes)
+    assert scorer is not None
+    assert judged == scorer(nodes.look(np.array([0])))[0]
+    chosen = ranking.exact(0)
+    assert chosen is not None
+    if isinstance(chosen, str):
+        with pytest.raises(Unmet, match=chosen):
+            next(iter(VFS.place(task.request, left, {})))
+    else:
+        (proposal,) = VFS.place(task.request, left, {})
+        assert proposal.units == tuple(left.pfs[index].name for index in chosen.pfs)
+
+
+def test_what_others_ask_of_the_pfs_holds(supply: Callable[..., tuple[Machine, Supply]], make_pod: MakePod) -> None:
+    """An interface lies where all narrowings leave it, or nowhere."""
+    _, left = supply((2, 2, 2))
+    request = _task(make_pod(request=[{}, {}])).request
+    one = Proposal((), narrows={"vfs": {1: frozenset({"pf1", "pf2"})}})
+    two = Proposal((), narrows={"vfs": {1: frozenset({"pf0", "pf2"}), 0: frozenset({"pf1"})}})
+    (proposal,) = VFS.place(request, left, {"a": one, "b": two})
+    assert proposal.units == ("pf1", "pf2")
+    three = Proposal((), narrows={"vfs": {1: frozenset({"pf0"})}})
+    with pytest.raises(Unmet, match="no PF may give an interface where the other resources of the pod are"):
+        next(iter(VFS.place(request, left, {"a": one, "c": three})))
+
+
+def test_requests_and_inventories_are_read_as_ever(make_pf: MakePf, make_node: MakeNode) -> None:
+    """The texts are those of the annotations."""
+    request = VFS.read_request(PodSide('[{"min_tx_rate":5},{}]'))
+    assert request is not None
+    assert [one.min_tx_rate for one in request.interfaces] == [5, 0]
+    text = (make_node(pfs=(make_pf(),)).metadata.annotations or {})["mooring.dev/inventory"]
+    assert VFS.read_inventory(NodeSide(text)) == read_inventory(text)
+    assert dump_inventory(VFS.read_inventory(NodeSide(text))) == text
