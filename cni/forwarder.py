@@ -65,10 +65,13 @@ posix._exit(main())
 """
 
 
-def render(socket: str, fallback: Sequence[str]) -> str:
-    """Return the executable's text for a server at ``socket`` and a command that does the work without one."""
+def render(socket: str, fallback: Sequence[str], python: str = sys.executable) -> str:
+    """Return the executable's text for a server at ``socket`` and a command that does the work without one.
+
+    ``python`` is the interpreter that it is for.
+    """
     said = f"{FORWARDER}={version('mooring')}".encode()
-    return _TEXT.format(python=sys.executable, socket=socket, fallback=list(fallback), version=said)
+    return _TEXT.format(python=python, socket=socket, fallback=list(fallback), version=said)
 
 
 def parse_request(request: bytes) -> tuple[dict[str, str], bytes]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 UNITS = Path("/run/systemd/system")
-UNIT, SHIPPED = "mooring-cri-shim.service", Path("manifests/systemd/mooring-cri-shim.service")
+UNIT, SHIPPED = "mooring-cri-shim.service", Path("cli/node/units/mooring-cri-shim.service")
 SOCKET, RUNTIME = Path("/run/mooring/cri.sock"), Path("/run/containerd/containerd.sock")
 PROGRAM = Path("/opt/mooring/bin/mooring-cri-shim")
 ASKED, LOG = Path("/tmp/kubelet.out"), Path("/tmp/shim.log")

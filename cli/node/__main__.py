@@ -1,0 +1,178 @@
+"""mooring-node: install Mooring's node programs on a host, upgrade, check and remove them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from platform import node as host_name
+from typing import Any
+
+from cli.node import journal as journals
+from cli.node import kubelet, network, run, settings, steps, venv
+from cli.node.errors import NodeError
+from cli.node.look import below, state_of
+from cli.node.report import as_json, findings
+from cli.node.states import Link
+from cni.forwarder import render
+from mooring.config import ConfigError, load, option
+from mooring.files import record_paths
+
+PROGRAM = "mooring-node"
+COMMANDS = ("install", "upgrade", "remove", "undo", "check")
+_WORDS = {"advertiser": ("daemonset", "unit"), "network": ("chain", "none"), "output": ("table", "json")}
+_SERVER = "/run/mooring/cni.sock"
+_ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Set up this host: install, upgrade, remove; undo a run that was killed; check what is missing or altered."""
+
+    wheelhouse: Path = option(Path("wheelhouse"), "folder with the wheels of Mooring and all that it needs")
+    node_name: str = option("", "name of this node's object; without one the host name in lower case")
+    root: Path = option(_ROOT, "the host's root folder; where it is not /, no command is run")
+    dry_run: bool = option(False, "true says what would be done, and does nothing")
+    advertiser: str = option("daemonset", "how the advertiser runs: daemonset (not by us) or unit (on the host)")
+    network: str = option("chain", "chain: behind the cluster's network configuration; none: leave it alone")
+    plugin: Path = option(_PLUGIN, "mooring-cni's own fields in the chain, as JSON: ipam, networks, ...")
+    await_init: bool = option(False, "true: pods with VFs wait until mooring-advertiser init has made this node's VFs")
+    kubelet_config: str = option(kubelet.CONFIG, "the kubelet's configuration file")
+    python: str = option("", "interpreter of the programs; without one that of this program")
+    force: bool = option(False, "true removes although pods have VFs: they lose their names and rates with the node")
+    output: str = option("table", "how check writes: table or json", short="o")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status: 0, 1 failure or findings, 2 usage."""
+    try:
+        command, options = _load(sys.argv[1:] if argv is None else argv)
+    except ConfigError as wrong:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return 2
+    try:
+        return _do(command, options)
+    except (NodeError, OSError, subprocess.SubprocessError) as failed:
+        print(f"{PROGRAM}: {failed}", file=sys.stderr)
+        return 1
+
+
+def _load(arguments: Sequence[str]) -> tuple[str, Options]:
+    """Read the options; the configuration is that of the host that is worked on."""
+    command, options = load(Options, PROGRAM, arguments, os.environ, COMMANDS)
+    own = below(options.root, settings.PATH)
+    if options.root != _ROOT and own.exists():
+        _, options = load(Options, PROGRAM, ["--config", str(own), *arguments], os.environ, COMMANDS)
+    for name, words in _WORDS.items():
+        if getattr(options, name) not in words:
+            raise ConfigError(f"option {name} of {PROGRAM}: {getattr(options, name)!r} is none of {', '.join(words)}")
+    return str(command), options
+
+
+def _do(command: str, options: Options) -> int:
+    site = run.Site(options.root.absolute(), _say)
+    if command == "check":
+        return _check(site, options)
+    if command in ("install", "upgrade"):
+        return _install(command, site, options)
+    choices = _choices(options, _present(site.root) or "none")
+    if command == "remove" and not options.force:
+        _refuse_held(site.root)
+    if options.dry_run:
+        return _tell_removal(command, site)
+    taken = run.remove(site, choices) if command == "remove" else run.take_back(site, choices)
+    _say(command, "done" if taken else "nothing to do")
+    return 0
+
+
+def _install(command: str, site: run.Site, options: Options) -> int:
+    choices = _choices(options, venv.release_of(options.wheelhouse))
+    journal, present = journals.read(site.root), _present(site.root)
+    if journal is None or journal.open is None:
+        if command == "upgrade" and present is None:
+            raise NodeError("nothing is installed here that could be upgraded: install")
+        if command == "install" and present not in (None, choices.release):
+            raise NodeError(f"release {present!r} is installed: upgrade")
+    if options.dry_run:
+        for step, changes in run.planned(site.look(choices), choices):
+            for change in changes:
+                _say(step.name, f"would {change}")
+        return 0
+    _say(command, "done" if run.install(site, choices) else "nothing to do")
+    return 0
+
+
+def _check(site: run.Site, options: Options) -> int:
+    found = list(findings(site, _choices(options, _present(site.root) or "none")))
+    if options.output == "json":
+        print(as_json(found))
+    else:
+        for each in found:
+            print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
+        print(f"{len(found)} findings" if found else "all is as it was installed")
+    return 1 if found else 0
+
+
+def _tell_removal(command: str, site: run.Site) -> int:
+    journal = journals.read(site.root) or journals.Journal()
+    for step, change in reversed(journal.whole() if command == "remove" else journal.open or ()):
+        _say(step, f"would take back: {change}")
+    return 0
+
+
+def _choices(options: Options, release: str) -> steps.Choices:
+    extras = "advertiser,cni,cri-shim" if options.advertiser == "unit" else "cni,cri-shim"
+    python = options.python or str(Path(sys.executable).resolve())
+    # The script names its release's interpreter: an upgrade in the midst of a call changes nothing for that call.
+    fallback = [f"{steps.HOME}/bin/{network.PLUGIN}"]
+    units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
+    return steps.Choices(
+        release=release,
+        requirement=f"mooring[{extras}]",
+        wheelhouse=str(options.wheelhouse.absolute()),
+        python=python,
+        node_name=options.node_name or host_name().lower(),
+        forwarder=render(_SERVER, fallback, python),
+        units=units,
+        plugin=_plugin(options),
+        network=options.network,
+        advertiser=options.advertiser,
+        await_init=options.await_init,
+        kubelet_config=options.kubelet_config,
+    )
+
+
+def _plugin(options: Options) -> dict[str, Any]:
+    path = below(options.root, str(options.plugin)) if options.plugin == _PLUGIN else options.plugin
+    if not path.exists() and options.plugin == _PLUGIN:
+        return {}
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as wrong:
+        raise NodeError(f"plugin file {str(path)!r} cannot be read: {wrong}") from wrong
+    if not isinstance(document, dict):
+        raise NodeError(f"plugin file {str(path)!r} is not a JSON object")
+    return document
+
+
+def _present(root: Path) -> str | None:
+    """Return the release that is the present one, None where nothing is installed."""
+    link = state_of(root, steps.CURRENT)
+    return Path(link.target).name if isinstance(link, Link) else None
+
+
+def _refuse_held(root: Path) -> None:
+    held = [path.stem for path in record_paths(below(root, "/var/lib/mooring/vfs"))]
+    if held:
+        raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain it first, or --force")
+
+
+def _say(step: str, what: str) -> None:
+    print(f"{step:12} {what}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""What has been changed on a host, written down before it is done: a run that is killed is continued or taken back.
+
+One JSON file (root only): ``settled`` are the changes of runs that ended, which `remove` takes back; ``open`` those of
+a run that has begun and not ended, null where there is none. Each is a list of ``[step, change]``.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cli.node.errors import NodeError
+from cli.node.states import Change, from_json, merge, to_json
+from mooring.files import read_file, remove_file, write_file
+
+FILE = "/var/lib/mooring/install/journal.json"
+Entries = tuple[tuple[str, Change], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The changes of a host by step; ``open`` None: no run is under way or was killed."""
+
+    settled: Entries = ()
+    open: Entries | None = None
+
+    def begun(self, step: str, changes: Iterable[Change]) -> "Journal":
+        """Return the journal with a step's changes about to be made."""
+        return replace(self, open=_joined(self.open or (), ((step, change) for change in changes)))
+
+    def ended(self) -> "Journal":
+        """Return the journal of a run that has done all."""
+        return Journal(_joined(self.settled, self.open or ()))
+
+    def undone(self) -> "Journal":
+        """Return the journal of a run that has been taken back."""
+        return Journal(self.settled)
+
+    def whole(self) -> Entries:
+        return _joined(self.settled, self.open or ())
+
+
+def read(root: Path) -> Journal | None:
+    """Return a host's journal, None where there is none; raise NodeError if it cannot be read."""
+    path = _path(root)
+    text = read_file(path)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        if document["v"] != 1:
+            raise ValueError(f"version {document['v']!r} is not 1")
+        opened = document["open"]
+        return Journal(_entries(document["settled"]), None if opened is None else _entries(opened))
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise NodeError(f"journal {str(path)!r} cannot be read: {wrong!r}") from wrong
+
+
+def write(root: Path, journal: Journal) -> None:
+    opened = None if journal.open is None else _lists(journal.open)
+    document = {"v": 1, "settled": _lists(journal.settled), "open": opened}
+    write_file(_path(root), json.dumps(document, indent=1))
+
+
+def remove(root: Path) -> None:
+    remove_file(_path(root))
+
+
+def _path(root: Path) -> Path:
+    return root / FILE.lstrip("/")
+
+
+def _joined(entries: Entries, later: Iterable[tuple[str, Change]]) -> Entries:
+    """Return the entries with later ones, each merged into what its step has already."""
+    for step, change in later:
+        own = tuple(known for name, known in entries if name == step)
+        merged = merge(own, change)
+        if len(merged) > len(own):
+            entries = (*entries, (step, change))
+        else:
+            rest = iter(merged)
+            entries = tuple((name, next(rest) if name == step else known) for name, known in entries)
+    return entries
+
+
+def _entries(listed: list[list[Any]]) -> Entries:
+    return tuple((str(step), from_json(change)) for step, change in listed)
+
+
+def _lists(entries: Entries) -> list[list[object]]:
+    return [[step, to_json(change)] for step, change in entries]

@@ -1,0 +1,73 @@
+"""Where the kubelet is told its runtime's socket, and the edits that tell it the shim's.
+
+A flag wins over the configuration file (``containerRuntimeEndpoint``), so every place that may hold the flag is looked
+at: kubeadm's flags file, the distributions' environment files, the unit and its drop-ins.
+"""
+
+import re
+
+from cli.node.errors import NodeError
+from cli.node.states import Change, Edited, File, Host, Placed
+
+CONTAINERD = "unix:///run/containerd/containerd.sock"
+FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
+CONFIG = "/var/lib/kubelet/config.yaml"
+DROP_INS = tuple(f"{folder}/kubelet.service.d" for folder in ("/etc/systemd/system", "/usr/lib/systemd/system"))
+UNITS = tuple(f"{folder}/kubelet.service" for folder in ("/etc/systemd/system", "/usr/lib/systemd/system"))
+ENVIRONMENT = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
+OURS = f"{DROP_INS[0]}/20-mooring.conf"
+_FLAG = re.compile(r"""--container-runtime-endpoint[=\s]+(?P<address>[^\s"']+)""")
+_KEY = re.compile(r"""^containerRuntimeEndpoint:[ \t]*["']?(?P<address>[^\s"'#]*).*$""", re.MULTILINE)
+
+
+def endpoint(host: Host, config: str = CONFIG) -> str | None:
+    """Return the socket that the kubelet is told, ``unix://…``; None where nobody tells it one."""
+    told = [match for path in _flag_places(host) for match in _FLAG.finditer(host.text(path) or "")]
+    told += list(_KEY.finditer(host.text(config) or ""))
+    return _address(told[0]["address"]) if told else None
+
+
+def switch(host: Host, listen: str, config: str = CONFIG) -> list[Change]:
+    """Return the changes after which the kubelet speaks to ``listen``; raise NodeError where it cannot be told."""
+    places = [path for path in _flag_places(host) if _FLAG.search(host.text(path) or "")]
+    if places:
+        return [edit for path in places for edit in _flag_edits(path, host.text(path) or "", listen)]
+    if host.text(config) is not None:
+        return _key_edits(config, host.text(config) or "", listen)
+    return _drop_in(host, listen)
+
+
+def _flag_places(host: Host) -> list[str]:
+    drop_ins = [f"{folder}/{name}" for folder in DROP_INS for name in host.below(folder) if name.endswith(".conf")]
+    return [path for path in (FLAGS, *ENVIRONMENT, *drop_ins, *UNITS) if host.text(path) is not None and path != OURS]
+
+
+def _flag_edits(path: str, text: str, listen: str) -> list[Change]:
+    found = {match[0]: match["address"] for match in _FLAG.finditer(text)}
+    new = f"--container-runtime-endpoint={listen}"
+    return [Edited(path, old, new) for old, address in found.items() if _address(address) != listen]
+
+
+def _key_edits(path: str, text: str, listen: str) -> list[Change]:
+    if text.lstrip().startswith("{"):
+        raise NodeError(f"kubelet configuration {path!r} is JSON: set containerRuntimeEndpoint to {listen!r} in it")
+    match = _KEY.search(text)
+    if match is None:
+        return [Edited(path, "", f"containerRuntimeEndpoint: {listen}\n")]
+    if _address(match["address"]) == listen:
+        return []
+    return [Edited(path, match[0], f"containerRuntimeEndpoint: {listen}")]
+
+
+def _drop_in(host: Host, listen: str) -> list[Change]:
+    """Tell it by kubeadm's variable for a person's own flags, where the unit or a drop-in reads that."""
+    readers = [path for path in _flag_places(host) if "$KUBELET_EXTRA_ARGS" in (host.text(path) or "")]
+    if not readers:
+        raise NodeError("no flag, file or variable was found that tells the kubelet its containerRuntimeEndpoint")
+    wanted = File(f'[Service]\nEnvironment="KUBELET_EXTRA_ARGS=--container-runtime-endpoint={listen}"\n')
+    now = host.at(OURS)
+    return [] if now == wanted else [Placed(OURS, now, wanted, host.missing_folder(OURS))]
+
+
+def _address(told: str) -> str:
+    return told if "://" in told else f"unix://{told}"

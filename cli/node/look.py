@@ -1,0 +1,54 @@
+"""Look at a host below its root folder: every file that an installation reads or writes, and the folders to them."""
+
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from cli.node import kubelet, network, settings, steps, texts
+from cli.node.states import File, Host, Link
+
+# Read whole: what others put there decides what we do.
+_FOLDERS = (network.FOLDER, *kubelet.DROP_INS)
+_FILES = (
+    *(kubelet.FLAGS, kubelet.CONFIG, *kubelet.UNITS, *kubelet.ENVIRONMENT),
+    *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.FORWARDER, steps.CURRENT),
+    *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
+    *(texts.memlock(unit)[0] for unit in ("containerd.service", "crio.service")),
+)
+_MARKERS = ("/etc/NetworkManager", "/etc/systemd/network")
+_UNITS = Path("/etc/systemd/system")
+
+
+def look(root: Path, further: Iterable[str] = ()) -> Host:
+    """Return what is at the host's paths, and at ``further`` ones; raise OSError where that cannot be read."""
+    paths = {*_FILES, *further, *_listed(root)}
+    found = {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
+    return Host(found, frozenset(_folders(root, paths)))
+
+
+def state_of(root: Path, path: str) -> File | Link | None:
+    """Return what is at one path; a folder, or a way to it that is none, counts as nothing."""
+    there = below(root, path)
+    if there.is_symlink():
+        return Link(str(there.readlink()))
+    if not there.is_file():
+        return None
+    text = there.read_bytes().decode(errors="surrogateescape")
+    return File(text, stat.S_IMODE(there.stat().st_mode))
+
+
+def below(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def _listed(root: Path) -> Iterator[str]:
+    for folder in _FOLDERS:
+        there = below(root, folder)
+        yield from (f"{folder}/{path.name}" for path in (there.iterdir() if there.is_dir() else ()))
+    for link in below(root, str(_UNITS)).glob("**/mooring-*.service"):
+        yield str(Path("/") / link.relative_to(root))
+
+
+def _folders(root: Path, paths: Iterable[str]) -> Iterator[str]:
+    parents = {str(parent) for path in paths for parent in Path(path).parents}
+    return (folder for folder in (*_MARKERS, *parents) if below(root, folder).is_dir())

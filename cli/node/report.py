@@ -1,0 +1,71 @@
+"""Say what of an installation is missing or altered on a host: `mooring-node check`, and what a dry run would do."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from cli.node import journal as journals
+from cli.node.errors import NodeError
+from cli.node.look import below
+from cli.node.run import Site
+from cli.node.states import Built, Change, Edited
+from cli.node.steps import Choices, Step, steps
+from mooring.files import read_file
+
+_VERSIONS = "/run/mooring/version"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it was installed: in which step, what, and how it is."""
+
+    step: str
+    subject: str
+    found: str
+
+
+def findings(site: Site, choices: Choices) -> Iterator[Finding]:
+    """Look at everything that an installation consists of; changes nothing."""
+    journal = journals.read(site.root)
+    if journal is None:
+        yield Finding("journal", journals.FILE, "missing: mooring-node has installed nothing here")
+    elif journal.open is not None:
+        yield Finding("journal", journals.FILE, "a run was killed: run install or upgrade again, or undo")
+    host = site.look(choices)
+    for step in steps(host, choices):
+        try:
+            yield from (_difference(step, change) for change in step.plan(host))
+        except NodeError as wrong:
+            yield Finding(step.name, "", str(wrong))
+    if site.root == Path("/"):
+        yield from _running(choices)
+
+
+def as_json(found: Sequence[Finding]) -> str:
+    """Return the findings as one JSON object; ``ok`` is true where there are none."""
+    return json.dumps({"ok": not found, "version": version("mooring"), "findings": [asdict(each) for each in found]})
+
+
+def _difference(step: Step, change: Change) -> Finding:
+    if isinstance(change, Built):
+        return Finding(step.name, change.folder, "missing")
+    if isinstance(change, Edited):
+        return Finding(step.name, change.path, f"does not say {change.new.strip()!r}")
+    return Finding(step.name, change.path, "missing" if change.before is None else "altered")
+
+
+def _running(choices: Choices) -> Iterator[Finding]:
+    """Ask systemd for the services, and each program for the version that it is of."""
+    for unit in choices.units:
+        if unit.startswith("mooring-advertiser") and choices.advertiser != "unit":
+            continue
+        asked = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
+        if asked.returncode != 0:
+            yield Finding("services", unit, asked.stdout.strip() or "not known to systemd")
+    for program in ("mooring-cni", "mooring-cri-shim", "mooring-advertiser"):
+        running = (read_file(below(Path("/"), f"{_VERSIONS}/{program}")) or "").strip()
+        if running and running != version("mooring"):
+            yield Finding("services", program, f"runs version {running}, {version('mooring')} is installed")

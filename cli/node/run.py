@@ -1,0 +1,163 @@
+"""Run the steps on a host: forward with a journal ahead of each change, backward after a failure or for good."""
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.node import journal as journals
+from cli.node.apply import apply, undo
+from cli.node.errors import NodeError
+from cli.node.journal import Entries, Journal
+from cli.node.look import below, look
+from cli.node.states import Built, Change, Host, Link, Placed
+from cli.node.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
+
+Say = Callable[[str, str], None]  # told of a step's name and what is done in it
+_COMMAND_S = 300.0
+# Folders of the node's records, which go with the installation where they are empty.
+_RECORDS = ("/var/lib/mooring/pods", "/var/lib/mooring/vfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The host that is worked on: its root folder, and who is told; commands are run only where the root is ours."""
+
+    root: Path
+    say: Say
+
+    def look(self, choices: Choices) -> Host:
+        return look(self.root, (f"{HOME}/versions/{choices.release}/{COMPLETE}", choices.kubelet_config))
+
+    def run(self, step: str, commands: Iterable[Command], *, check: bool) -> None:
+        """Run a step's commands; raise NodeError for one that fails, if ``check``."""
+        for command in commands:
+            if self.root != Path("/"):
+                self.say(step, f"not run, the root folder is {self.root}: {' '.join(command)}")
+                continue
+            self.say(step, f"run {' '.join(command)}")
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
+            if check and done.returncode != 0:
+                raise NodeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+
+
+def planned(host: Host, choices: Choices) -> Iterator[tuple[Step, Sequence[Change]]]:
+    """Yield each step with what it would change on the host as it is."""
+    for step in steps(host, choices):
+        yield step, step.plan(host)
+
+
+def install(site: Site, choices: Choices) -> bool:
+    """Make the host what ``choices`` say, continuing a run that was killed; return whether anything was done.
+
+    Raise what failed, with every change of the run taken back.
+    """
+    with _alone(site.root):
+        journal = journals.read(site.root) or Journal()
+        plan = steps(site.look(choices), choices)
+        was_killed = journal.open is not None
+        try:
+            for step in plan:
+                journal = _forward(site, choices, step, journal)
+        except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
+            site.say("rollback", "taking back what this run has changed")
+            _backward(site, journal, plan)
+            raise
+        if journal.open is not None:
+            journals.write(site.root, _pruned(site, journal.ended(), journal.open))
+        return was_killed or journal.open is not None
+
+
+def take_back(site: Site, choices: Choices) -> bool:
+    """Take back a run that was killed; return whether there was one."""
+    with _alone(site.root):
+        journal = journals.read(site.root)
+        if journal is None or journal.open is None:
+            return False
+        _backward(site, journal, steps(site.look(choices), choices))
+        return True
+
+
+def remove(site: Site, choices: Choices) -> bool:
+    """Take back everything that was ever installed; return whether there was anything."""
+    with _alone(site.root):
+        journal = journals.read(site.root)
+        if journal is None:
+            return False
+        _backward(site, Journal((), journal.whole()), steps(site.look(choices), choices))
+    return True
+
+
+def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Journal:
+    changes = step.plan(site.look(choices))
+    begun = any(name == step.name for name, _ in journal.open or ())
+    if not changes and not begun:
+        site.say(step.name, "nothing to do")
+        return journal
+    journal = journal.begun(step.name, changes)
+    journals.write(site.root, journal)
+    for change in changes:
+        site.say(step.name, str(change))
+        apply(site.root, change)
+    site.run(step.name, step.then, check=True)
+    return journal
+
+
+def _backward(site: Site, journal: Journal, plan: Sequence[Step]) -> None:
+    """Take back the open changes, the last step first; what is left is the journal of the runs before."""
+    for step in reversed(plan):
+        changes = [change for name, change in journal.open or () if name == step.name]
+        if not changes:
+            continue
+        for_good = not any(name == step.name for name, _ in journal.settled)
+        site.run(step.name, step.leaving if for_good else (), check=False)
+        for change in reversed(changes):
+            site.say(step.name, f"take back: {change}")
+            undo(site.root, change)
+        site.run(step.name, step.left if for_good else step.then, check=False)
+    _leave(site.root, journal.undone())
+
+
+def _leave(root: Path, journal: Journal) -> None:
+    if journal.settled:
+        journals.write(root, journal)
+        return
+    journals.remove(root)
+    for folder in _RECORDS:
+        with suppress(OSError):
+            below(root, folder).rmdir()
+
+
+def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
+    """Remove the releases but the present one and the one before it, which calls under way may still run in."""
+    links = [change for _, change in done if isinstance(change, Placed) and change.path == CURRENT]
+    if not links:
+        return journal
+    states = (state for link in links for state in (link.before, link.after))
+    kept = {f"{HOME}/{state.target}" for state in states if isinstance(state, Link)}
+    old = [change for _, change in journal.settled if isinstance(change, Built) and change.folder not in kept]
+    for change in old:
+        site.say("environment", f"remove {change.folder}")
+        undo(site.root, change)
+    return Journal(tuple((step, change) for step, change in journal.settled if change not in old))
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold the journal's folder; raise NodeError if another run holds it."""
+    folder = below(root, journals.FILE).parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise NodeError(f"another mooring-node works below {str(root)!r}") from None
+    finally:
+        os.close(descriptor)
+        for empty in (folder, folder.parent):
+            with suppress(OSError):
+                empty.rmdir()

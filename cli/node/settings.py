@@ -1,0 +1,59 @@
+"""The programs' own configuration file: what the installation needs in it, beside what an operator wrote."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from cli.node.errors import NodeError
+from cli.node.states import Change, Edited, File, Host, Placed
+
+PATH = "/etc/mooring/config.yaml"
+_HEAD = "# Written by mooring-node install; every option of the programs may stand here (--help).\n"
+
+
+def read(host: Host) -> Mapping[str, Any]:
+    """Return the configuration, empty where there is none; raise NodeError if it cannot be read."""
+    try:
+        document = yaml.safe_load(host.text(PATH) or "")
+    except yaml.YAMLError as wrong:
+        raise NodeError(f"configuration {PATH!r} cannot be read: {wrong}") from wrong
+    if document is not None and not isinstance(document, dict):
+        raise NodeError(f"configuration {PATH!r} is not a mapping")
+    return document or {}
+
+
+def value(document: Mapping[str, Any], program: str, name: str) -> object:
+    """Return what a program finds under ``name``: in its own section, else at the top."""
+    section = document.get(program)
+    own = section.get(name) if isinstance(section, dict) else None
+    return document.get(name) if own is None else own
+
+
+def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
+    """Return the change after which the file says ``wanted``; sections that are missing are added at the end.
+
+    Raise NodeError where it says something else: what an operator wrote is not overwritten.
+    """
+    now = read(host)
+    missing = {key: value for key, value in wanted.items() if key not in now}
+    for key in wanted.keys() & now.keys():
+        _agree(key, wanted[key], now[key])
+    if not missing:
+        return []
+    text = yaml.safe_dump(missing, sort_keys=False)
+    if host.text(PATH) is None:
+        return [Placed(PATH, host.at(PATH), File(_HEAD + text), host.missing_folder(PATH))]
+    return [Edited(PATH, "", text)]
+
+
+def _agree(key: str, wanted: object, now: object) -> None:
+    if not isinstance(wanted, dict):
+        if wanted != now:
+            raise NodeError(f"{key} in {PATH!r} is {now!r}, and {wanted!r} is asked for: change the one or the other")
+        return
+    section = now if isinstance(now, dict) else {}
+    for name, inner in wanted.items():
+        if name not in section:
+            raise NodeError(f"section {key!r} in {PATH!r} has no {name}: add `{name}: {inner}`")
+        _agree(f"{key}.{name}", inner, section[name])

@@ -1,0 +1,152 @@
+"""What is at the paths of a host, and the changes that an installation is made of: values, for the journal keeps them.
+
+Paths are the host's own (``/etc/…``), wherever its root folder is mounted while it is worked on. A change carries what
+was, so that it can be taken back, and may be applied or taken back any number of times.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A regular file; bytes that are no UTF-8 are surrogates in its text."""
+
+    text: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link."""
+
+    target: str
+
+
+State = File | Link | None  # None: nothing is there
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A look at a host: the files and links that matter, and every folder that leads to one of them."""
+
+    found: Mapping[str, File | Link] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+
+    def at(self, path: str) -> State:
+        return self.found.get(path)
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text, None where no file is."""
+        state = self.at(path)
+        return state.text if isinstance(state, File) else None
+
+    def below(self, folder: str) -> list[str]:
+        """Return the names of the files and links in a folder, in the order of their bytes."""
+        paths = map(posixpath.split, self.found)
+        return sorted((name for parent, name in paths if parent == folder), key=str.encode)
+
+    def missing_folder(self, path: str) -> str | None:
+        """Return the uppermost folder that must be made before ``path`` can be, None if they are all there."""
+        return next((folder for folder in reversed([*_parents(path)]) if folder not in self.folders), None)
+
+
+def _parents(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the nearest first, without the root folder."""
+    while (path := posixpath.dirname(path)) != "/":
+        yield path
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A file or link that is ours; ``made``: the uppermost folder that was made for it."""
+
+    path: str
+    before: State
+    after: State
+    made: str | None = None
+
+    def __str__(self) -> str:
+        what = f"link to {self.after.target}" if isinstance(self.after, Link) else "file"
+        return f"{'make' if self.before is None else 'replace'} {self.path} ({what})"
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A passage in a file that is somebody else's; ``old`` empty: a line is added at the end."""
+
+    path: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"edit {self.path}: {self.old.strip() or '(nothing)'} -> {self.new.strip()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A folder with a virtual environment that holds ``requirement``, from the wheels in ``wheelhouse`` only.
+
+    ``python`` is the interpreter that it is of; ``made`` as in `Placed`.
+    """
+
+    folder: str
+    requirement: str
+    wheelhouse: str
+    python: str
+    made: str | None = None
+
+    def __str__(self) -> str:
+        return f"build {self.folder}: {self.requirement} from {self.wheelhouse}"
+
+
+Change = Placed | Edited | Built
+_KINDS: Mapping[str, type[Change]] = {"placed": Placed, "edited": Edited, "built": Built}
+
+
+def edited(change: Edited, text: str) -> str:
+    """Return a text with the edit made; one that does not fit any more is not made."""
+    if change.new in text:
+        return text
+    if change.old:
+        return text.replace(change.old, change.new)
+    return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{change.new}"
+
+
+def restored(change: Edited, text: str) -> str:
+    """Return a text with the edit taken back, whatever else has been changed in it since."""
+    return text.replace(change.new, change.old)
+
+
+def merge(changes: tuple[Change, ...], later: Change) -> tuple[Change, ...]:
+    """Return the changes with a later one added: of one path, what was before the first and what is after the last."""
+    if later in changes:
+        return changes
+    for index, change in enumerate(changes):
+        if isinstance(change, Placed) and isinstance(later, Placed) and change.path == later.path:
+            whole = Placed(later.path, change.before, later.after, change.made)
+            return (*changes[:index], whole, *changes[index + 1 :])
+    return (*changes, later)
+
+
+def to_json(change: Change) -> dict[str, Any]:
+    """Return a change as JSON values."""
+    kind = next(name for name, type_ in _KINDS.items() if isinstance(change, type_))
+    return {"kind": kind, **asdict(change)}
+
+
+def from_json(document: Mapping[str, Any]) -> Change:
+    """Return the change that `to_json` wrote; raise KeyError, TypeError or ValueError for anything else."""
+    fields = dict(document)
+    kind = _KINDS[fields.pop("kind")]
+    if kind is Placed:
+        fields |= {name: _state(fields[name]) for name in ("before", "after")}
+    return kind(**fields)
+
+
+def _state(value: Mapping[str, Any] | None) -> State:
+    if value is None:
+        return None
+    return Link(**value) if "target" in value else File(**value)

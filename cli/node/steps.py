@@ -1,0 +1,161 @@
+"""The steps of an installation, in the order in which a node stays whole: each plans its changes from what is.
+
+What pods hang on comes last: the kubelet is told of the shim only after the shim has said that it is ready.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cli.node import kubelet, network, settings, texts
+from cli.node.states import Built, Change, File, Host, Link, Placed, State
+
+HOME = "/opt/mooring"
+CURRENT = f"{HOME}/current"
+FORWARDER = "/opt/cni/bin/mooring-cni"
+COMPLETE = "complete"  # the file of a release's folder that is written when all else is there
+LISTEN = "unix:///run/mooring/cri.sock"
+LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # the kubelet takes a runtime for CRI-O by this path's end
+_UNITS = "/etc/systemd/system"
+_DAEMON_RELOAD = ("systemctl", "daemon-reload")
+
+Command = tuple[str, ...]
+Plan = Callable[[Host], Sequence[Change]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: what it would change, and what is then run; ``leaving`` is run before it is taken back for good."""
+
+    name: str
+    plan: Plan
+    then: tuple[Command, ...] = ()
+    leaving: tuple[Command, ...] = ()
+    left: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the person chose, and what the installation is made from.
+
+    ``release`` names the folder of the virtual environment, ``forwarder`` is the executable's text, ``units`` are the
+    units' texts by name, ``plugin`` is mooring-cni's own entry in the chain.
+    """
+
+    release: str
+    requirement: str
+    wheelhouse: str
+    python: str
+    node_name: str
+    forwarder: str
+    units: Mapping[str, str]
+    plugin: Mapping[str, Any] = field(default_factory=dict)
+    network: str = "chain"
+    advertiser: str = "daemonset"
+    await_init: bool = False
+    kubelet_config: str = kubelet.CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """The runtime's own socket, and the one that the kubelet speaks to instead."""
+
+    runtime: str
+    listen: str
+
+    @property
+    def unit(self) -> str:
+        return "crio.service" if self.listen == LISTEN_CRIO else "containerd.service"
+
+
+def sockets(host: Host, choices: Choices) -> Sockets:
+    """Return both: the runtime's is what the kubelet was told, or what an earlier run wrote down."""
+    told = kubelet.endpoint(host, choices.kubelet_config)
+    if told in (None, LISTEN, LISTEN_CRIO):
+        told = str(settings.value(settings.read(host), "mooring-cri-shim", "runtime") or kubelet.CONTAINERD)
+    crio = posixpath.basename(told) == "crio.sock"
+    return Sockets(told, LISTEN_CRIO if crio else LISTEN)
+
+
+def steps(host: Host, choices: Choices) -> list[Step]:
+    """Return every step of installing what ``choices`` say on ``host``."""
+    ways = sockets(host, choices)
+    served = tuple(_services(choices))
+    restarts = tuple(("systemctl", "restart", name) for name in served)
+    stops = tuple(("systemctl", "stop", name) for name in reversed(served))
+    quiet = tuple(texts.quiet(host))
+    has_manager = any(path == texts.NETWORK_MANAGER for path, _ in quiet)
+    manager = (("systemctl", "try-reload-or-restart", "NetworkManager.service"),) if has_manager else ()
+    limits = (_DAEMON_RELOAD, ("systemctl", "try-restart", ways.unit))
+    kubelets = (_DAEMON_RELOAD, ("systemctl", "try-restart", "kubelet.service"))
+    return [
+        Step("environment", lambda seen: _environment(seen, choices)),
+        Step("quiet", lambda seen: _files(seen, quiet), manager, left=manager),
+        Step("limits", lambda seen: _files(seen, (texts.memlock(ways.unit),)), limits, left=limits),
+        Step(
+            "services",
+            lambda seen: _programs(seen, choices, ways),
+            (_DAEMON_RELOAD, *restarts),
+            stops,
+            (_DAEMON_RELOAD,),
+        ),
+        Step("network", lambda seen: _network(seen, choices)),
+        Step("kubelet", lambda seen: _kubelet(seen, choices, ways), kubelets, left=kubelets),
+    ]
+
+
+def _services(choices: Choices) -> Iterator[str]:
+    """Yield the units in the order of their starts: the shim last, for it is what the kubelet needs first of all."""
+    if choices.advertiser == "unit":
+        yield from ("mooring-advertiser-init.service", "mooring-advertiser.service")
+    yield from ("mooring-cni.service", "mooring-cri-shim.service")
+
+
+def _environment(host: Host, choices: Choices) -> list[Change]:
+    folder = f"{HOME}/versions/{choices.release}"
+    if host.at(f"{folder}/{COMPLETE}") is not None:
+        return []
+    return [Built(folder, choices.requirement, choices.wheelhouse, choices.python, host.missing_folder(folder))]
+
+
+def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
+    """Configuration and units before the link that makes a release the present one, all at once."""
+    shim = {"listen": ways.listen, "runtime": ways.runtime}
+    wanted: dict[str, Any] = {"node_name": choices.node_name, "mooring-cri-shim": shim}
+    if choices.await_init:
+        wanted["mooring-cni"] = {"await_init": True}
+    chosen = {"advertiser": choices.advertiser, "network": choices.network, "kubelet_config": choices.kubelet_config}
+    wanted["mooring-node"] = chosen
+    states: list[tuple[str, State]] = []
+    for name in _services(choices):
+        states.append((f"{_UNITS}/{name}", File(choices.units[name])))
+        states += [(f"{_UNITS}/{target}.wants/{name}", Link(f"../{name}")) for target in _wanting(choices.units[name])]
+    # Python finds its environment beside bin; all three follow the one link that is swapped.
+    states += [(f"{HOME}/{name}", Link(f"current/{name}")) for name in ("bin", "lib", "pyvenv.cfg")]
+    states.append((CURRENT, Link(f"versions/{choices.release}")))
+    return [*settings.settle(host, wanted), *_placed(host, states)]
+
+
+def _network(host: Host, choices: Choices) -> list[Change]:
+    placed = _placed(host, [(FORWARDER, File(choices.forwarder, 0o755))])
+    return [*placed, *(network.chain(host, choices.plugin) if choices.network == "chain" else ())]
+
+
+def _kubelet(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
+    return kubelet.switch(host, ways.listen, choices.kubelet_config)
+
+
+def _wanting(unit: str) -> list[str]:
+    """Return the targets that a unit's [Install] section names."""
+    lines = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("WantedBy=")]
+    return [target for line in lines for target in line.split()]
+
+
+def _files(host: Host, files: Sequence[tuple[str, str]]) -> list[Change]:
+    return _placed(host, [(path, File(text)) for path, text in files])
+
+
+def _placed(host: Host, states: Sequence[tuple[str, State]]) -> list[Change]:
+    differing = [(path, state) for path, state in states if host.at(path) != state]
+    return [Placed(path, host.at(path), state, host.missing_folder(path)) for path, state in differing]

@@ -1,0 +1,80 @@
+"""Build a release: a virtual environment from a wheelhouse, without the network; a folder of its own a release.
+
+A release's name is the version and a digest of the wheels: what is there already needs not be built again, and what
+was killed while it was built lacks its last file and is built anew.
+"""
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from cli.node.errors import NodeError
+from cli.node.look import below
+from cli.node.states import Built
+from cli.node.steps import COMPLETE
+from mooring.files import sync_folder, write_file
+
+_DIGEST_CHARS = 8
+_SHOWN_CHARS = 2000
+
+
+def release_of(wheelhouse: Path) -> str:
+    """Return the release that a folder of wheels makes; raise NodeError unless its Mooring is this one."""
+    wheels, ours = [path.name for path in wheelhouse.glob("mooring-*.whl")], version("mooring")
+    if len(wheels) != 1:
+        raise NodeError(f"wheelhouse {str(wheelhouse)!r} has {len(wheels)} wheels of mooring, not one")
+    held = wheels[0].split("-")[1]
+    if held != ours:
+        raise NodeError(
+            f"wheelhouse {str(wheelhouse)!r} holds mooring {held}, this is {ours}: run its own mooring-node"
+        )
+    digest = hashlib.sha256()
+    for wheel in sorted(wheelhouse.glob("*.whl")):
+        digest.update(f"{wheel.name}\0".encode() + hashlib.sha256(wheel.read_bytes()).digest())
+    return f"{held}-{digest.hexdigest()[:_DIGEST_CHARS]}"
+
+
+def build(root: Path, change: Built) -> None:
+    """Build a release below ``root``; raise NodeError with what pip said."""
+    folder = below(root, change.folder)
+    remove(folder)
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _run(change.python, "-I", "-m", "venv", str(folder))
+    python, wheels = str(folder / "bin/python"), ("--no-index", "--find-links", change.wheelhouse)
+    _run(python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wheels, change.requirement)
+    _settle(root, folder)
+    subprocess.run(["sync", "--file-system", str(folder)], check=True)
+    write_file(folder / COMPLETE, f"{version('mooring')}\n")
+
+
+def remove(folder: Path) -> None:
+    """Remove a release, its last file first: what is left of a removal that was killed is no release."""
+    if not folder.exists():
+        return
+    (folder / COMPLETE).unlink(missing_ok=True)
+    sync_folder(folder)
+    shutil.rmtree(folder)
+
+
+def _settle(root: Path, folder: Path) -> None:
+    """Let the scripts name the host's paths, not those below a root folder that is mounted elsewhere for now."""
+    if root == Path("/"):
+        return
+    prefix = str(root).rstrip("/").encode()
+    for path in (folder / "pyvenv.cfg", *(folder / "bin").iterdir()):
+        if path.is_file() and not path.is_symlink():
+            path.write_bytes(path.read_bytes().replace(prefix + b"/", b"/"))
+
+
+def _run(*command: str) -> None:
+    done: subprocess.CompletedProcess[str] = _captured(command)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip()[-_SHOWN_CHARS:]
+        raise NodeError(f"{command[0]} {' '.join(command[2:5])} ended with {done.returncode}: {said}")
+
+
+def _captured(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
