@@ -1,0 +1,207 @@
+"""What the manifests say: valid, consistent in themselves, and what the programs understand."""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from advertiser.__main__ import COMMANDS as ADVERTISER_COMMANDS
+from advertiser.__main__ import Config as AdvertiserConfig
+from cni.conf import read_conf
+from cni.skel import read_call
+from mooring.config import load
+from scheduler.__main__ import Config as SchedulerConfig
+from tests.manifests.accounts import NAMESPACE
+from tests.manifests.rendering import ROOT, Document, built, kustomizations, of_kind
+
+pytestmark = pytest.mark.kubectl
+# The oldest Kubernetes that the guard works with (a token names its pod's node), and the newest with known schemas.
+OLDEST, NEWEST = "1.32", kubernetes_validate.latest_version()
+_OPERATOR = "monitoring.coreos.com/v1"
+_WORKLOADS = ("Deployment", "DaemonSet")
+
+
+@pytest.fixture(params=kustomizations())
+def objects(request: pytest.FixtureRequest) -> tuple[Document, ...]:
+    """Build the base, and each overlay."""
+    return built(request.param)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_object_is_as_kubernetes_schemas_want_it(objects: tuple[Document, ...], version: str) -> None:
+    """Strictly: no field that they do not know; the operator's own kinds have no schema there."""
+    checked = [one for one in objects if one["apiVersion"] != _OPERATOR]
+    for document in checked:
+        kubernetes_validate.validate(document, version, strict=True)
+    assert len(checked) > 20
+
+
+def test_labels_are_the_recommended_ones(objects: tuple[Document, ...]) -> None:
+    """Name and part-of everywhere, and where there is a version it is the distribution's."""
+    version = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]["version"]
+    for document in objects:
+        labels = document["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"].startswith("mooring")
+        assert labels["app.kubernetes.io/part-of"] == "mooring"
+        assert labels.get("app.kubernetes.io/version", version) == version
+    images = {container["image"] for pod in _pods(objects) for container in _containers(pod)}
+    assert images == {f"mooring-scheduler:{version}", f"mooring-advertiser:{version}"}
+
+
+def test_who_selects_pods_selects_those_of_one_workload(objects: tuple[Document, ...]) -> None:
+    """Workloads their own, Services and monitors by a port that the pods name."""
+    templates = [one["spec"]["template"] for one in of_kind(objects, *_WORKLOADS)]
+    for document in of_kind(objects, *_WORKLOADS, "Service", "PodDisruptionBudget", "PodMonitor"):
+        selector = document["spec"]["selector"]
+        wanted = selector.get("matchLabels", selector)
+        (selected,) = [one for one in templates if wanted.items() <= one["metadata"]["labels"].items()]
+        named = {port["name"] for container in _containers(selected["spec"]) for port in container.get("ports", ())}
+        assert {port for port in _ports(document) if isinstance(port, str)} <= named
+
+
+def _ports(document: Document) -> Iterator[Any]:
+    yield from (port["targetPort"] for port in document["spec"].get("ports", ()))
+    yield from (endpoint["port"] for endpoint in document["spec"].get("podMetricsEndpoints", ()))
+
+
+def test_whoever_is_named_exists(objects: tuple[Document, ...]) -> None:
+    """Roles and accounts of bindings, the accounts of pods and flows, the accounts that the guard's rules spell out."""
+    accounts = {one["metadata"]["name"] for one in of_kind(objects, "ServiceAccount")}
+    assert {one["metadata"].get("namespace", NAMESPACE) for one in objects if one["kind"] != "Namespace"} == {NAMESPACE}
+    for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
+        role = binding["roleRef"]
+        assert role["name"] in {one["metadata"]["name"] for one in of_kind(objects, role["kind"])}
+        assert {(one["name"], one["namespace"]) for one in binding["subjects"]} <= {
+            (one, NAMESPACE) for one in accounts
+        }
+    for flow in of_kind(objects, "FlowSchema"):
+        for rule in flow["spec"]["rules"]:
+            assert {one["serviceAccount"]["name"] for one in rule["subjects"]} <= accounts
+            assert {one["serviceAccount"]["namespace"] for one in rule["subjects"]} == {NAMESPACE}
+    assert {pod["serviceAccountName"] for pod in _pods(objects)} == accounts
+    guard = json.dumps(list(of_kind(objects, "ValidatingAdmissionPolicy")))
+    assert set(re.findall(r"system:serviceaccount:([^']+)'", guard)) == {f"{NAMESPACE}:{one}" for one in accounts}
+
+
+def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
+    """Read-only root filesystem, no capability but init's netlink, no escalation, seccomp; root only where needed."""
+    scheduler, advertiser = (
+        next(one["spec"]["template"]["spec"] for one in of_kind(objects, kind)) for kind in _WORKLOADS
+    )
+    assert scheduler["securityContext"]["runAsNonRoot"]
+    assert scheduler["securityContext"]["runAsUser"] > 0
+    assert not {"hostNetwork", "hostPID", "volumes"} & scheduler.keys()
+    for pod in (scheduler, advertiser):
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in _containers(pod):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"]
+            assert not context["allowPrivilegeEscalation"]
+            assert context["capabilities"]["drop"] == ["ALL"]
+            assert context["capabilities"].get("add", []) == (["NET_ADMIN"] if container["name"] == "init" else [])
+    (serve,) = advertiser["containers"]
+    writable = {one["name"] for one in serve["volumeMounts"] if not one.get("readOnly")}
+    assert writable == {"run"}
+
+
+def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
+    """Each is parsed by the program itself; the scheduler's Lease is the one that its role names."""
+    scheduler, advertiser = (
+        next(one["spec"]["template"]["spec"] for one in of_kind(objects, kind)) for kind in _WORKLOADS
+    )
+    (container,) = scheduler["containers"]
+    flags = [flag.replace("$(NAMESPACE)", NAMESPACE) for flag in container["args"]]
+    _, config = load(SchedulerConfig, "mooring-scheduler", flags, {})
+    assert (config.leader_elect, config.lease_namespace, config.metrics_addr) == (True, NAMESPACE, ":10259")
+    (role,) = of_kind(objects, "Role")
+    assert role["rules"][1]["resourceNames"] == [f"{config.scheduler_name}-scheduler"]
+    commands = []
+    for container in _containers(advertiser):
+        flags = [flag.replace("$(NODE_NAME)", "n1") for flag in container["args"]]
+        command, host = load(AdvertiserConfig, "mooring-advertiser", flags, {}, ADVERTISER_COMMANDS)
+        commands.append(command)
+        assert host.node == "n1"
+        mounted = {one["mountPath"] for one in container["volumeMounts"]}
+        assert {str(path) for path in (host.sysfs, host.state, host.run, host.offer.parent)} <= mounted
+    assert commands == ["init", "serve"]
+
+
+def _pods(objects: tuple[Document, ...]) -> Iterator[Document]:
+    return (one["spec"]["template"]["spec"] for one in of_kind(objects, *_WORKLOADS))
+
+
+def _containers(pod: Document) -> list[Document]:
+    containers: list[Document] = [*pod.get("initContainers", []), *pod["containers"]]
+    return containers
+
+
+def test_the_cni_configurations_are_what_the_plugin_reads() -> None:
+    """Chained behind the pods' own network, and as a plugin of its own."""
+    chain = json.loads((ROOT / "cni/10-mooring.conflist").read_text())
+    plugin = json.loads((ROOT / "cni/mooring.conf").read_text())
+    ours = [one for one in chain["plugins"] if one["type"] == "mooring-cni"]
+    assert chain["plugins"][-1:] == ours
+    for conf in (*({**one, "name": chain["name"], "cniVersion": chain["cniVersion"]} for one in ours), plugin):
+        environment = {
+            "CNI_COMMAND": "ADD",
+            "CNI_CONTAINERID": "c1",
+            "CNI_NETNS": "/run/netns/pod",
+            "CNI_IFNAME": "eth0",
+            "CNI_PATH": "/opt/cni/bin",
+        }
+        call = read_call(environment, json.dumps(conf).encode())
+        read = read_conf(call, conf, "1.0.0")
+        assert read.network_of("default").ipam == {"type": "host-local", "ranges": [[{"subnet": "10.56.0.0/16"}]]}
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("folder", ["base", "overlays/extender"])
+def test_a_real_api_server_takes_everything(folder: str, request: pytest.FixtureRequest) -> None:
+    """A dry run at the server that KUBECONFIG names, else one of our own; the operator's kinds need the operator."""
+    server = os.environ.get("KUBECONFIG") or request.getfixturevalue("guarded_server")
+    documents = [_in_default(one) for one in built(folder)]
+    applied = _kubectl(server, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", documents)
+    assert len(applied.splitlines()) == len(documents)
+
+
+def _in_default(document: Document) -> Document:
+    """Put an object into a namespace that is there: a dry run makes none."""
+    metadata = document["metadata"]
+    return {**document, "metadata": metadata | ({"namespace": "default"} if "namespace" in metadata else {})}
+
+
+def _kubectl(kubeconfig: str | Path, *words: Any) -> str:
+    *arguments, documents = words
+    command = ["kubectl", "--kubeconfig", str(kubeconfig), *arguments]
+    text = yaml.safe_dump_all(documents)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.apiserver
+def test_a_stock_kube_scheduler_takes_the_extender_configuration(tmp_path: Path, guarded_server: Path) -> None:
+    """It reads it, fills in its defaults and writes it back: the extender's verbs and resources are as they were."""
+    config = (ROOT / "components/extender/kube-scheduler.yaml").read_text()
+    (given := tmp_path / "given.yaml").write_text(config.replace("/etc/kubernetes/scheduler.conf", str(guarded_server)))
+    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-scheduler"
+    if not binary.exists():
+        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-scheduler")
+    command = [str(binary), "--config", str(given), "--write-config-to", str(tmp_path / "taken.yaml")]
+    flags = ["--secure-port=0", "--authentication-kubeconfig", str(guarded_server), "--authorization-kubeconfig"]
+    done = subprocess.run(
+        [*command, *flags, str(guarded_server)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wanted,), (taken,) = (yaml.safe_load(path.read_text())["extenders"] for path in (given, tmp_path / "taken.yaml"))
+    # What is false is left out.
+    assert {key: taken.get(key, False) for key in wanted} == wanted
+    assert f"{wanted['urlPrefix']}/{wanted['filterVerb']}" == "http://127.0.0.1:8888/scheduler/rdma_scheduling"

@@ -1,0 +1,93 @@
+"""Alerts and dashboard ask for what the programs expose, by name and by label."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.metrics import MetricWrapperBase
+
+from advertiser.metrics import Metrics as AdvertiserMetrics
+from cni.metrics import Metrics as CniMetrics
+from cri_shim.metrics import Metrics as ShimMetrics
+from scheduler import metrics as scheduler_metrics
+from scheduler.machine import Machine
+from tests.manifests.rendering import ROOT, raw
+
+_MONITORING = "components/monitoring"
+_SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+# Set by Prometheus: which target a sample came from; le is a histogram's own.
+_TARGET = {"instance", "node", "pod", "job", "namespace", "le"}
+_SELECTED = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^}]*)\})?")
+_GROUPED = re.compile(r"\bby \(([^)]*)\)")
+_FUNCTIONS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "absent", "or", "time"}
+
+
+@cache
+def _exposed() -> dict[str, set[str]]:
+    """Return every sample's name that the four programs expose, with its labels."""
+    found: dict[str, set[str]] = {}
+    registries = [AdvertiserMetrics(lambda: 0.0)._registry, CniMetrics().registry, ShimMetrics().registry]
+    for registry in (*registries, REGISTRY):
+        for collector in list(registry._collector_to_names):
+            if isinstance(collector, MetricWrapperBase):
+                (described,) = collector.describe()
+                found |= _samples(described, set(collector._labelnames))
+    for derived in scheduler_metrics._Derived(Machine("mooring")).collect():
+        found |= _samples(derived, set(getattr(derived, "_labelnames", ())))
+    return found
+
+
+def _samples(metric: Metric, labels: set[str]) -> dict[str, set[str]]:
+    return {f"{metric.name}{suffix}": labels for suffix in _SUFFIXES.get(metric.type, ())}
+
+
+def _expressions() -> Iterator[str]:
+    (rules,) = raw(f"{_MONITORING}/rules.yaml")
+    yield from (rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"])
+    dashboard: Any = json.loads((ROOT / _MONITORING / "dashboard.json").read_text())
+    yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("expression", sorted(set(_expressions())))
+def test_what_is_asked_for_is_exposed(expression: str) -> None:
+    """Metric by metric; a label must be the metric's own or the target's."""
+    exposed = _exposed()
+    groups = {label.strip() for group in _GROUPED.findall(expression) for label in group.split(",")}
+    bare = re.sub(r'"[^"]*"', '""', _GROUPED.sub("", expression))
+    asked = [(name, labels) for name, labels in _SELECTED.findall(re.sub(r"\[\d+[smh]\]|\b1e6\b", "", bare))]
+    metrics = {name: labels for name, labels in asked if name not in _FUNCTIONS}
+    assert metrics
+    for name, labels in metrics.items():
+        assert name in exposed
+        assert set(re.findall(r"(\w+)\s*[=!]", labels)) <= exposed[name] | _TARGET
+        assert groups <= exposed[name] | _TARGET
+
+
+def test_alerts_say_what_happened_and_use_labels_that_are_there() -> None:
+    """A summary, a description, a known severity; a template's label is kept by the expression."""
+    (rules,) = raw(f"{_MONITORING}/rules.yaml")
+    alerts = [rule for group in rules["spec"]["groups"] for rule in group["rules"]]
+    assert len({alert["alert"] for alert in alerts}) == len(alerts)
+    for alert in alerts:
+        assert alert["labels"]["severity"] in ("critical", "warning", "info")
+        assert {"summary", "description"} == alert["annotations"].keys()
+        used = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["description"]))
+        if grouped := _GROUPED.findall(alert["expr"]):
+            assert used <= {label.strip() for group in grouped for label in group.split(",")}
+
+
+def test_the_registry_is_not_the_tests_own_invention() -> None:
+    """What is compared with is what a scrape gives: a counter that is counted appears under the name that is known."""
+    registry = CniMetrics()
+    registry.call("ADD", 0, 0.1)
+    text = {sample.name for metric in _collected(registry.registry) for sample in metric.samples}
+    assert {"mooring_cni_calls_total", "mooring_cni_call_seconds_bucket"} <= text & _exposed().keys()
+
+
+def _collected(registry: CollectorRegistry) -> list[Metric]:
+    return list(registry.collect())
