@@ -35,15 +35,15 @@ class Life:
         self.machine.pods(Removed(identity), self.now)
 
     def step(self) -> Bind | Report | None:
-        """Decide about the next pod: its bind, which succeeds, or what its owner is told."""
+        """Decide until a pod is bound, which succeeds, or its owner is told something new; None if neither happens."""
         self.now += 20.0
-        found = self.machine.step(self.now)
-        for one in found or ():
-            if isinstance(one, Bind):
-                self.machine.bound(one, BOUND, self.now)
-                return one
-            if isinstance(one, Report):
-                return one
+        while (instructions := self.machine.step(self.now)) is not None:
+            for one in instructions:
+                if isinstance(one, Bind):
+                    self.machine.bound(one, BOUND, self.now)
+                    return one
+                if isinstance(one, Report):
+                    return one
         return None
 
     def place(self, pod: Pod) -> Bind | str:

@@ -1,0 +1,119 @@
+"""Random lives with GPUs: nothing is given twice, what is kept is what a new look says, and nobody waits in vain."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from mooring.inventory import Pf
+from mooring.kube.events import Identity, Removed
+from mooring.parsing import dump
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle import Bind, Decider, Unschedulable
+from scheduler.objects import Node, Pod
+from scheduler.ranking import Ranking
+from scheduler.task import Task, read_task
+from tests.scheduler.constraints.conftest import StartLife
+from tests.scheduler.constraints.life import Life, bound, units_of
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+NODES, STEPS = 6, 120
+
+
+class World:
+    """A cluster by chance: what it did is told to the machine, and what the machine gave is kept."""
+
+    def __init__(self, seed: int, life: Life, kinds: Kinds, makers: tuple[MakeNode, MakePf, MakePod]) -> None:
+        self.random = Random(seed)
+        self.life = life
+        self.kinds = kinds
+        self.make_node, self.make_pf, self.make_pod = makers
+        self.given: dict[str, tuple[Pod, str, tuple[str, ...]]] = {}
+        self.waiting: dict[str, Pod] = {}
+
+    def node(self) -> Node:
+        random, name = self.random, f"n{self.random.randrange(NODES)}"
+        gpus = [
+            {"pci": f"0000:{switch + 1}{number}:00.0", "pcie": _path(switch)}
+            for switch in range(2)
+            for number in range(random.randrange(4))
+        ]
+        pfs = tuple(self.make_pf(index, random.randrange(1, 4), pcie=_path(index)) for index in range(2))
+        text = random.choice((dump({"v": 1, "gpus": gpus}), dump({"v": 1, "gpus": gpus}), "{"))
+        return self.make_node(name, pfs, annotations={"mooring.dev/inventory.gpu": text})
+
+    def pod(self) -> Pod:
+        interfaces = self.random.randrange(3)
+        beside = [self.random.choice([None, *range(interfaces)]) for _ in range(self.random.randrange(4))]
+        asked = dump([{} if index is None else {"beside": index} for index in beside])
+        wishes = {"mooring.dev/request.gpu": asked} if beside else {}
+        return self.make_pod(request=[{}] * interfaces or None, annotations=wishes)
+
+    def act(self) -> None:
+        chance = self.random.random()
+        if chance < 0.25:
+            self.life.see(self.node())
+        elif chance < 0.3:
+            self.life.machine.nodes(Removed(Identity(f"n{self.random.randrange(NODES)}")), self.life.now)
+        elif chance < 0.75 or not self.given:
+            pod = self.pod()
+            self.waiting[pod.metadata.uid] = pod
+            self.life.see(pod)
+        else:
+            uid = self.random.choice(sorted(self.given))
+            self.life.end(self.given.pop(uid)[0])
+
+    def decide(self) -> None:
+        """Let the machine decide until nobody is ready; what it gives must be nobody else's."""
+        for _ in range(200):
+            found = self.life.step()
+            if not isinstance(found, Bind):
+                if found is None:
+                    return
+                continue
+            pod = self.waiting.pop(found.task.uid)
+            units = tuple(units_of(found, "gpu")) if found.task.wishes else ()  # type: ignore[arg-type]
+            taken = {unit for _, node, others in self.given.values() if node == found.seat.node for unit in others}
+            assert not taken & set(units)
+            self.given[found.task.uid] = (bound(pod, found) if found.annotations else pod, found.seat.node, units)
+
+
+def _path(switch: int) -> tuple[str, ...]:
+    return (f"0000:00:0{switch + 1}.0", f"0000:{switch + 1}f:00.0")
+
+
+def _task(pod: Pod, kinds: Kinds) -> Task:
+    task = read_task(pod, kinds)
+    assert isinstance(task, Task)
+    return task
+
+
+def _says(ranking: Ranking) -> object:
+    for row in ranking.passing():
+        ranking.exact(int(row))
+    refused = {(int(row), texts) for _, texts, rows in ranking.refused() for row in rows}
+    return refused, ranking.passing().tolist(), ranking.scores(ranking.passing()).tolist()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_life_by_chance_keeps_every_promise(
+    seed: int, gpus: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Nodes, inventories and pods come, change and go: after each step all is as if it were looked at anew."""
+    life = start_life(gpus)
+    world = World(seed, life, gpus, (make_node, make_pf, make_pod))
+    nodes = life.machine.cluster.nodes
+    shapes = [_task(world.pod(), gpus) for _ in range(3)]
+    kept = [Ranking(task, nodes) for task in shapes]
+    for step in range(STEPS):
+        world.act()
+        world.decide()
+        life.machine.check()
+        which = step % 3
+        kept[which].refresh()
+        assert _says(kept[which]) == _says(Ranking(shapes[which], nodes)), f"seed {seed}, step {step}"
+        fresh = Decider(life.machine.cluster)
+        for pod in world.waiting.values():
+            assert isinstance(fresh.decide(_task(pod, gpus), life.now), Unschedulable), f"seed {seed}, step {step}"
