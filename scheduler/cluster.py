@@ -117,6 +117,7 @@ class Cluster:
         self.nodes.ports[row], self.nodes.offers[row] = frozenset(), ("", ())
         self.shelves.remove(row, name)
         del self._stocks[name]
+        self._free_since.pop(name, None)
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
@@ -131,6 +132,9 @@ class Cluster:
 
     def seat(self, uid: str) -> Seat | None:
         return self._seats.get(uid)
+
+    def uids(self) -> list[str]:
+        return list(self._seats)
 
     def seats(self) -> Iterator[Seat]:
         yield from self._seats.values()
@@ -157,9 +161,10 @@ class Cluster:
         if not self._on[seat.node]:
             del self._on[seat.node]
         self._move(seat, -1)
-        since = self._free_since.setdefault(seat.node, {}) if seat.assignment else {}
-        for vf in seat.assignment.vfs if seat.assignment else ():
-            since[vf.pf, vf.vf] = now
+        facts = self._facts.get(seat.node)
+        if seat.assignment is not None and facts is not None and facts.inventory is not None:
+            since = self._free_since.setdefault(seat.node, {})
+            since |= {(vf.pf, vf.vf): now for vf in existing(facts.inventory, seat.assignment)}
         return seat
 
     def confirm(self, uid: str) -> None:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import structlog
 
@@ -60,7 +60,7 @@ class _Unfolding:
     All of it came at one time, so that pods that wait together go by age, not by their place in the list.
     """
 
-    rest: Iterator[Seen | Listed]
+    rest: Iterator[Seen | Listed | None]
     at: float
 
 
@@ -96,7 +96,7 @@ class Loop:
         self._figures = metrics.Figures(machine.scheduler_name)
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
-        self._reading = Reading(ways.api, self._receive)
+        self._reading = Reading(ways.api, self._receive, machine.has)
         self._group: asyncio.TaskGroup | None = None
         # Ordered, so that a simulation by seed repeats itself.
         self._writes: dict[asyncio.Task[None], float] = {}
@@ -214,14 +214,13 @@ class Loop:
     def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
         now = self._clock() if at is None else at
         match message:
-            case Seen(kind, Synced(entries)):
-                self._machine.keep(kind, [entry.identity for entry in entries], now)
-                self._inbox.appendleft(_Unfolding(taken_apart(message), now))
+            case Seen(kind, Synced() as listed):
+                steps = self._machine.keeping(kind, listed.there, now)
+                self._inbox.appendleft(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
             case _Unfolding(rest, came):
-                first = next(rest, None)
-                if first is not None:
+                for first in rest:
                     self._inbox.appendleft(message)
-                    return self._take(first, came)
+                    return self._take(first, came) if first is not None else []
             case Listed():
                 self._reading.note(message, leads=self._leads)
                 if not self._reading.missing():

@@ -5,17 +5,19 @@ decides about the next pod, `tick` does what is due at a time. All return instru
 `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from mooring.assignment import Assignment
-from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster, Seat
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
+from scheduler.left_out import LeftOut
+from scheduler.missing import missing
 from scheduler.nodes import NodeFacts, read_node
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
@@ -44,67 +46,75 @@ class Machine:
         self._unstarted = Unstarted()
         self._surroundings = Surroundings(self.cluster.census)
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        self._left_out: dict[str, str] = {}
+        self._left_out = LeftOut()
         # The pod that is being decided about.
         self._trying = ""
 
-    def nodes(self, event: Event[Node], now: float) -> list[Instruction]:
+    def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
         match event:
-            case Synced(entries):
-                self.keep(Node, [entry.identity for entry in entries], now)
-                return [one for entry in entries for one in self.nodes(entry, now)]
-            case Changed(_, node):
-                return self._node(node, now)
+            case Changed(identity, node):
+                return self._node(node, identity, now)
             case Unreadable(identity, why):
-                return self._leave_out_node(identity.name, why, now)
+                return self._leave_out_node(identity, why, now)
             case Removed(identity):
-                self._left_out.pop(f"node {identity.name}", None)
+                self._left_out.drop(Node, identity)
                 self._remove_node(identity.name, now)
                 return []
 
-    def pods(self, event: Event[Pod], now: float) -> list[Instruction]:
+    def pods(self, event: Change[Pod], now: float) -> list[Instruction]:
         match event:
-            case Synced(entries):
-                self.keep(Pod, [entry.identity for entry in entries], now)
-                return [one for entry in entries for one in self.pods(entry, now)]
             case Changed(identity, pod) if identity.uid:
-                self._left_out.pop(identity.uid, None)
+                self._left_out.drop(Pod, identity)
                 return self._pod(pod, now)
             case Changed(identity):
                 return self._leave_out_pod(identity, "metadata.uid is missing")
             case Unreadable(identity, why):
                 return self._leave_out_pod(identity, why)
             case Removed(identity):
-                self._left_out.pop(identity.uid, None)
+                self._left_out.drop(Pod, identity)
                 self._leave(identity.uid, now)
                 return []
 
     def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
         """Take what a watch tells of any kind of object."""
+        if isinstance(event, Synced):
+            for _ in self.keeping(kind, event.there, now):
+                pass
+            return [one for entry in event.entries for one in self.see(kind, entry, now)]
         if kind is Node:
             return self.nodes(event, now)
         return self.pods(event, now) if kind is Pod else self.around(kind, event, now)
 
-    def keep(self, kind: type[Any], there: Iterable[Identity], now: float) -> None:
-        """Take it that there are no objects of this kind but these."""
+    def has(self, kind: type[Any], identity: Identity) -> bool:
+        """Say whether an object is known in just this version; only of bound pods, which are many."""
+        seat = self.cluster.seat(identity.uid) if kind is Pod else None
+        return seat is not None and seat.version != "" and seat.version == identity.resource_version
+
+    def keeping(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
+        """Take it that there are no objects of this kind but these, little by little, at each step of the iterator."""
         if kind is Node:
             for name in sorted(self.cluster.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            known = self._pending.keys() | self._gated | {seat.uid for seat in self.cluster.seats()}
-            for uid in sorted(known - {identity.uid for identity in there}):
-                self._leave(uid, now)
+            known = [*self._pending, *self._gated, *self.cluster.uids()]
+            for uid in missing(known, [identity.uid for identity in there]):
+                if uid is not None:
+                    self._leave(uid, now)
+                yield
         else:
             self.queue.wake(self._surroundings.keep(kind, there), now)
+        self._left_out.keep(kind, there)
 
-    def around(self, kind: type[Surrounding], event: Event[Surrounding], now: float) -> list[Instruction]:
+    def around(self, kind: type[Surrounding], event: Change[Surrounding], now: float) -> list[Instruction]:
         """Take what a watch tells of namespaces, services and controllers."""
         helps, left_out = self._surroundings.take(kind, event)
+        if not left_out:
+            self._left_out.drop(kind, event.identity)
         self.queue.wake(helps, now)
         found: list[Instruction] = []
         for identity, why in left_out:
             about = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": why}
-            found += self._leave_out(f"{kind.__name__} {about['object']}", Notice("surroundings", "left out", about))
+            found += self._leave_out(kind, identity, Notice("surroundings", "left out", about))
         return found
 
     def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
@@ -215,13 +225,13 @@ class Machine:
         self.queue.check()
         assert set(self.queue.uids()) == self._pending.keys(), "the queue and the pending pods differ"
 
-    def _node(self, node: Node, now: float) -> list[Instruction]:
+    def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
         known = self.cluster.node(node.metadata.name)
         try:
             facts, error = read_node(node, known, now)
         except ValueError as unreadable:
-            return self._leave_out_node(node.metadata.name, str(unreadable), now)
-        self._left_out.pop(f"node {facts.name}", None)
+            return self._leave_out_node(identity, str(unreadable), now)
+        self._left_out.drop(Node, identity)
         found: list[Instruction] = []
         if facts != known:
             self.cluster.put_node(facts)
@@ -244,20 +254,19 @@ class Machine:
         self._judge(name, now)
         self.queue.wake(Happening.NODE_REMOVED, now)
 
-    def _leave_out_node(self, name: str, why: str, now: float) -> list[Instruction]:
-        self._remove_node(name, now)
-        return self._leave_out(f"node {name}", Notice("node", "node left out", {"node": name, "reason": why}))
+    def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
+        self._remove_node(identity.name, now)
+        about = {"node": identity.name, "reason": why}
+        return self._leave_out(Node, identity, Notice("node", "node left out", about))
 
     def _leave_out_pod(self, identity: Identity, why: str) -> list[Instruction]:
         """Leave a pod out; what it is known to hold on its node it keeps."""
         self._forget(identity.uid)
         fields = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": why}
-        return self._leave_out(identity.uid, Notice("pod", "pod left out", fields))
+        return self._leave_out(Pod, identity, Notice("pod", "pod left out", fields))
 
-    def _leave_out(self, key: str, notice: Notice) -> list[Instruction]:
-        """Say once why an object is left out, not at each of its heartbeats."""
-        known, self._left_out[key] = self._left_out.get(key), notice.fields["reason"]
-        return [] if known == notice.fields["reason"] else [notice]
+    def _leave_out(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
+        return [notice] if self._left_out.note(kind, identity, notice.fields["reason"]) else []
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid

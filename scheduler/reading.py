@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
 
 from mooring.kube.client import Client
-from mooring.kube.events import Event, Synced
+from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.watch import decoder, watch
 from scheduler.objects import Node, Pod
 from scheduler.surroundings import PATHS
@@ -35,23 +36,31 @@ class Listed:
     count: int
 
 
-def taken_apart(seen: Seen) -> Iterator[Seen | Listed]:
-    """Yield a whole list as one message for each of its entries, and one that says that they were all."""
-    assert isinstance(seen.event, Synced)
-    for entry in seen.event.entries:
-        yield Seen(seen.kind, entry)
-    yield Listed(seen.kind, len(seen.event.entries))
+def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[Seen | Listed]:
+    """Yield a whole list as one message for each entry that is not known already, and one that says that it is all.
+
+    Each entry is let go as it is yielded: a hundred thousand at once would hold everything up.
+    """
+    count, left = len(listed.entries) + len(listed.unchanged), list(reversed(listed.entries))
+    del listed
+    while left:
+        yield Seen(kind, left.pop())
+    yield Listed(kind, count)
 
 
 class Reading:
     """The watches of one scheduler; what they tell goes to ``receive`` at once, in order of each kind.
 
-    ``followed`` is set once everything has been listed.
+    ``is_known`` says whether an object is known in just this version; ``followed`` is set once everything has been
+    listed.
     """
 
-    def __init__(self, client: Client, receive: Callable[[Seen], None]) -> None:
+    def __init__(
+        self, client: Client, receive: Callable[[Seen], None], is_known: Callable[[type[Any], Identity], bool]
+    ) -> None:
         self._client = client
         self._receive = receive
+        self._is_known = is_known
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._listed: set[type[Any]] = set()
@@ -96,10 +105,13 @@ class Reading:
         return _missing(self._ever_listed)
 
     async def _follow(self, kind: type[Any], path: str, turn: int) -> None:
-        async for event in watch(self._client, path, decoder(kind)):
+        is_known = partial(self._is_known, kind)
+        async for event in watch(self._client, path, decoder(kind), is_known=is_known):
             if turn != self._turn:
                 return
             self._receive(Seen(kind, event))
+            # It may be all that there is, and the next may be long in coming.
+            del event
 
 
 def _missing(listed: set[type[Any]]) -> str:

@@ -42,9 +42,15 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Synced(Generic[T]):
-    """Everything that is there now."""
+    """Everything that is there now; ``unchanged`` is what the listener said it knows in that version."""
 
     entries: tuple[Changed[T] | Unreadable, ...]
+    unchanged: tuple[Identity, ...] = ()
+
+    @property
+    def there(self) -> list[Identity]:
+        return [*self.unchanged, *(entry.identity for entry in self.entries)]
 
 
-Event = Synced[T] | Changed[T] | Removed | Unreadable
+Change = Changed[T] | Removed | Unreadable
+Event = Synced[T] | Change[T]

@@ -9,19 +9,22 @@
 
 The end of a stream is normal (servers cut slow readers with a clean end): the watch resumes where it stopped and loses
 nothing. After 410, or an ERROR event, it lists anew and yields another `Synced`. Lists carry no resourceVersion, so
-they are never older than the call. The caller must only take events away here, not work on them.
+they are never older than the call; what the caller says that it knows in its version is not decoded again. The caller
+must only take events away here, not work on them.
 """
 
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing
-from typing import NamedTuple, TypeVar
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
 from mooring.kube.client import Client
+from mooring.kube.depths import without_depths
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.failures import Gone, KubeError, Status, Unknown, failure_of
 from mooring.kube.persist import persist
@@ -33,6 +36,8 @@ _log = structlog.get_logger()
 T = TypeVar("T")
 Decode = Callable[[msgspec.Raw], T]
 _PAGE = 500
+# Objects decoded before others get their turn: a few milliseconds.
+_AT_ONCE = 100
 # The server ends a watch after this long, in seconds, at a random point so that not all of them return at once.
 _WATCH_S = (240, 300)
 # A server sends a bookmark about every minute where nothing happens. Silence for longer, in seconds, means that the
@@ -83,14 +88,26 @@ def decoder(kind: type[T]) -> Decode[T]:
     return msgspec.json.Decoder(kind).decode
 
 
+def _nothing(_: Identity) -> bool:
+    return False
+
+
 async def watch(
-    client: Client, path: str, decode: Decode[T], params: Mapping[str, str] | None = None
+    client: Client,
+    path: str,
+    decode: Decode[T],
+    params: Mapping[str, str] | None = None,
+    is_known: Callable[[Identity], bool] = _nothing,
 ) -> AsyncIterator[Event[T]]:
-    """List ``path``, then follow it for ever; what fails is logged and tried again, 30 s apart at the most."""
+    """List ``path``, then follow it for ever; what fails is logged and tried again, 30 s apart at the most.
+
+    ``is_known`` says whether the listener has an object in just this version.
+    """
     selected = dict(params or {})
     while True:
-        listed, version = await _list(client, path, selected, decode)
-        yield Synced(tuple(listed))
+        listed = await _list(client, path, selected, decode, is_known)
+        version = listed.version
+        yield Synced(tuple(listed.entries), tuple(listed.unchanged))
         # What is known of each object lives with the caller from here on.
         del listed
         async with aclosing(_follow(client, path, selected, version)) as batches:
@@ -140,33 +157,75 @@ async def _follow(
             await asyncio.sleep(_PAUSE_S * (0.5 + random.random()))
 
 
+@dataclass(slots=True)
+class _Listed(Generic[T]):
+    """What a list has brought so far, and the version to watch from."""
+
+    entries: list[Changed[T] | Unreadable] = field(default_factory=list)
+    unchanged: list[Identity] = field(default_factory=list)
+    version: str = ""
+
+
 @persist
 async def _list(
-    client: Client, path: str, selected: Mapping[str, str], decode: Decode[T]
-) -> tuple[list[Changed[T] | Unreadable], str]:
-    """Return all objects, decoded page by page, and the version to watch from."""
-    entries: list[Changed[T] | Unreadable] = []
-    token = ""
+    client: Client,
+    path: str,
+    selected: Mapping[str, str],
+    decode: Decode[T],
+    is_known: Callable[[Identity], bool],
+) -> _Listed[T]:
+    """Return all objects, decoded page by page."""
     while True:
-        try:
-            page = await _page(client, path, selected, token)
-        except Gone:
-            # The token outlived its snapshot: begin again.
-            entries, token = [], ""
-            continue
-        entries += [_read(_identify(raw), raw, decode) for raw in page.items or ()]
-        token = page.metadata.next_page
-        if not token:
-            return entries, page.metadata.resource_version
+        listed = _Listed[T]()
+        # A page's token may outlive its snapshot: begin again.
+        with suppress(Gone):
+            async with aclosing(_pages(client, path, selected)) as pages:
+                async for page in pages:
+                    await _take_in(page, listed, decode, is_known)
+            return listed
+
+
+async def _take_in(page: _List, listed: _Listed[T], decode: Decode[T], is_known: Callable[[Identity], bool]) -> None:
+    listed.version = page.metadata.resource_version
+    for number, raw in enumerate(page.items or (), start=1):
+        identity = _identify(raw)
+        if is_known(identity):
+            listed.unchanged.append(identity)
+        else:
+            listed.entries.append(_read(identity, raw, decode))
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+async def _pages(client: Client, path: str, selected: Mapping[str, str]) -> AsyncGenerator[_List, None]:
+    """Yield the pages of a list; the next one is on its way while the caller works on one."""
+    coming: asyncio.Task[_List] | None = asyncio.create_task(_page(client, path, selected, ""))
+    try:
+        while coming is not None:
+            page = await coming
+            token = page.metadata.next_page
+            coming = asyncio.create_task(_page(client, path, selected, token)) if token else None
+            yield page
+    finally:
+        if coming is not None:
+            coming.cancel()
 
 
 async def _page(client: Client, path: str, selected: Mapping[str, str], token: str) -> _List:
     params = {**selected, "limit": str(_PAGE)} | ({"continue": token} if token else {})
     body = await client.request("GET", path, params=params)
     try:
-        return _decode_list(body)
-    except (msgspec.MsgspecError, RecursionError) as unreadable:
+        return _at_any_depth(_decode_list, body)
+    except msgspec.MsgspecError as unreadable:
         raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
+
+
+def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
+    """Decode a text; an object nested too deeply for that would come again for ever, so it is cut down."""
+    try:
+        return decode(text)
+    except RecursionError:
+        return decode(without_depths(text))
 
 
 @persist
@@ -183,13 +242,9 @@ def _changes(texts: Iterable[bytes]) -> tuple[list[_Change], KubeError | None]:
     found: list[_Change] = []
     for text in texts:
         try:
-            line = _decode_line(text)
+            line = _at_any_depth(_decode_line, text)
         except msgspec.MsgspecError as unreadable:
             return found, Unknown(Status(200, message=f"not a watch event: {unreadable}"))
-        except RecursionError:
-            # Whole, but nested beyond reason: it would come again after every new start, so the rest goes on without.
-            _log.warning("watch event left out: nested too deeply", size=len(text))
-            continue
         if line.type == "ERROR":
             return found, failure_of(bytes(line.object))
         found.append(_Change(line.type, _identify(line.object), line.object))

@@ -22,15 +22,17 @@ class Thing(msgspec.Struct):
 
 
 class Server:
-    """Lists nothing, then writes the pieces planned for each stream; it notes the version asked for."""
+    """Lists what it was given, then writes the pieces planned for each stream; it notes the version asked for."""
 
-    def __init__(self, *streams: list[bytes]) -> None:
+    def __init__(self, *streams: list[bytes], listed: bytes = b"[]") -> None:
         self.streams = list(streams)
+        self.listed = listed
         self.versions: list[str] = []
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
-            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+            whole = b'{"metadata":{"resourceVersion":"1"},"items":%s}' % self.listed
+            return web.Response(body=whole, content_type="application/json")
         self.versions.append(request.query["resourceVersion"])
         response = web.StreamResponse()
         response.enable_chunked_encoding()
@@ -117,3 +119,18 @@ async def test_a_bookmark_moves_the_version_and_is_told_to_nobody() -> None:
     server = Server([first], [_line("ADDED", "b", 91)])
     assert await _told(server, 3) == ["synced 0", "a", "b"]
     assert server.versions[1] == "90"
+
+
+def _deep(name: str) -> bytes:
+    return b'{"metadata":{"name":"%s","resourceVersion":"9"},"x":%s%s}' % (
+        name.encode(),
+        b'{"y":[' * 5000,
+        b"]}" * 5000,
+    )
+
+
+async def test_an_object_nested_beyond_reason_hides_no_other() -> None:
+    """It is read without its depths, in a list and in a stream: the list would fail for ever otherwise."""
+    line = b'{"type":"ADDED","object":%s}\n' % _deep("c")
+    server = Server([line + _line("ADDED", "d", 10)], listed=b"[%s,%s]" % (_deep("a"), _deep("b")))
+    assert await _told(server, 3) == ["synced 2", "c", "d"]

@@ -11,7 +11,7 @@ import pytest
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.kube.events import Changed, Event, Removed, Synced, Unreadable
+from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.watch import decoder, watch
 
 NODES = "/api/v1/nodes"
@@ -140,3 +140,33 @@ async def test_failures_are_repeated_until_the_server_is_well(
     assert await listener.story() == ("synced", [])
     await _create(client, "a")
     assert await listener.story() == ("changed", "a")
+
+
+async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> None:
+    """When all is listed anew, an object in the version that is known is only named."""
+    decoded: list[str] = []
+    known: dict[str, str] = {}
+
+    def decode(raw: msgspec.Raw) -> Node:
+        node = _decode(raw)
+        decoded.append(node.metadata.name)
+        return node
+
+    for name in ("a", "b"):
+        await _create(client, name)
+
+    async def list_all() -> Synced[Node]:
+        def is_known(identity: Identity) -> bool:
+            return known.get(identity.name) == identity.resource_version
+
+        async with aclosing(watch(client, NODES, decode, is_known=is_known)) as events:  # type: ignore[type-var]
+            listed = await Listener(events).next()
+        assert isinstance(listed, Synced)
+        return listed
+
+    known = {identity.name: identity.resource_version for identity in (await list_all()).there}
+    await client.request("PATCH", f"{NODES}/b", b'{"metadata":{"labels":{"x":"y"}}}', MERGE_PATCH)
+    listed = await list_all()
+    assert decoded == ["a", "b", "b"]
+    assert [identity.name for identity in listed.unchanged] == ["a"]
+    assert sorted(identity.name for identity in listed.there) == ["a", "b"]

@@ -20,7 +20,7 @@ from mooring import names
 from mooring.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from mooring.kube.events import Changed, Identity, Removed, Synced
+from mooring.kube.events import Changed, Identity, Removed
 from mooring.kube.watch import decoder, watch
 from scheduler.cycle import Bind
 from scheduler.machine import Instruction, Machine, Notice
@@ -126,8 +126,6 @@ class Fuzz:
     async def follow(self, client: Client, kind: type[Any], path: str) -> None:
         async for event in watch(client, path, decoder(kind)):
             match event:
-                case Synced(entries):
-                    self.machine.keep(kind, [entry.identity for entry in entries], self.now)
                 case Removed(identity) if identity.uid == f"mark-{self.marks}":
                     self.mark_seen.set()
                 case _:

@@ -8,7 +8,7 @@ import pytest
 
 from bench.scheduler_large import bound_pod, listed_node
 from bench.scheduler_load import node_name
-from mooring.kube.events import Changed, Identity
+from mooring.kube.events import Changed, Identity, Synced
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 
@@ -59,7 +59,7 @@ def test_what_is_gone_is_forgotten(documents: tuple[list[bytes], list[bytes]]) -
 
     def generation(number: int) -> None:
         _fill(machine, nodes, [text.replace(b"00000000-", b"%08x-" % number) for text in pods])
-        machine.keep(Pod, [], float(number))
+        machine.see(Pod, Synced(()), float(number))
         gc.collect()
 
     generation(1)

@@ -10,10 +10,10 @@ from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
-from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle import Bind, Decider, Decision
 from scheduler.machine import Instruction, Machine, Notice, Report
-from scheduler.objects import Node, Pod
+from scheduler.objects import Node, Pod, StatefulSet
 from scheduler.outcomes import BOUND, Outcome
 from scheduler.task import Task
 
@@ -170,7 +170,7 @@ def test_an_assumed_pod_never_expires_without_an_answer(
     _see(machine, first, second, node, now=100_000.0)
     assert _binds(_steps(machine, now=100_000.0)) == []
     identities = [_changed_pod(first), _changed_pod(second)]
-    machine.pods(Synced(tuple(identities)), 200_000.0)
+    machine.see(Pod, Synced(tuple(identities)), 200_000.0)
     assert _binds(_steps(machine, now=200_000.0)) == []
 
 
@@ -282,8 +282,8 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(
     waiting = make_pod(request=[{}, {}], status={"conditions": [_condition()]})
     machine.pods(_changed_pod(waiting), 0.0)
     fresh = Machine("mooring")
-    fresh.pods(Synced(tuple(_changed_pod(pod) for pod in (*bound, waiting))), 0.0)
-    fresh.nodes(Synced((_changed_node(node),)), 0.0)
+    fresh.see(Pod, Synced(tuple(_changed_pod(pod) for pod in (*bound, waiting))), 0.0)
+    fresh.see(Node, Synced((_changed_node(node),)), 0.0)
     assert fresh.cluster.view("n1").supply == machine.cluster.view("n1").supply
     assert _steps(fresh) == []
     fresh.check()
@@ -395,6 +395,52 @@ def test_an_unreadable_object_is_left_out_and_said_once(
     assert machine.nodes(node, 0.0) == []
 
 
+def test_what_was_left_out_is_forgotten_with_the_object(machine: Machine) -> None:
+    """Whether its end was seen or not; a new object of that name is told of again."""
+    nameless = {Node: "n", Pod: "p", StatefulSet: "s"}
+    for kind, name in nameless.items():
+        broken = Unreadable(Identity(name, "default", "u"), "Expected `str`")
+        endings: tuple[Event[Any], ...] = (Removed(broken.identity), Synced(()))
+        for gone in endings:
+            assert len(_notices(machine.see(kind, broken, 0.0))) == 1
+            assert machine.see(kind, Synced((broken,)), 0.0) == []
+            machine.see(kind, gone, 0.0)
+            assert len(machine._left_out) == 0
+
+
+def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """What is listed again as it was is passed over; an assumed pod has no version, and a pod that waits is read."""
+    bound, waiting = make_pod(node="n1"), make_pod()
+    for pod in (bound, waiting):
+        pod.metadata.resource_version = "7"
+    _see(machine, make_node(), bound, waiting)
+
+    def has(pod: Pod, version: str) -> bool:
+        return machine.has(Pod, Identity(pod.metadata.name, "default", pod.metadata.uid, version))
+
+    assert (has(bound, "7"), has(bound, "8"), has(waiting, "7"), has(make_pod(), "7")) == (True, False, False, False)
+    machine.see(Pod, Synced((), (Identity("p", "default", bound.metadata.uid, "7"),)), 0.0)
+    assert machine.cluster.seat(bound.metadata.uid) is not None
+    assert machine.depths()["active"] == 0
+    _see(machine, waiting)
+    assert len(_binds(_steps(machine))) == 1
+    assert not has(waiting, "")
+
+
+def test_since_when_vfs_are_free_is_kept_only_of_what_is_there(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Neither forged assignments nor nodes that come and go leave anything behind."""
+    pods = [_claiming(make_pod, vf) for vf in (0, 1, 3)]
+    _see(machine, make_node(pfs=(make_pf(vfs=2),)), *pods)
+    for pod in (pods[0], pods[2]):
+        _remove(machine, pod, now=3.0)
+    assert machine.cluster.free_since("n1") == {("pf0", 0): 3.0}
+    machine.nodes(Removed(Identity("n1")), 4.0)
+    _remove(machine, pods[1], now=5.0)
+    assert machine.cluster.free_since("n1") == {}
+
+
 def test_an_unreadable_inventory_is_said_once_and_the_node_serves_plain_pods(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
@@ -426,8 +472,8 @@ def test_a_relisted_set_replaces_what_was_known(
     node = make_node(pfs=(make_pf(vfs=1),))
     _see(machine, node, make_node("n2"), held, waiting)
     assert _binds(_steps(machine)) == []
-    machine.nodes(Synced((_changed_node(node),)), 1.0)
-    machine.pods(Synced((_changed_pod(waiting),)), 1.0)
+    machine.see(Node, Synced((_changed_node(node),)), 1.0)
+    machine.see(Pod, Synced((_changed_pod(waiting),)), 1.0)
     assert machine.cluster.node_names() == {"n1"}
     assert len(_binds(_steps(machine, now=2.0))) == 1
 
