@@ -84,7 +84,8 @@ class _Search:
                     self.reasons[step.name] = OUT_OF_BUDGET
                     return None
         except (Unmet, Fault) as ended:
-            self.reasons.setdefault(step.name, str(ended))
+            if str(ended) == OUT_OF_BUDGET or step.name not in self.reasons:
+                self.reasons[step.name] = str(ended)
         return None
 
     def reason(self) -> str:
