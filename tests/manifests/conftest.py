@@ -126,7 +126,9 @@ def _breach(policy: str) -> tuple[str, Object, str]:
         metadata = {"name": "probe", "annotations": {"mooring.dev/interfaces": ""}}
         return "bindings", {"metadata": metadata, "target": {"kind": "Node", "name": "n"}}, "a Binding sets none"
     probe = _probe("nobody")
-    probe["metadata"]["annotations"] |= {"mooring.dev/assignment": ""} if policy == "assignment" else {}
+    if policy == "assignment":
+        # Of two policies that refuse, either may speak.
+        probe["metadata"]["annotations"] = {"mooring.dev/assignment": ""}
     return "pods", probe, policy
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -27,17 +28,20 @@ from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import Refused
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from mooring.settings import VfSettings
 from scheduler.evict import evict
 from scheduler.instructions import Evict
 from scheduler.objects import Pod
-from tests.manifests.accounts import NAMESPACE, Program, unneeded
+from tests.manifests.accounts import NAMESPACE, Program, put, unneeded
 from tests.manifests.conftest import behind_the_guard
+from tests.manifests.rendering import raw
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 SCHEDULER, ADVERTISER = Program("scheduler"), Program("advertiser")
+_FLOWS, _FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", "base/flow/scheduler.yaml"
 _VF = "0000:04:00.3"
 
 
@@ -219,3 +223,47 @@ async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:
         original=Original(),
     )
     write_file(folder / "state" / ledger_name(_VF), dump_ledger_entry(entry))
+
+
+@pytest.mark.apiserver
+async def test_the_token_of_a_pod_opens_its_own_node_to_the_advertiser(tmp_path: Path, guarded_server: Path) -> None:
+    """As a DaemonSet's pod has it: bound to the pod, it names the pod's node, and no other may be written."""
+    async with behind_the_guard(guarded_server), Client(load_access(str(guarded_server))) as admin:
+        cluster = Cluster(admin, guarded_server)
+        await ADVERTISER.install(admin)
+        for name in ("n1", "n2"):
+            await cluster.post("/api/v1/nodes", {"metadata": {"name": name}})
+        spec = {
+            "nodeName": "n1",
+            "serviceAccountName": "mooring-advertiser",
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        await cluster.post(path, {"metadata": {"name": "a"}, "spec": {**spec, "automountServiceAccountToken": False}})
+        async with cluster.acting(ADVERTISER, tmp_path, kind="Pod", apiVersion="v1", name="a") as advertiser:
+            await patch_inventory(advertiser, "n1", "{}")
+            with pytest.raises(Refused, match="token is bound to node 'n1', and it writes no other"):
+                await patch_inventory(advertiser, "n2", "{}")
+        await admin.request("DELETE", path, params={"gracePeriodSeconds": "0"})
+        await _emptied(admin)
+
+
+@pytest.mark.apiserver
+async def test_what_the_scheduler_asks_for_goes_by_its_flow_schemas(tmp_path: Path, guarded_server: Path) -> None:
+    """The Lease with leader election's own seats, the rest before workloads: the server says by which it let it in."""
+    async with Client(load_access(str(guarded_server))) as admin:
+        await SCHEDULER.install(admin)
+        await SCHEDULER.log_in(admin, guarded_server, tmp_path / "scheduler")
+        flows = {one["metadata"]["name"]: one for one in raw("base/flow/leader-election.yaml") + raw(_FLOW)}
+        for document in flows.values():
+            await put(admin, _FLOWS, document)
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/mooring-scheduler"
+        access = load_access(str(tmp_path / "scheduler"))
+        async with aiohttp.ClientSession(headers=access.headers()) as session, asyncio.timeout(30):
+            for name, path in (("mooring-leader-election", lease), ("mooring-scheduler", "/api/v1/nodes?limit=1")):
+                uid = msgspec.json.decode(await admin.request("GET", f"{_FLOWS}/{name}"))["metadata"]["uid"]
+                used = ""
+                # A new schema is taken into account a moment later.
+                while used != uid:
+                    async with session.get(access.server + path, ssl=access.tls or True) as answer:
+                        used = answer.headers["X-Kubernetes-PF-FlowSchema-UID"]
