@@ -20,6 +20,9 @@ from scheduler.nodes import NOT_READY_S, NodeFacts
 from scheduler.resources import SCORED, Amounts, add
 from scheduler.supply import Claim, Stock, Supply, disputes, existing, supply
 from scheduler.ties import Kin
+from scheduler.volumes.catalogue import Catalogue
+from scheduler.volumes.usage import Usage
+from scheduler.volumes.used import NO_VOLUMES, Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Seat:
     assignment: Assignment | None = None
     assumed: bool = False
     kin: Kin | None = None
+    volumes: Used = NO_VOLUMES
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
 
@@ -78,6 +82,7 @@ class Cluster:
         self.nodes = Nodes()
         self.shelves = Shelves(kinds, self.nodes)
         self.census = Census()
+        self.storage = Catalogue()
         self._facts: dict[str, NodeFacts] = {}
         self._seats: dict[str, Seat] = {}
         self._on: dict[str, dict[str, Seat]] = {}
@@ -202,6 +207,9 @@ class Cluster:
         assert self.nodes.row_of.keys() == self._facts.keys() == self._stocks.keys()
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
+        self.storage.check()
+        used = Usage((seat.node, seat.volumes) for seat in self._seats.values())
+        assert self.storage.usage == used, "the volumes in use are not those of the pods"
         self.census.check(
             (self.nodes.row_of[seat.node], seat.kin)
             for seat in self._seats.values()
@@ -226,6 +234,8 @@ class Cluster:
 
     def _move(self, seat: Seat, sign: int) -> None:
         """Count a seat in its node's row, or out of it."""
+        if seat.volumes:
+            self.storage.usage.shift(seat.node, seat.volumes, sign)
         row, stock = self.nodes.row_of.get(seat.node), self._stocks.get(seat.node)
         if row is None or stock is None:
             return

@@ -18,16 +18,26 @@ from scheduler.assign import Chosen, pick_vfs
 from scheduler.cluster import Cluster, Seat
 from scheduler.columns import Rows
 from scheduler.constraints.joint import section
-from scheduler.plugins import inter_pod_affinity, pod_topology_spread
-from scheduler.plugins.rule import Texts, Wide, WideRule
+from scheduler.plugins import (
+    inter_pod_affinity,
+    node_volume_limits,
+    pod_topology_spread,
+    volume_binding,
+    volume_restrictions,
+    volume_zone,
+)
+from scheduler.plugins.rule import Filter, Texts, VolumeRule, Wide, WideRule
 from scheduler.queue import NOTHING, Happening
 from scheduler.ranking import Ranking, Rankings
 from scheduler.task import Task
+from scheduler.volumes.plan import Plan
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
 Why = Mapping[str, object]
 # Rules about other pods, in kube-scheduler's order.
 WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
+# Rules about a pod's volumes, which come before those, likewise.
+VOLUME_RULES = (volume_restrictions.RULE, node_volume_limits.RULE, volume_binding.RULE, volume_zone.RULE)
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
@@ -37,12 +47,16 @@ _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind this pod to this node with these annotations, in one write; ``seat`` is what is assumed from now on."""
+    """Bind this pod to this node with these annotations, in one write; ``seat`` is what is assumed from now on.
+
+    ``plan`` is what must come true of the pod's volumes before that; None where nothing must.
+    """
 
     task: Task
     seat: Seat
     annotations: Mapping[str, str]
     why: Why
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +107,48 @@ class Decider:
         self._cluster.tick(now)
         ranking = self._rankings.of(task)
         wides = [(rule, wide) for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
-        if not wides:
+        volumes = self._prepare_volumes(task) if task.volumes else []
+        if isinstance(volumes, Unschedulable):
+            return volumes
+        if not wides and not volumes:
             best = ranking.best()
             if best is not None:
                 row, chosen = best
                 return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
             return self._unschedulable(task, list(_refused(ranking)))
-        found = self._choose_widely(ranking, wides)
+        found = self._choose_widely(ranking, volumes, wides)
         return self._bind(task, found) if isinstance(found, _Choice) else self._unschedulable(task, found)
 
     def _prepare(self, rule: WideRule, task: Task) -> Wide | None:
         return rule.prepare(task, self._cluster.nodes, self._cluster.census)
 
-    def _choose_widely(self, ranking: Ranking, wides: Sequence[tuple[WideRule, Wide]]) -> _Choice | list[_Refused]:
-        """Filter and score all nodes by what their pods are to this one, beside what the ranking says."""
+    def _prepare_volumes(self, task: Task) -> list[tuple[VolumeRule, Filter]] | Unschedulable:
+        found = []
+        for rule in VOLUME_RULES:
+            judge = rule.prepare(task, self._cluster.nodes, self._cluster.storage)
+            if isinstance(judge, str):
+                return self._nowhere(task, judge, rule.helped_by & ~Happening.NODE)
+            if judge is not None:
+                found.append((rule, judge))
+        return found
+
+    def _nowhere(self, task: Task, reason: str, helped_by: Happening) -> Unschedulable:
+        """Refuse a pod on all nodes alike."""
+        total = len(self._cluster.nodes.row_of)
+        why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
+        return Unschedulable(task, f"0/{total} nodes are available: {reason}.", helped_by, why)
+
+    def _choose_widely(
+        self,
+        ranking: Ranking,
+        volumes: Sequence[tuple[VolumeRule, Filter]],
+        wides: Sequence[tuple[WideRule, Wide]],
+    ) -> _Choice | list[_Refused]:
+        """Filter and score all nodes by the pod's volumes, and by what their pods are to this one."""
         rows, refused = ranking.passing(), []
-        for rule, wide in wides:
-            refusals = wide.refuse(rows)
+        judges: list[tuple[VolumeRule | WideRule, Filter]] = [*volumes, *((rule, wide.refuse) for rule, wide in wides)]
+        for rule, judge in judges:
+            refusals = judge(rows)
             if refusals is None:
                 continue
             for code, texts in enumerate(refusals.texts, start=1):
@@ -165,12 +204,15 @@ class Decider:
             assignment=assignment,
             assumed=True,
             kin=task.kin,
+            volumes=task.volumes,
         )
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
         why = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
-        return Bind(task, seat, annotations, why)
+        nodes, storage = self._cluster.nodes, self._cluster.storage
+        plan = volume_binding.plan(task, nodes, storage, choice.row) if task.volumes else None
+        return Bind(task, seat, annotations, why, plan)
 
     def _assign(self, task: Task, choice: _Choice, node: str) -> Assignment | None:
         if choice.chosen is None:

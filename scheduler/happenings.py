@@ -1,7 +1,6 @@
 """What a change of the cluster can help with: the events that the queue wakes parked pods by. Pure."""
 
-from mooring.assignment import Assignment
-from scheduler.columns import HostPort
+from scheduler.cluster import Seat
 from scheduler.nodes import NodeFacts
 from scheduler.queue import NOTHING, Happening
 
@@ -28,9 +27,10 @@ def _offer(facts: NodeFacts) -> tuple[object, ...]:
     return pfs, facts.fault, facts.unready_since is None
 
 
-def of_leaving(ports: frozenset[HostPort], assignment: Assignment | None) -> Happening:
+def of_leaving(seat: Seat) -> Happening:
     """Return what a pod sets free that has left its node."""
-    freed = Happening.POD_GONE
-    freed |= Happening.PORTS_FREED if ports else NOTHING
+    freed, assignment = Happening.POD_GONE, seat.assignment
+    freed |= Happening.PORTS_FREED if seat.ports else NOTHING
+    freed |= Happening.VOLUMES_FREED if seat.volumes else NOTHING
     freed |= Happening.VFS_FREED if assignment is not None and assignment.vfs else NOTHING
     return freed | (Happening.UNITS_FREED if assignment is not None and assignment.ext else NOTHING)

@@ -6,8 +6,9 @@ from typing import Literal
 
 from scheduler.cycle import Bind, Why
 from scheduler.objects import Pod
+from scheduler.volumes.plan import Plan
 
-Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings", "constraint"]
+Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings", "constraint", "storage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,22 @@ class Evict:
     reason: str
 
 
-Instruction = Bind | Evict | Report | Notice
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Write what the pod's volumes need; it is bound when they are."""
+
+    decision: Bind
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What became of these writes: the objects' versions since, or why one was refused."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+
+
+Instruction = Bind | Prepare | Evict | Report | Notice
 # Of an eviction. gone: the pod is, or another has its name.
 Ending = Literal["evicted", "gone", "refused"]

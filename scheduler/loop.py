@@ -22,10 +22,11 @@ from scheduler import metrics
 from scheduler.bind import bind
 from scheduler.cycle import Bind
 from scheduler.evict import evict
-from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
+from scheduler.instructions import Ending, Evict, Instruction, Notice, Prepare, Prepared, Report
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
+from scheduler.prepare import prepare
 from scheduler.reading import Listed, Reading, Seen, taken_apart
 from scheduler.writer import Writer
 
@@ -48,6 +49,12 @@ class _Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class _Prepared:
+    order: Prepare
+    outcome: Prepared
+
+
+@dataclass(frozen=True, slots=True)
 class _Evicted:
     order: Evict
     ending: Ending
@@ -64,7 +71,8 @@ class _Unfolding:
     at: float
 
 
-_Message = Seen | Listed | _Bound | _Evicted | _Unfolding
+_Ending = _Bound | _Prepared | _Evicted
+_Message = Seen | Listed | _Unfolding | _Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +170,7 @@ class Loop:
         if self._writes:
             await asyncio.wait(self._writes, timeout=_DRAIN_S)
         while self._inbox:
-            if isinstance(message := self._inbox.popleft(), _Bound | _Evicted):
+            if isinstance(message := self._inbox.popleft(), _Ending):
                 self._follow(self._take(message))
         await self._writer.flush()
         return not self._writes
@@ -228,11 +236,19 @@ class Loop:
                 return self._machine.retell() if self._leads and not self._reading.missing() else []
             case Seen(kind, event):
                 return self._machine.see(kind, event, now)
+            case _:
+                return self._take_ending(message, now)
+        return []
+
+    def _take_ending(self, message: _Ending, now: float) -> list[Instruction]:
+        """Take what became of something that was written."""
+        match message:
             case _Bound(decision, outcome):
                 return self._machine.bound(decision, outcome, now)
+            case _Prepared(made, written):
+                return self._machine.prepared(made, written, now)
             case _Evicted(order, ending):
                 return self._machine.evicted(order, ending, now)
-        return []
 
     def _follow(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -240,6 +256,8 @@ class Loop:
                 case Bind():
                     waited = self._machine.waited(instruction.task.uid)
                     self._start(self._bind(instruction, *waited))
+                case Prepare():
+                    self._start(self._prepare(instruction))
                 case Evict():
                     self._start(self._evict(instruction))
                 case Report():
@@ -276,6 +294,9 @@ class Loop:
         else:
             _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         self._receive(_Bound(decision, outcome))
+
+    async def _prepare(self, order: Prepare) -> None:
+        self._receive(_Prepared(order, await prepare(self._ways.leaders, order)))
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._ways.leaders, order)

@@ -15,7 +15,7 @@ from scheduler.cluster import Cluster, Seat
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import Bind, Decider, Unschedulable, Why
 from scheduler.happenings import of_leaving, of_node
-from scheduler.instructions import Ending, Evict, Instruction, Notice, Report
+from scheduler.instructions import Blame, Ending, Evict, Instruction, Notice, Prepare, Prepared, Report
 from scheduler.left_out import LeftOut
 from scheduler.missing import missing
 from scheduler.nodes import NodeFacts, read_node
@@ -27,6 +27,8 @@ from scheduler.seating import read_seat, stand_in
 from scheduler.surroundings import Surrounding, Surroundings
 from scheduler.task import Refusal, Task, read_task
 from scheduler.unstarted import Overdue, Unstarted
+from scheduler.volumes import catalogue
+from scheduler.volumes.storage import Storage
 
 __all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Report"]
 
@@ -45,6 +47,8 @@ class Machine:
         self._gated: set[str] = set()
         self._unstarted = Unstarted()
         self._surroundings = Surroundings(self.cluster.census)
+        self._storage = Storage(self.cluster, self.queue)
+        self._waiting = self._storage.waiting
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._left_out = LeftOut()
         # The pod that is being decided about.
@@ -67,9 +71,9 @@ class Machine:
                 self._left_out.drop(Pod, identity)
                 return self._pod(pod, now)
             case Changed(identity):
-                return self._leave_out_pod(identity, "metadata.uid is missing")
+                return self._leave_out_pod(identity, "metadata.uid is missing", now)
             case Unreadable(identity, why):
-                return self._leave_out_pod(identity, why)
+                return self._leave_out_pod(identity, why, now)
             case Removed(identity):
                 self._left_out.drop(Pod, identity)
                 self._leave(identity.uid, now)
@@ -83,7 +87,9 @@ class Machine:
             return [one for entry in event.entries for one in self.see(kind, entry, now)]
         if kind is Node:
             return self.nodes(event, now)
-        return self.pods(event, now) if kind is Pod else self.around(kind, event, now)
+        if kind is Pod:
+            return self.pods(event, now)
+        return self.stored(kind, event, now) if kind in catalogue.PATHS else self.around(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Say whether an object is known in just this version; only of bound pods, which are many."""
@@ -101,20 +107,31 @@ class Machine:
                 if uid is not None:
                     self._leave(uid, now)
                 yield
+        elif kind in catalogue.PATHS:
+            self._storage.keep(kind, there, now)
         else:
             self.queue.wake(self._surroundings.keep(kind, there), now)
         self._left_out.keep(kind, there)
 
+    def stored(self, kind: type[catalogue.Stored], event: Change[catalogue.Stored], now: float) -> list[Instruction]:
+        """Take what a watch tells of volumes, claims, storage classes and what nodes can attach."""
+        return self._leave_out_others(kind, event, "storage", self._storage.take(kind, event, now))
+
     def around(self, kind: type[Surrounding], event: Change[Surrounding], now: float) -> list[Instruction]:
         """Take what a watch tells of namespaces, services and controllers."""
         helps, left_out = self._surroundings.take(kind, event)
+        self.queue.wake(helps, now)
+        return self._leave_out_others(kind, event, "surroundings", left_out)
+
+    def _leave_out_others(
+        self, kind: type[Any], event: Change[Any], blame: Blame, left_out: Sequence[tuple[Identity, str]]
+    ) -> list[Instruction]:
         if not left_out:
             self._left_out.drop(kind, event.identity)
-        self.queue.wake(helps, now)
         found: list[Instruction] = []
         for identity, why in left_out:
             about = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": why}
-            found += self._leave_out(kind, identity, Notice("surroundings", "left out", about))
+            found += self._leave_out(kind, identity, Notice(blame, "left out", about))
         return found
 
     def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
@@ -126,11 +143,28 @@ class Machine:
             message = f"Successfully assigned {decision.task.pod.key} to {decision.seat.node}"
             report = Report(decision.task.pod, "Scheduled", message, decision.why)
             return [report, *self._ghost(decision)]
+        self._unseat(uid, now)
+        return self._unbound(decision, outcome)
+
+    def prepared(self, order: Prepare, outcome: Prepared, now: float) -> list[Instruction]:
+        """Take what became of the writes that a pod's volumes need."""
+        if not outcome.fault:
+            self._waiting.written(order.decision, outcome.versions)
+            return []
+        return self._give_back(order.decision, outcome.fault, now) if self._waiting.failed(order.decision) else []
+
+    def _give_back(self, decision: Bind, why: str, now: float) -> list[Instruction]:
+        """Take a pod whose volumes were not bound off its node, and let it come again."""
+        uid = decision.task.uid
+        self._unseat(uid, now)
+        self.queue.retry(uid)
+        return self._tell(self._pending[uid], "Unschedulable", f"binding volumes: {why}")
+
+    def _unseat(self, uid: str, now: float) -> None:
         seat = self.cluster.seat(uid)
         if seat is not None and seat.assumed:
             self.cluster.remove(uid, now)
-            self.queue.wake(of_leaving(seat.ports, seat.assignment), now)
-        return self._unbound(decision, outcome)
+            self.queue.wake(of_leaving(seat), now)
 
     def evicted(self, order: Evict, ending: Ending, now: float) -> list[Instruction]:
         """Take what became of an eviction; one that the API server did not take is tried again later."""
@@ -181,11 +215,16 @@ class Machine:
         self.cluster.put(decision.seat, now)
         self.queue.placed(uid)
         self.queue.wake(Happening.POD_SEATED, now)
-        return [decision]
+        if decision.plan is None:
+            return [decision]
+        self._waiting.add(decision, now)
+        return [Prepare(decision, decision.plan)]
 
     def tick(self, now: float) -> list[Instruction]:
-        """Return what is to be done because of the time: pods that never start."""
+        """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
         found: list[Instruction] = []
+        for decision, why in self._waiting.settled(now):
+            found += self._give_back(decision, why, now) if why else [decision]
         while (overdue := self._unstarted.take_overdue(now)) is not None:
             self._judge(overdue.node, now)
             found.append(_end_of_patience(overdue, evict=overdue.evict and self._evicts))
@@ -198,8 +237,8 @@ class Machine:
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
-        times = [time for time in (self.queue.next_ready(), self._unstarted.next_due()) if time is not None]
-        return min(times, default=None)
+        times = self.queue.next_ready(), self._unstarted.next_due(), self._waiting.next_due()
+        return min((time for time in times if time is not None), default=None)
 
     def waited(self, uid: str) -> tuple[float, int]:
         """Return since when a pending pod has been in the queue, and how often it was tried."""
@@ -223,6 +262,7 @@ class Machine:
         """Raise AssertionError if anything that is kept contradicts what it is derived from."""
         self.cluster.check()
         self.queue.check()
+        self._waiting.check()
         assert set(self.queue.uids()) == self._pending.keys(), "the queue and the pending pods differ"
 
     def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
@@ -252,6 +292,7 @@ class Machine:
         self.cluster.remove_node(name)
         self._disputes.pop(name, None)
         self._judge(name, now)
+        self._waiting.touch_node(name)
         self.queue.wake(Happening.NODE_REMOVED, now)
 
     def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
@@ -259,8 +300,10 @@ class Machine:
         about = {"node": identity.name, "reason": why}
         return self._leave_out(Node, identity, Notice("node", "node left out", about))
 
-    def _leave_out_pod(self, identity: Identity, why: str) -> list[Instruction]:
+    def _leave_out_pod(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         """Leave a pod out; what it is known to hold on its node it keeps."""
+        if identity.uid in self._waiting:
+            self._unseat(identity.uid, now)
         self._forget(identity.uid)
         fields = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": why}
         return self._leave_out(Pod, identity, Notice("pod", "pod left out", fields))
@@ -276,7 +319,9 @@ class Machine:
         if pod.spec.node_name:
             return self._seat(pod, now)
         if self.cluster.seat(uid) is not None:
-            # Its bind is on the way, or done and not shown yet.
+            if pod.metadata.deletion_timestamp is not None and uid in self._waiting:
+                self._leave(uid, now)
+            # Else its bind is on the way, or done and not shown yet.
             if (pending := self._pending.get(uid)) is not None:
                 pending.pod, pending.task = pod, read_task(pod, self._kinds)
             return []
@@ -293,9 +338,10 @@ class Machine:
         uid, known = pod.metadata.uid, self._pending.get(pod.metadata.uid)
         self._gated.discard(uid)
         if known is None:
-            self._pending[uid] = Pending(pod, read_task(pod, self._kinds), now)
+            known = self._pending[uid] = Pending(pod, read_task(pod, self._kinds), now)
         elif not known.take(pod, self._kinds):
             return
+        self._storage.offer(uid, known.task)
         self.queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:
@@ -309,7 +355,7 @@ class Machine:
         self.cluster.put(seat, now)
         # For our own bind, or a change of a pod's status, nobody waits.
         if known is None or replace(known, assumed=False) != seat:
-            left = of_leaving(known.ports, known.assignment) | Happening.POD_LABELS if known is not None else NOTHING
+            left = of_leaving(known) | Happening.POD_LABELS if known is not None else NOTHING
             self.queue.wake(left | Happening.POD_SEATED, now)
         if self._unstarted.see(pod, _ours(pod, seat, self.scheduler_name)):
             self._unstarted.judge_pod(uid, self.cluster.node(node), self._disputes.get(node, {}), now)
@@ -346,13 +392,14 @@ class Machine:
         self._unstarted.drop(uid)
         seat = self.cluster.remove(uid, now)
         if seat is not None:
-            self.queue.wake(of_leaving(seat.ports, seat.assignment), now)
+            self.queue.wake(of_leaving(seat), now)
             if seat.node in self._disputes:
                 self._settle(seat.node, now)
 
     def _forget(self, uid: str) -> None:
         self._pending.pop(uid, None)
         self._gated.discard(uid)
+        self._storage.forget(uid)
         self.queue.forget(uid)
 
     def _unbound(self, decision: Bind, outcome: Outcome) -> list[Instruction]:
@@ -385,7 +432,7 @@ class Machine:
 
 def _kin(task: Task) -> Hashable:
     """Return what pods share that one answer holds for."""
-    return task.shape, task.kin, task.spread
+    return task.shape, task.kin, task.spread, task.volumes
 
 
 def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:

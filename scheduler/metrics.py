@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.cycle import Bind
-from scheduler.instructions import Instruction
+from scheduler.instructions import Instruction, Prepare
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
 
@@ -54,7 +54,7 @@ class Figures:
     def decision(self, spent_s: float, instructions: Sequence[Instruction]) -> None:
         """Count a decision; one with a bind ends as an attempt with `bind`."""
         DECISION_S.observe(spent_s)
-        if not any(isinstance(instruction, Bind) for instruction in instructions):
+        if not any(isinstance(instruction, Bind | Prepare) for instruction in instructions):
             self._attempt("unschedulable", spent_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:

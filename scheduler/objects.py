@@ -3,7 +3,7 @@
 Everything but the name may be missing or null: what an API server leaves out is the default here.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -36,6 +36,7 @@ class Owner(Struct):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
@@ -151,16 +152,45 @@ class ImageSource(Struct):
     reference: str = ""
 
 
+class ClaimSource(Struct):
+    claim_name: str = ""
+
+
+class GceDisk(Struct):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsDisk(Struct):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class IscsiDisk(Struct):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RbdImage(Struct):
+    monitors: list[str] | None = None
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class Present(Struct):
+    """An object of which only counts that it is there."""
+
+
 class Volume(Struct):
     """A volume; only the sources that bind a pod to a place, or draw it to one, are named."""
 
     name: str = ""
-    persistent_volume_claim: dict[str, Any] | None = None
-    ephemeral: dict[str, Any] | None = None
-    gce_persistent_disk: dict[str, Any] | None = None
-    aws_elastic_block_store: dict[str, Any] | None = None
-    iscsi: dict[str, Any] | None = None
-    rbd: dict[str, Any] | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Present | None = None
+    gce_persistent_disk: GceDisk | None = None
+    aws_elastic_block_store: AwsDisk | None = None
+    iscsi: IscsiDisk | None = None
+    rbd: RbdImage | None = None
     image: ImageSource | None = None
 
 
@@ -199,10 +229,6 @@ class Condition(Struct):
     reason: str | None = None
     message: str | None = None
     last_transition_time: str | None = None
-
-
-class Present(Struct):
-    """An object of which only counts that it is there."""
 
 
 class ContainerState(Struct):

@@ -36,6 +36,11 @@ class Happening(enum.Flag):
     POD_SEATED = enum.auto()  # a pod is on a node that was not there before: affinity, spread
     POD_LABELS = enum.auto()  # the labels of a pod on a node changed: affinity, spread
     NAMESPACE = enum.auto()  # a namespace is new or its labels changed: a namespaceSelector may take it
+    CLAIM = enum.auto()  # one of the pod's own volume claims is new or changed
+    VOLUME = enum.auto()  # a volume is new or changed
+    STORAGE_CLASS = enum.auto()  # a storage class is new, or makes volumes for other nodes
+    ATTACHMENTS = enum.auto()  # a volume was detached, or a node can attach more of them
+    VOLUMES_FREED = enum.auto()  # a pod left its node that used claims or disks
     # Whatever a node can bring.
     NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY | NODE_UNITS
 
@@ -149,6 +154,18 @@ class Queue:
         entry = self._entries.get(uid)
         if entry is not None and entry.place == "out":
             self._defer(entry)
+
+    def wake_pods(self, uids: Iterable[str], happening: Happening, now: float) -> None:
+        """Do as `wake` for what has happened to these pods only, and to their kin."""
+        self._now = max(self._now, now)
+        parked = [
+            self._entries[uid].kin for uid in uids if uid in self._entries and self._entries[uid].place == "parked"
+        ]
+        for kin in dict.fromkeys(parked):
+            group = self._kins.get(kin)
+            if group is not None and group.waits_for & happening and not group.scout:
+                self._stop_waiting(kin, group)
+                self._send_scout(group)
 
     def wake(self, happening: Happening, now: float) -> None:
         """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""

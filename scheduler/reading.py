@@ -13,9 +13,10 @@ from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.watch import decoder, watch
 from scheduler.objects import Node, Pod
 from scheduler.surroundings import PATHS
+from scheduler.volumes import catalogue
 
 _log = structlog.get_logger()
-SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS}
+SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **catalogue.PATHS}
 # A watch that has not ended so long after it was told to is told again, in seconds.
 _AGAIN_S = 1.0
 
@@ -115,5 +116,11 @@ class Reading:
 
 
 def _missing(listed: set[type[Any]]) -> str:
-    missing = [kind.__name__ for kind in SOURCES if kind not in listed]
+    missing = [f"{kind.__name__} ({_rule(path)})" for kind, path in SOURCES.items() if kind not in listed]
     return f"not listed yet: {', '.join(missing)}" if missing else ""
+
+
+def _rule(path: str) -> str:
+    """Name the permission without which a kind is never listed."""
+    *_, group, _version, plural = path.split("/")
+    return f"needs list and watch of {plural}" + (f".{group}" if group != "api" else "")

@@ -14,6 +14,7 @@ from scheduler.objects import Container, Metadata, Pod, PodSpec, Quantities, Res
 from scheduler.resources import NO_DEFAULTS, Amounts, pod_requests, scored_requests
 from scheduler.task import host_ports
 from scheduler.ties import bare_kin, read_kin
+from scheduler.volumes.used import read_used
 
 
 def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instruction]]:
@@ -38,7 +39,8 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
         kin = bare_kin(pod)
         notices.append(Notice("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
     version = pod.metadata.resource_version
-    return Seat(uid, pod.key, node, use.resources, use.scored, use.ports, assignment, kin=kin, version=version), notices
+    asked = (use.resources, use.scored, use.ports, assignment)
+    return Seat(uid, pod.key, node, *asked, kin=kin, volumes=read_used(pod), version=version), notices
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from scheduler.quantity import parse_resources
 from scheduler.resources import pod_requests, scored_requests
 from scheduler.spreading import Constraint, read_constraints
 from scheduler.ties import NOBODY, Kin, read_kin
+from scheduler.volumes.used import NO_VOLUMES, Used, read_used
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 Blame = Literal["malformed", "unsupported"]
@@ -43,6 +44,7 @@ class Task:
     shape: bytes = b""
     # What it asks for of other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
+    volumes: Used = NO_VOLUMES
 
     @property
     def uid(self) -> str:
@@ -84,7 +86,7 @@ def read_task(pod: Pod, kinds: Kinds = NONE) -> Task | Refusal:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
-    task = Task(pod, resources, scored, kin, ports, spread, request, shape, wishes)
+    task = Task(pod, resources, scored, kin, ports, spread, request, shape, wishes, read_used(pod))
     unsupported = next(_unsupported(task), None)
     return task if unsupported is None else Refusal("unsupported", unsupported)
 
@@ -170,14 +172,5 @@ def _unsupported(task: Task) -> Iterator[str]:
         yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"
     if not task.interfaces and names.ASSIGNMENT in task.pod.annotations:
         yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod asks for no VF"
-    yield from _volumes(spec)
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation) are not supported yet"
-
-
-def _volumes(spec: PodSpec) -> Iterator[str]:
-    for volume in spec.volumes or ():
-        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-            yield f"volume {volume.name!r}: persistent volume claims are not supported yet"
-        if volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi or volume.rbd:
-            yield f"volume {volume.name!r}: disks that only one node may use are not supported yet"

@@ -2,8 +2,9 @@
 
 import secrets
 import uuid
+from collections.abc import Iterable
 
-from devcluster.apiserver import kinds, pods, status
+from devcluster.apiserver import kinds, pods, status, storage
 from devcluster.apiserver.cluster import DEFINITIONS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Cluster
 from devcluster.apiserver.objects import Object, metadata_of, section
 from devcluster.apiserver.resources import Resource
@@ -14,6 +15,7 @@ from devcluster.apiserver.validation import metadata_causes
 # The alphabet of generated names: no vowels, no 0, 1 and 3, so that no word comes out.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_COMPLETED = {storage.VOLUMES: storage.default_volume, storage.CLASSES: storage.default_class}
 _DROPPED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
@@ -96,6 +98,10 @@ def drop_empty(metadata: Object) -> None:
 def _prepare(cluster: Cluster, resource: Resource, obj: Object) -> list[Cause]:
     if resource.storage == PODS:
         return _prepare_pod(cluster, obj)
+    if resource.storage == storage.CLAIMS:
+        return storage.default_claim(obj, [one.decoded() for one in _all(cluster, storage.CLASSES)])
+    if resource.storage in _COMPLETED:
+        return _COMPLETED[resource.storage](obj)
     if resource.storage == NODES:
         kinds.default_node(obj)
     elif resource.storage == NAMESPACES:
@@ -120,5 +126,9 @@ def _prepare_pod(cluster: Cluster, pod: Object) -> list[Cause]:
 
 
 def _priorities(cluster: Cluster) -> dict[str, int]:
-    classes = cluster.store.collection(PRIORITY_CLASSES).entries.values()
+    classes = _all(cluster, PRIORITY_CLASSES)
     return _SYSTEM_PRIORITIES | {entry.name: int(entry.decoded().get("value") or 0) for entry in classes}
+
+
+def _all(cluster: Cluster, stored: tuple[str, str]) -> Iterable[Entry]:
+    return cluster.store.collection(stored).entries.values()

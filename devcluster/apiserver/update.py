@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from devcluster.apiserver import kinds, pods, status, strategic
+from devcluster.apiserver import kinds, pods, status, storage, strategic
 from devcluster.apiserver.cluster import NODES, PODS, Cluster
 from devcluster.apiserver.create import check_kind, check_namespace_of, create, drop_empty
 from devcluster.apiserver.delete import settle
@@ -157,7 +157,7 @@ def _prepare(resource: Resource, subresource: str | None, old: Object, new: Obje
         return pods.update_causes(old["spec"], spec)
     if resource.storage == NODES:
         kinds.complete_node(new)
-    return []
+    return storage.update_causes(resource.storage, old, new) if subresource is None else []
 
 
 def _substance(obj: Object) -> Object:

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from scheduler.columns import Amounts, Flags, Nodes, Rows
-from scheduler.objects import NodeSelectorTerm, Requirement
+from scheduler.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.plugins.rule import Filter, Preference, Rule, Scorer, refuse_where
 from scheduler.queue import Happening
 from scheduler.task import Task
@@ -32,11 +32,16 @@ def required(task: Task, nodes: Nodes, rows: Rows) -> Flags:
         matched &= _holds(Requirement(key, "In", [value]), nodes, rows)
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is not None and affinity.required is not None:
-        any_term: Flags = np.zeros(len(rows), np.bool_)
-        for term in affinity.required.node_selector_terms or ():
-            any_term |= _term_holds(term, nodes, rows)
-        matched &= any_term
+        matched &= any_term_holds(affinity.required, nodes, rows)
     return matched
+
+
+def any_term_holds(selector: NodeSelector, nodes: Nodes, rows: Rows) -> Flags:
+    """Say of each node whether one of the terms holds there; without terms none does."""
+    held: Flags = np.zeros(len(rows), np.bool_)
+    for term in selector.node_selector_terms or ():
+        held |= _term_holds(term, nodes, rows)
+    return held
 
 
 def weigh_preferred(task: Task, nodes: Nodes) -> Scorer | None:

@@ -19,6 +19,7 @@ from scheduler.columns import Amounts, Column, Flags, Nodes
 from scheduler.look import Fact, Look, Measure, Rows
 from scheduler.queue import Happening
 from scheduler.task import Task
+from scheduler.volumes.catalogue import Catalogue
 
 Texts = tuple[str, ...]
 
@@ -121,6 +122,18 @@ class WideRule:
     name: str
     weight: int
     prepare: Callable[[Task, Nodes, Census], Wide | None]
+    helped_by: Happening
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRule:
+    """A named rule about a pod's volumes, asked for every pod that has any.
+
+    ``prepare`` returns the filter, None where there is nothing to say, or why no node at all will do.
+    """
+
+    name: str
+    prepare: Callable[[Task, Nodes, Catalogue], Filter | str | None]
     helped_by: Happening
 
 

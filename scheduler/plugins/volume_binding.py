@@ -1,0 +1,176 @@
+"""VolumeBinding: a pod goes where its bound volumes can be used, and where its other claims can get a volume.
+
+What is the same for all nodes of equal labels is found out once. Source: kube-scheduler's volumebinding.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.columns import Flags, Nodes, Rows
+from scheduler.objects import NodeSelector
+from scheduler.plugins.node_affinity import any_term_holds
+from scheduler.plugins.rule import Filter, Refusals, VolumeRule
+from scheduler.queue import Happening
+from scheduler.task import Task
+from scheduler.volumes.catalogue import Catalogue
+from scheduler.volumes.matching import make_plan
+from scheduler.volumes.objects import PersistentVolumeClaim
+from scheduler.volumes.plan import Plan
+from scheduler.volumes.used import ClaimUse
+
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+_CONFLICT = "node(s) had volume node affinity conflict"
+_NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+_NOT_THERE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_WAITS = "WaitForFirstConsumer"
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """A pod's claims: those that have a volume, and those that get one when it is known where the pod goes."""
+
+    bound: tuple[PersistentVolumeClaim, ...] = ()
+    late: tuple[PersistentVolumeClaim, ...] = ()
+
+
+def sort_claims(task: Task, catalogue: Catalogue) -> Claims | str:
+    """Look at a pod's claims; return why it can go nowhere, in words, if there is something amiss with one."""
+    bound: list[PersistentVolumeClaim] = []
+    late: list[PersistentVolumeClaim] = []
+    unbound = ""
+    for use in task.volumes.claims:
+        claim = catalogue.claim(use.key)
+        if claim is None or (fault := _fault(use, claim, task)):
+            return _missing(use) if claim is None else fault
+        if claim.is_bound:
+            bound.append(claim)
+            continue
+        mode = _binding_mode(claim, catalogue)
+        if mode is None:
+            return f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"'
+        if mode == _WAITS and not claim.spec.volume_name:
+            late.append(claim)
+        else:
+            unbound = UNBOUND
+    return unbound or Claims(tuple(bound), tuple(late))
+
+
+def _missing(use: ClaimUse) -> str:
+    if use.owner:
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
+    return f'persistentvolumeclaim "{use.name}" not found'
+
+
+def _fault(use: ClaimUse, claim: PersistentVolumeClaim, task: Task) -> str:
+    name = claim.metadata.name
+    if claim.status.phase == "Lost":
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    owners = claim.metadata.owner_references or ()
+    if use.owner and not any(one.controller and one.uid == use.owner for one in owners):
+        return f"PVC {use.key} was not created for pod {task.pod.key} (pod is not owner)"
+    return ""
+
+
+def _binding_mode(claim: PersistentVolumeClaim, catalogue: Catalogue) -> str | None:
+    """Return when a claim gets its volume: at once where there is no class; None where the class does not say."""
+    storage_class = catalogue.storage_class(claim.storage_class)
+    return "" if storage_class is None else storage_class.volume_binding_mode
+
+
+def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
+    if not task.volumes.claims:
+        return None
+    claims = sort_claims(task, catalogue)
+    if isinstance(claims, str):
+        return claims
+    volumes = [catalogue.shelf.get(claim.spec.volume_name) for claim in claims.bound]
+    affinities = [volume.affinity for volume in volumes if volume is not None and volume.affinity is not None]
+    lost = None in volumes
+
+    def refuse(rows: Rows) -> Refusals | None:
+        conflict = ~_can_use(affinities, nodes, rows)
+        no_volume = ~_can_bind(claims.late, nodes, catalogue, rows)
+        return _tell(conflict, no_volume, lost=lost)
+
+    return refuse if lost or affinities or claims.late else None
+
+
+def plan(task: Task, nodes: Nodes, catalogue: Catalogue, row: int) -> Plan | None:
+    """Return what must come true before the pod can be bound to a node that passes; None if its volumes are bound."""
+    claims = sort_claims(task, catalogue)
+    if isinstance(claims, str) or not claims.late:
+        return None
+    keys = _keys(claims.late, catalogue)
+    return make_plan(claims.late, catalogue, nodes.names[row], {key: nodes.label(key)[row] for key in keys})
+
+
+def _can_use(affinities: Iterable[NodeSelector], nodes: Nodes, rows: Rows) -> Flags:
+    """Say of each node whether all bound volumes can be used there."""
+    held: Flags = np.ones(len(rows), np.bool_)
+    for affinity in affinities:
+        held &= any_term_holds(affinity, nodes, rows)
+    return held
+
+
+def _can_bind(late: Sequence[PersistentVolumeClaim], nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Flags:
+    """Say of each node whether all claims without a volume can have one there."""
+    passing: Flags = np.ones(len(rows), np.bool_)
+    for node in {found for claim in late if (found := catalogue.selected_node(claim))}:
+        passing &= rows == nodes.row_of.get(node, -1)
+    if not late or not np.count_nonzero(passing):
+        return passing
+    keys, asked = _keys(late, catalogue), np.flatnonzero(passing)
+    kinds, kind_of = _kinds(nodes, keys, rows[asked])
+    judged = [
+        make_plan(late, catalogue, "", dict(zip(keys, labels, strict=True))) is not None
+        for labels in _labels(nodes, keys, kinds)
+    ]
+    passing[asked] = np.array(judged, np.bool_)[kind_of]
+    return passing
+
+
+def _keys(late: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[str]:
+    """Return all node labels that can make a difference to these claims."""
+    keys: set[str] = set()
+    for claim in late:
+        keys.update(catalogue.shelf.label_keys(claim.storage_class))
+        for own in catalogue.shelf.of_claim(claim.key):
+            keys.update(catalogue.shelf.label_keys(own.storage_class))
+        storage_class = catalogue.storage_class(claim.storage_class)
+        for term in (storage_class.allowed_topologies if storage_class is not None else None) or ():
+            keys.update(one.key for one in term.match_label_expressions or ())
+    return sorted(keys)
+
+
+def _kinds(nodes: Nodes, keys: Sequence[str], rows: Rows) -> tuple[NDArray[np.int32], Rows]:
+    """Return the distinct combinations of these labels' value numbers, and which of them each row has."""
+    if not keys:
+        return np.zeros((1, 0), np.int32), np.zeros(len(rows), np.intp)
+    numbers = np.stack([nodes.label(key).ids[rows] for key in keys], 1)
+    kinds, kind_of = np.unique(numbers, axis=0, return_inverse=True)
+    return kinds, kind_of.reshape(-1)
+
+
+def _labels(nodes: Nodes, keys: Sequence[str], kinds: NDArray[np.int32]) -> Iterator[list[str | None]]:
+    columns = [nodes.label(key).values for key in keys]
+    for kind in kinds.tolist():
+        yield [values[number] for values, number in zip(columns, kind, strict=True)]
+
+
+def _tell(conflict: Flags, no_volume: Flags, *, lost: bool) -> Refusals | None:
+    """Name for each row all that is against it."""
+    codes = conflict + 2 * no_volume.astype(np.int64) + 4 * lost
+    if not np.count_nonzero(codes):
+        return None
+    texts = (_CONFLICT, _NONE_FREE, _NOT_THERE)
+    reasons = [tuple(text for bit, text in enumerate(texts) if code >> bit & 1) for code in range(1, 8)]
+    return Refusals(codes, tuple(reasons))
+
+
+_HELPED_BY = Happening.CLAIM | Happening.VOLUME | Happening.STORAGE_CLASS
+RULE = VolumeRule("VolumeBinding", prepare, Happening.NODE_ADDED | Happening.NODE_LABELS | _HELPED_BY)

@@ -1,0 +1,66 @@
+"""VolumeZone: where a bound volume says by labels in which zone or region it is, its node must be there too.
+
+A node that has none of these labels is in every zone. Source: kube-scheduler's volumezone.
+"""
+
+import numpy as np
+
+from scheduler.columns import Flags, Nodes, Rows
+from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
+from scheduler.queue import Happening
+from scheduler.task import Task
+from scheduler.volumes.catalogue import Catalogue
+
+_REASON = "node(s) had no available volume zone"
+# The labels of old beside those that have come in their place.
+_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": _ZONE,
+    "failure-domain.beta.kubernetes.io/region": _REGION,
+    _ZONE: _ZONE,
+    _REGION: _REGION,
+}
+
+
+def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
+    demands: list[tuple[str, frozenset[str]]] = []
+    for use in task.volumes.claims:
+        claim = catalogue.claim(use.key)
+        if claim is None or not claim.spec.volume_name:
+            continue
+        volume = catalogue.shelf.get(claim.spec.volume_name)
+        if volume is None:
+            return f'persistentvolume "{claim.spec.volume_name}" not found'
+        labels = volume.metadata.labels or {}
+        demands += [(key, _zones(labels[key])) for key in _LABELS if key in labels]
+    return (lambda rows: _refuse(demands, nodes, rows)) if demands else None
+
+
+def _refuse(demands: list[tuple[str, frozenset[str]]], nodes: Nodes, rows: Rows) -> Refusals | None:
+    outside: Flags = np.zeros(len(rows), np.bool_)
+    for key, zones in demands:
+        newer = _lacks(nodes, rows, key) & _is_in(nodes, rows, _LABELS[key], zones)
+        outside |= ~(_is_in(nodes, rows, key, zones) | newer)
+    placed: Flags = np.zeros(len(rows), np.bool_)
+    for key in _LABELS:
+        placed |= ~_lacks(nodes, rows, key)
+    return refuse_where(outside & placed, _REASON)
+
+
+def _is_in(nodes: Nodes, rows: Rows, key: str, zones: frozenset[str]) -> Flags:
+    found: Flags = nodes.label(key).spread(lambda value: value in zones, rows) != 0
+    return found
+
+
+def _lacks(nodes: Nodes, rows: Rows, key: str) -> Flags:
+    found: Flags = nodes.label(key).spread(lambda value: value is None, rows) != 0
+    return found
+
+
+def _zones(label: str) -> frozenset[str]:
+    """Return the zones that a label names; a volume may be in several."""
+    return frozenset(zone.strip() for zone in label.split("__"))
+
+
+_HELPED_BY = Happening.NODE_ADDED | Happening.NODE_LABELS | Happening.CLAIM | Happening.VOLUME
+RULE = VolumeRule("VolumeZone", prepare, _HELPED_BY)

@@ -1,0 +1,179 @@
+"""The cluster's storage as the watches tell it, with what is promised of it to pods that wait for their volumes. Pure.
+
+An object that cannot be read is as if it were not there: a pod that needs it waits, and is told what it lacks.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
+from scheduler.queue import NOTHING, Happening
+from scheduler.volumes.objects import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler.volumes.plan import Promises
+from scheduler.volumes.shelf import Shelf
+from scheduler.volumes.usage import Usage
+
+Stored = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode | VolumeAttachment
+PATHS: Mapping[type[Stored], str] = {
+    PersistentVolumeClaim: "/api/v1/persistentvolumeclaims",
+    PersistentVolume: "/api/v1/persistentvolumes",
+    StorageClass: "/apis/storage.k8s.io/v1/storageclasses",
+    CSINode: "/apis/storage.k8s.io/v1/csinodes",
+    VolumeAttachment: "/apis/storage.k8s.io/v1/volumeattachments",
+}
+_NO_LIMITS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a change brings: what it can help with, the claims that it is about, and the objects left out, with why."""
+
+    helps: Happening = NOTHING
+    claims: frozenset[str] = frozenset()
+    left_out: tuple[tuple[Identity, str], ...] = ()
+
+    def __or__(self, other: "Told") -> "Told":
+        return Told(self.helps | other.helps, self.claims | other.claims, self.left_out + other.left_out)
+
+
+class Catalogue:
+    """All storage objects, claims by namespace/name and the others by name."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self.usage = Usage()
+        self.promises = Promises()
+        self._claims: dict[str, PersistentVolumeClaim] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._limits: dict[str, Mapping[str, int]] = {}
+        self._attachments: dict[str, VolumeAttachment] = {}
+        self._attached_to: dict[str, dict[str, VolumeAttachment]] = {}
+
+    def claim(self, key: str) -> PersistentVolumeClaim | None:
+        return self._claims.get(key)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        return self._classes.get(name)
+
+    def limits(self, node: str) -> Mapping[str, int]:
+        """Return how many volumes each driver can attach to a node, where it says so."""
+        return self._limits.get(node, _NO_LIMITS)
+
+    def limited_nodes(self) -> Iterable[str]:
+        return self._limits.keys()
+
+    def attached_to(self, node: str) -> Collection[VolumeAttachment]:
+        found = self._attached_to.get(node)
+        return () if found is None else found.values()
+
+    def selected_node(self, claim: PersistentVolumeClaim) -> str:
+        """Return the node for which a claim's volume is, or will be, made; empty if none is chosen yet."""
+        return self.promises.node_of(claim.key) or claim.selected_node
+
+    def owner(self, volume: PersistentVolume) -> tuple[str, str]:
+        """Return the claim that a volume is for, and its uid where that is known; empty if it is free."""
+        promised = self.promises.claim_of(volume.metadata.name)
+        if promised:
+            return promised, ""
+        reference = volume.spec.claim_ref
+        return (reference.key, reference.uid) if reference is not None else ("", "")
+
+    def take(self, kind: type[Stored], event: Change[Stored]) -> Told:
+        """Take what a watch tells of one kind."""
+        match event:
+            case Changed(_, item):
+                return self._put(item)
+            case Unreadable(identity, why):
+                return self._remove(kind, _key(kind, identity)) | Told(left_out=((identity, why),))
+            case Removed(identity):
+                return self._remove(kind, _key(kind, identity))
+
+    def keep(self, kind: type[Stored], there: Iterable[Identity]) -> Told:
+        """Take it that there are no objects of this kind but these."""
+        kept, told = {_key(kind, identity) for identity in there}, Told()
+        for key in sorted(set(self._known(kind)) - kept):
+            told |= self._remove(kind, key)
+        return told
+
+    def check(self) -> None:
+        """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
+        self.shelf.check()
+        attached = {name for there in self._attached_to.values() for name in there}
+        assert attached == self._attachments.keys(), "the attachments by node are not those that are there"
+
+    def _known(self, kind: type[Stored]) -> Iterable[str]:
+        known: Mapping[Any, Iterable[str]] = {
+            PersistentVolumeClaim: self._claims,
+            PersistentVolume: self.shelf.names(),
+            StorageClass: self._classes,
+            CSINode: self._limits,
+            VolumeAttachment: self._attachments,
+        }
+        return known[kind]
+
+    def _put(self, item: Stored) -> Told:
+        name = item.metadata.name
+        match item:
+            case PersistentVolumeClaim():
+                known, self._claims[item.key] = self._claims.get(item.key), item
+                changed = known is None or _substance(known) != _substance(item)
+                return Told(Happening.CLAIM if changed else NOTHING, frozenset((item.key,)))
+            case PersistentVolume():
+                before = self.shelf.get(name)
+                self.shelf.put(item)
+                changed = before is None or _substance(before) != _substance(item)
+                return Told(Happening.VOLUME if changed else NOTHING, _claims_of(item))
+            case StorageClass():
+                old, self._classes[name] = self._classes.get(name), item
+                changed = old is None or old.allowed_topologies != item.allowed_topologies
+                return Told(Happening.STORAGE_CLASS if changed else NOTHING)
+            case CSINode():
+                limits, self._limits[name] = self._limits.get(name), item.limits
+                return Told(Happening.ATTACHMENTS if limits != item.limits else NOTHING)
+            case VolumeAttachment():
+                told = self._remove(VolumeAttachment, name)
+                self._attachments[name] = item
+                self._attached_to.setdefault(item.spec.node_name, {})[name] = item
+                return told
+
+    def _remove(self, kind: type[Stored], key: str) -> Told:
+        if kind is PersistentVolumeClaim:
+            # What waits for the claim need not wait any longer.
+            return Told(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else Told()
+        if kind is PersistentVolume:
+            gone = self.shelf.remove(key)
+            return Told(claims=_claims_of(gone)) if gone is not None else Told()
+        if kind is StorageClass:
+            self._classes.pop(key, None)
+            return Told()
+        if kind is CSINode:
+            return Told(Happening.ATTACHMENTS if self._limits.pop(key, None) else NOTHING)
+        attachment = self._attachments.pop(key, None)
+        if attachment is None:
+            return Told()
+        node = attachment.spec.node_name
+        del self._attached_to[node][key]
+        if not self._attached_to[node]:
+            del self._attached_to[node]
+        return Told(Happening.ATTACHMENTS)
+
+
+def _key(kind: type[Stored], identity: Identity) -> str:
+    return f"{identity.namespace}/{identity.name}" if kind is PersistentVolumeClaim else identity.name
+
+
+def _claims_of(volume: PersistentVolume) -> frozenset[str]:
+    return frozenset() if volume.spec.claim_ref is None else frozenset((volume.spec.claim_ref.key,))
+
+
+def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:
+    """Return all of an object that a rule may read: not its version."""
+    meta = item.metadata
+    return item.spec, item.status, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
