@@ -10,12 +10,13 @@ import asyncio
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NoReturn
 
 import msgspec
 import structlog
 
 from mooring.kube.client import Client
-from mooring.kube.failures import Conflict, KubeError, NotFound
+from mooring.kube.failures import KubeError, NotFound
 from scheduler import metrics
 from scheduler.objects import Struct
 
@@ -102,17 +103,19 @@ class Election:
         """Renew for ever; raise LeadershipLost."""
         while True:
             await asyncio.sleep(RETRY_S)
-            reason = "another holds the lease"
             try:
                 async with asyncio.timeout(max(self._renewed + RENEW_WITHIN_S - time.monotonic(), 0.1)):
-                    if await self._try():
-                        continue
+                    if not await self._try():
+                        self._lose("another holds the lease")
             except (KubeError, TimeoutError) as failed:
-                reason = str(failed) or "no answer in time"
-            if not self.leads or reason.startswith("another"):
-                self._renewed = float("-inf")
-                metrics.LEADER.labels(self._name).set(0)
-                raise LeadershipLost(f"lease {self._name!r}: {reason}")
+                # A conflict says only that somebody wrote to the lease: the next look tells who holds it.
+                if not self.leads:
+                    self._lose(str(failed) or "no answer in time")
+
+    def _lose(self, reason: str) -> NoReturn:
+        self._renewed = float("-inf")
+        metrics.LEADER.labels(self._name).set(0)
+        raise LeadershipLost(f"lease {self._name!r}: {reason}")
 
     async def release(self) -> None:
         """Give the lease up if it is ours, so that the next one need not wait for its end; write nothing after it."""
@@ -128,18 +131,18 @@ class Election:
             _log.info("lease not released", reason=str(failed))
 
     async def _try(self) -> bool:
-        """Take or renew the lease; False if another holds it."""
+        """Take or renew the lease; False if another holds it, Conflict if somebody wrote to it meanwhile."""
         # Counted from before the request: others count from when they see it, which is later.
         began = time.monotonic()
         try:
             lease = await self._get()
         except NotFound:
-            ours = await self._create()
+            await self._create()
         else:
-            ours = await self._take(lease)
-        if ours:
-            self._renewed = began
-        return ours
+            if not await self._take(lease):
+                return False
+        self._renewed = began
+        return True
 
     async def _take(self, lease: Lease) -> bool:
         holder, now = lease.spec.holder_identity or "", _now()
@@ -153,10 +156,7 @@ class Election:
             lease.spec.lease_transitions = (lease.spec.lease_transitions or 0) + 1
         lease.spec.holder_identity, lease.spec.renew_time = self._identity, now
         lease.spec.lease_duration_seconds = LEASE_S
-        try:
-            await self._put(lease)
-        except Conflict:
-            return False
+        await self._put(lease)
         return True
 
     def _is_over(self, spec: LeaseSpec) -> bool:
@@ -165,15 +165,11 @@ class Election:
             self._seen = _Seen(spec, now)
         return now - self._seen.at > (spec.lease_duration_seconds or LEASE_S)
 
-    async def _create(self) -> bool:
+    async def _create(self) -> None:
         now = _now()
         spec = LeaseSpec(self._identity, LEASE_S, now, now, 0)
         lease = Lease(_Metadata(self._name, self._namespace), spec)
-        try:
-            await self._client.request("POST", self._folder, msgspec.json.encode(lease))
-        except Conflict:
-            return False
-        return True
+        await self._client.request("POST", self._folder, msgspec.json.encode(lease))
 
     async def _get(self) -> Lease:
         return _decode(await self._client.request("GET", f"{self._folder}/{self._name}"))

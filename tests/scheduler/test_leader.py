@@ -74,6 +74,20 @@ async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
         await election.keep()
 
 
+async def test_a_conflict_ends_no_leader(client: Client, server: ApiServer) -> None:
+    """Somebody only wrote to the lease, a label perhaps: who holds it the next look tells."""
+    election = Election(client, "a", "s")
+    await election.acquire()
+    server.faults.plan(Fault("PUT", "/leases/", "answer", times=2, code=409))
+    keeping = asyncio.create_task(election.keep())
+    done, _ = await asyncio.wait({keeping}, timeout=1.5)
+    assert (done, election.leads, len(server.faults.planned)) == (set(), True, 0)
+    server.faults.plan(Fault("PUT", "/leases/", "answer", times=1000, code=409))
+    with pytest.raises(LeadershipLost):
+        await keeping
+    assert not election.leads
+
+
 async def test_many_candidates_elect_one(client: Client) -> None:
     """They race for the same creation; the resource version decides."""
     candidates = [asyncio.create_task(Election(client, f"c{number}", "s").acquire()) for number in range(8)]
