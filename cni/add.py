@@ -37,7 +37,7 @@ def add(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, obj
     _check_place(node, call, conf)
     attached = _take_and_attach(node, call, conf, record, vfs, caller)
     _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
-    return add_result(conf.previous, conf.version, call.netns or "", attached)
+    return add_result(conf.previous, conf.version, call.netns or "", attached, conf.dns)
 
 
 def _check_place(node: Node, call: Call, conf: Conf) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from cni import freeing, netlink, netns, plan, rdma
+from cni import freeing, guid, netlink, netns, plan, rdma
 from cni.bringin import Taking, bring_all_in, bring_device_in, has_netdev, ipam_of
 from cni.conf import Conf
 from cni.giveback import give_back
@@ -32,6 +32,7 @@ _MAC_S = 3.0
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[Attached]:
     """Attach VFs whose locks the caller holds; raise CniError with everything as it was before."""
+    plan.check_names(record, vfs, conf, call.ifname)
     names = plan.interface_names(vfs, call.ifname, previous=conf.previous)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
     entered: list[Taking] = []
@@ -42,6 +43,9 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         for taking in entered:
             _take_down(taking)
         _set(node, conf, entered)
+        entered = [guid.take_effect(node, taking) for taking in entered]
+        for taking in entered:
+            _set_mtu(conf, taking)
         for taking in entered:
             if not has_netdev(taking):
                 bring_device_in(node, taking.entry)
@@ -123,9 +127,6 @@ def _set(node: Node, conf: Conf, entered: Sequence[Taking]) -> None:
             plan.check_rates(pf, rate, node.port.read_all(pf), wanted)
             for taking in of_pf:
                 _set_one(node, taking)
-    for taking in entered:
-        if (mtu := conf.network_of(taking.vf.network).mtu) is not None and has_netdev(taking):
-            _set_mtu(taking, mtu)
 
 
 def _set_one(node: Node, taking: Taking) -> None:
@@ -174,7 +175,10 @@ def _set_mac(taking: Taking, mac: str) -> None:
         raise CniError(NIC_REFUSED, f"{text}; its netdev does not get it")
 
 
-def _set_mtu(taking: Taking, mtu: int) -> None:
+def _set_mtu(conf: Conf, taking: Taking) -> None:
+    mtu = conf.network_of(taking.vf.network).mtu
+    if mtu is None or not has_netdev(taking):
+        return
     try:
         netlink.set_mtu(temporary_name(taking.entry.pci), mtu)
     except OSError as refused:

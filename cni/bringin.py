@@ -54,7 +54,7 @@ def bring_all_in(node: Node, call: Call, conf: Conf, record: PodRecord, takings:
     entries = [_with(taking, one) for taking, one in zip(takings, given, strict=True)]
     attached = netns.run_in(
         takings[0].entry.netns.path,
-        lambda: [_settle(entry, each) for entry, each in zip(entries, plans, strict=True)],
+        lambda: [_settle(entry, each, one) for entry, each, one in zip(entries, plans, given, strict=True)],
     )
     node.ledger.write(*(replace(entry, phase="held") for entry in entries))
     addresses = {each.name: each.addresses for each in attached if each.addresses}
@@ -113,11 +113,11 @@ def _move_in(node: Node, entry: LedgerEntry) -> None:
             ipoib.follow(node.sysfs, entry.pci, entry.ifname, entry.netns.path)
 
 
-def _settle(entry: LedgerEntry, wanted: Addressing) -> Attached:
+def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.Given) -> Attached:
     """Make a VF's link what is wanted of it in the pod, in whose namespace this runs."""
     with _naming(entry):
         link = podlink.configure(entry.ifname, wanted)
-    return Attached(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci)
+    return Attached(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci, given.dns)
 
 
 @contextmanager

@@ -59,6 +59,7 @@ class Conf:
     hold_s: float = _DEFAULT_HOLD_S
     await_init: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     mac: str | None = None
     ips: tuple[str, ...] = ()
     previous: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -98,6 +99,9 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
         fields.refuse("name", " is missing: the network's name")
     if _NAME.fullmatch(conf.name) is None:
         fields.refuse("name", f": {conf.name[:80]!r} is not a network's name (at most 255 of A-Z a-z 0-9 _ . -)")
+    if fields.flag(raw, "ipMasq", default=False):
+        fields.refuse("ipMasq", ": a VF's packets do not pass this host, which cannot masquerade them")
+    fields.folder(raw, "server", RUN)
     networks = fields.optional_mapping(raw, "networks")
     return replace(
         conf,
@@ -107,6 +111,7 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
         hold_s=fields.seconds(raw, "holdTimeoutSeconds", _DEFAULT_HOLD_S, _LONGEST_HOLD_S),
         await_init=fields.flag(raw, "awaitInit", default=False),
         annotations=_annotations(raw),
+        dns=fields.optional_mapping(raw, "dns"),
         mac=_mac(raw, call),
         ips=_ips(raw),
         previous=read_previous(raw["prevResult"], version) if raw.get("prevResult") is not None else None,

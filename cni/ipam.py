@@ -8,7 +8,7 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Any, Literal
@@ -35,10 +35,11 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What an IPAM plugin gave: addresses and routes."""
+    """What an IPAM plugin gave: addresses, routes, and name servers as the specification writes them (``dns``)."""
 
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
+    dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 def add(ipam: Ipam, asker: Asker) -> Given:
@@ -64,6 +65,7 @@ def _read(answer: Mapping[str, Any]) -> Given:
             Route(str(ip_network(_text(route["dst"]), strict=False)), _gateway(route.get("gw")))
             for route in _list(answer, "routes")
         ),
+        dict(answer.get("dns") or {}),
     )
 
 

@@ -31,9 +31,29 @@ Place = Literal["pod", "host", "away"]
 # One look that finds no record proves little; two this far apart do. In seconds; with a look every 10 s an orphan is
 # repaired within 30.
 UNRECORDED_S = 10.0
+# Freeing a VF by force is tried again after 20 s, 40 s, …: it takes the driver of a VF away from whoever looks at it.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 20.0, 600.0
 
 
 Orphan = tuple[LedgerEntry, Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """For how many seconds a VF that would not be freed is left alone, and until when (monotonic)."""
+
+    seconds: float
+    until: float
+
+
+def longer(pause: Pause | None, now: float) -> Pause:
+    """Return the pause after one more try in vain: twice as long as the last one, up to a limit."""
+    seconds = FIRST_PAUSE_S if pause is None else min(2 * pause.seconds, LONGEST_PAUSE_S)
+    return Pause(seconds, now + seconds)
+
+
+def is_due(pause: Pause | None, now: float) -> bool:
+    return pause is None or now >= pause.until
 
 
 @dataclass(frozen=True, slots=True)

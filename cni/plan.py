@@ -1,6 +1,7 @@
 """Decide what an ADD does, without doing it: whose VFs, under which names, with which settings, within which rate."""
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,9 @@ from mooring.ledger import LedgerEntry
 from mooring.podrecord import PodRecord
 from mooring.request import asks_for_vfs
 from mooring.settings import SETTING_NAMES, VfSettings
+
+# What Multus calls an attachment that the user has not named.
+_OF_MULTUS = re.compile(r"net[0-9]+", re.ASCII)
 
 
 def entitled(call: Call, conf: Conf, record: PodRecord | None) -> PodRecord | None:
@@ -65,6 +69,21 @@ def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping
     wanted = free if chained else [ifname, *(name for name in free if name != ifname)]
     unused = (name for name in wanted if name not in taken)
     return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
+
+
+def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname: str) -> None:
+    """Raise CniError 100 where a delegate of Multus would take a name that Multus gives to another one.
+
+    Beside another network's delegate there is a net1 and a net2, and the second VF of ours would be one of them.
+    """
+    unnamed = [vf for vf in vfs if vf.name is None]
+    others = {vf.network for vf in record.assignment.vfs} - {conf.network}
+    if conf.network is not None and others and len(unnamed) > 1 and _OF_MULTUS.fullmatch(ifname):
+        raise CniError(
+            REFUSED,
+            f"pod {record.pod!r} has {len(unnamed)} VFs of network {conf.network!r} without a name, and VFs of "
+            f"{', '.join(sorted(others))}: Multus names its delegates net1, net2, …; the request must name all but one",
+        )
 
 
 # What one netlink attribute carries, in the kernel's order (do_setvfinfo in net/core/rtnetlink.c).

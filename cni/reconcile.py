@@ -17,7 +17,7 @@ from cni import netns
 from cni.giveback import give_back, is_home
 from cni.metrics import Metrics
 from cni.node import Node
-from cni.orphans import REASONS, Orphan, Place, Reason, judge
+from cni.orphans import REASONS, Orphan, Pause, Place, Reason, is_due, judge, longer
 from cni.skel import CniError
 from mooring import ledger, podrecord
 from mooring.errors import RecordError
@@ -39,6 +39,7 @@ class Reconciler:
         self._unrecorded: Mapping[tuple[str, str], float] = {}
         self._unreadable: dict[str, str] = {}
         self._stuck: dict[str, str] = {}
+        self._pauses: dict[str, Pause] = {}
 
     def run(self, ended: threading.Event, interval_s: float) -> None:
         """Look at once, then every ``interval_s`` seconds until ``ended``."""
@@ -57,8 +58,10 @@ class Reconciler:
         found = {pci: (entry, places[pci]) for pci, entry in entries.items()}
         judgement = judge(found, _records(node), node.boot, self._unrecorded, now)
         self._unrecorded = judgement.unrecorded
+        self._pauses = {pci: pause for pci, pause in self._pauses.items() if pci in entries}
+        due = [orphan for orphan in judgement.orphans if is_due(self._pauses.get(orphan[0].pci), now)]
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
-        for pci in self._repair_all(node, judgement.orphans):
+        for pci in self._repair_all(node, due, now):
             del entries[pci]
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
@@ -80,29 +83,31 @@ class Reconciler:
         self._unreadable = unreadable
         return entries
 
-    def _repair_all(self, node: Node, orphans: Sequence[Orphan]) -> list[str]:
+    def _repair_all(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
         """Return the addresses of those given back; the ones that resisted before come last, for they take seconds."""
         ordered = sorted(orphans, key=lambda orphan: orphan[0].pci in self._stuck)
         with ThreadPoolExecutor(_AT_ONCE, "repair") as repairs:
-            done = repairs.map(lambda orphan: self._repair(node, *orphan), ordered)
+            done = repairs.map(lambda orphan: self._repair(node, orphan[0], orphan[1], now), ordered)
             return [entry.pci for (entry, _), repaired in zip(ordered, done, strict=True) if repaired]
 
-    def _repair(self, node: Node, listed: LedgerEntry, reason: Reason) -> bool:
+    def _repair(self, node: Node, listed: LedgerEntry, reason: Reason, now: float) -> bool:
         """Give one orphan back, unless it is in a call's hands or has changed hands since it was listed."""
         try:
             with hold(node.run, listed.pci, limit_s=0):
                 if node.ledger.read(listed.pci) != listed:
                     return False
-                return self._give_back(node, listed, reason)
+                return self._give_back(node, listed, reason, now)
         except (LockBusyError, RecordError):
             return False
 
-    def _give_back(self, node: Node, entry: LedgerEntry, reason: Reason) -> bool:
+    def _give_back(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
         stuck: object = None
         try:
             if not give_back(node, entry):
                 stuck = "a process still has its rdma device"
+                # Its driver has been rebound in vain, which is no thing to do every few seconds.
+                self._pauses[entry.pci] = longer(self._pauses.get(entry.pci), now)
         except (CniError, OSError) as failed:
             stuck = failed
         if stuck is not None:

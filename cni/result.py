@@ -4,7 +4,7 @@ Source: CNI specification 1.1.0, section 5 (ADD success); ``mtu`` stands in resu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
@@ -42,6 +42,7 @@ class Attached:
     addresses: Sequence[Address] = ()
     routes: Sequence[Route] = ()
     pci: str = ""
+    dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 def read_previous(value: object, version: str) -> dict[str, Any]:
@@ -104,9 +105,17 @@ def passed_on(previous: Mapping[str, Any] | None, version: str) -> dict[str, Any
 
 
 def add_result(
-    previous: Mapping[str, Any] | None, version: str, netns: str, attached: Sequence[Attached]
+    previous: Mapping[str, Any] | None,
+    version: str,
+    netns: str,
+    attached: Sequence[Attached],
+    dns: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the chain's result with our interfaces and their addresses after what was there."""
+    """Return the chain's result with our interfaces and their addresses after what was there.
+
+    Its name servers are what the chain said so far, else what the configuration says (``dns``), else the first that an
+    IPAM plugin gave.
+    """
     result = passed_on(previous, version)
     interfaces = list(result.get("interfaces") or ())
     ips = list(result.get("ips") or ())
@@ -116,7 +125,9 @@ def add_result(
         interfaces.append({"name": vf.name, "mac": vf.mac, "sandbox": netns, **more})
         ips += [_ip(address, len(interfaces) - 1, version) for address in vf.addresses]
         routes += [{"dst": route.dst, **({"gw": route.gateway} if route.gateway else {})} for route in vf.routes]
-    return result | {"interfaces": interfaces, "ips": ips} | ({"routes": routes} if routes else {})
+    servers = next((said for said in (result.get("dns"), dns, *(vf.dns for vf in attached)) if said), None)
+    told = {name: value for name, value in {"routes": routes, "dns": servers}.items() if value}
+    return result | {"interfaces": interfaces, "ips": ips} | told
 
 
 def _ip(address: Address, interface: int, version: str) -> dict[str, Any]:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from cni import netlink
 from cni.check import Found
 from cni.live import differences_of, look
-from cni.node import Node
+from cni.node import Node, is_temporary, temporary_name
 from mooring.ledger import LedgerEntry
 from mooring.settings import VfSettings
 
+_NAMELESS = "has kept our name: another link had its own when it was given back"
 _COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")
 
 
@@ -27,7 +29,16 @@ def show(node: Node, *, as_json: bool) -> str:
     readable, broken = node.ledger.whole()
     unreadable = {name: str(why) for name, why in broken.items()}
     shown = [_shown(node, entry) for entry in readable]
-    return json.dumps(_document(shown, unreadable)) if as_json else "\n".join(_table(shown, unreadable))
+    nameless = _nameless(readable)
+    if as_json:
+        return json.dumps(_document(shown, unreadable) | {"nameless": nameless})
+    return "\n".join((*_table(shown, unreadable), *(f"  ! {name} {_NAMELESS}" for name in nameless)))
+
+
+def _nameless(entries: Sequence[LedgerEntry]) -> list[str]:
+    """Return the netdevs that have kept the name which we gave them: nobody has the VF, and its own name was taken."""
+    taken = {temporary_name(entry.pci) for entry in entries}
+    return sorted(link.name for link in netlink.links() if is_temporary(link.name) and link.name not in taken)
 
 
 def _shown(node: Node, entry: LedgerEntry) -> Shown:

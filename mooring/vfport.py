@@ -46,7 +46,7 @@ class RtnetlinkVfPort:
     """The kernel's own: the PF's driver answers."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
-        settings = self.read_all(pf).get(vf)
+        settings = settings_listed(pf, _link_with_vfs(pf), vf).get(vf)
         if settings is None:
             raise OSError(errno.EINVAL, f"pf {pf!r} has no vf {vf}")
         return settings
@@ -101,19 +101,20 @@ def _link_with_vfs(pf: str) -> bytes:
     return answer[_HEADER.size + _LINK.size : length]
 
 
-def settings_listed(pf: str, link: bytes) -> Mapping[int, VfSettings]:
-    """Return the settings of every VF in a link's attributes; raise OSError where some of its VFs are missing.
+def settings_listed(pf: str, link: bytes, only: int | None = None) -> Mapping[int, VfSettings]:
+    """Return the settings of every VF in a link's attributes, or of one; raise OSError where some VFs are missing.
 
     IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has 16 bits for its length
     and is cut off without a word.
     """
     attributes = dict(read_attributes(link))
-    listed = read_attributes(attributes.get(_VFINFO_LIST, b""))
-    found = dict(_read_info(dict(read_attributes(info))) for _, info in listed)
+    # Every VF's first attribute begins with its number.
+    listed = {number(info[4:8]): info for _, info in read_attributes(attributes.get(_VFINFO_LIST, b""))}
     expected = number(attributes.get(_NUM_VF, b""))
-    if len(found) != expected:
-        raise OSError(errno.EMSGSIZE, f"the kernel lists {len(found)} of the {expected} vfs of pf {pf!r}")
-    return found
+    if len(listed) != expected:
+        raise OSError(errno.EMSGSIZE, f"the kernel lists {len(listed)} of the {expected} vfs of pf {pf!r}")
+    wanted = listed if only is None else listed.keys() & {only}
+    return dict(_read_info(dict(read_attributes(listed[vf]))) for vf in wanted)
 
 
 def _read_info(info: Mapping[int, bytes]) -> tuple[int, VfSettings]:

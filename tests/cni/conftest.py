@@ -34,9 +34,9 @@ class SimulatedHost:
     layout: Layout
     pod: str
 
-    def enter(self, *command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    def enter(self, *command: str, timeout_s: float = 60, **options: Any) -> "subprocess.CompletedProcess[str]":
         nsenter = ("nsenter", f"--net={self.layout.netns}", *command)
-        return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=60, **options)
+        return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=timeout_s, **options)
 
     def environment(
         self, command: str, uid: str = "u1", container: str = "c1", netns: str | None = None, ifname: str = "eth0"

@@ -1,11 +1,15 @@
-"""Break an ADD at every call that leaves the process, by an error and by SIGKILL, and look what stays behind.
+"""Break an ADD or a DEL at each call that leaves the process, by an error and by SIGKILL, and look what stays behind.
 
     python fault_loop.py SETTING.json [FIRST STEP]
 
 Run inside the host's network namespace (or the lab), as a program: each try is a forked child, so that one that is
 killed takes nothing with it. SETTING has the CNI environment and configuration, the VF table's path (null: the kernel's
-own PFs), and the folders of ledger and IPAM. FIRST and STEP share the calls among several runs: of STEP 4, one breaks
-the calls 1, 5, 9, … Prints one JSON object: which calls were broken, of which kind they are, and what each left.
+own PFs), the folders of ledger and IPAM, and which ``command`` to break. FIRST and STEP share the calls among several
+runs: of STEP 4, one breaks the calls 1, 5, 9, … Prints one JSON object: which calls were broken, of which kind they
+are, and what each left.
+
+What follows a broken ADD is DEL, or the next ADD and DEL. What follows a broken DEL is the runtime's second one, or the
+next ADD, or the reconciler, in turn.
 """
 
 import errno
@@ -15,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -22,7 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from cni import netns, podlink, rtnetlink
-from cni.calls import answer
+from cni.calls import BOOT_ID, answer
+from cni.conf import RUN, SYSFS
+from cni.ledger import Ledger
+from cni.metrics import Metrics
+from cni.node import Node
+from cni.reconcile import Reconciler
+from cni.sysfs import Sysfs
 from mooring import log, nldev
 from mooring.settings import VfSettings
 from mooring.vfport import RtnetlinkVfPort, VfPort
@@ -43,13 +54,15 @@ class Fault:
     def __init__(self, number: int, *, kill: bool, told: int) -> None:
         self.number = number
         self.kill = kill
-        self.calls = 0
+        self.reached = False
         self._told = told
+        # Counts whole also for calls of several threads.
+        self._calls = count(1)
 
     def strike(self, kind: str) -> None:
-        self.calls += 1
-        if self.calls != self.number:
+        if next(self._calls) != self.number:
             return
+        self.reached = True
         os.write(self._told, kind.encode())
         if self.kill:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -130,24 +143,65 @@ def run(setting: Setting, command: str) -> int:
     return answer(environment, json.dumps(setting["conf"]).encode(), lambda: port_of(setting)).status
 
 
-def broken_add(setting: Setting, number: int, *, kill: bool, told: int) -> int:
-    """Make an ADD that breaks at one call; some calls may fail without the ADD failing."""
+def look(setting: Setting) -> int:
+    """Look for orphans once, in a process of its own as the server is."""
+    conf = setting["conf"]
+    places = Sysfs(Path(conf.get("sysfs", SYSFS))), Ledger(Path(setting["ledger"]).parent), Path(conf.get("run", RUN))
+    node = Node(*places, port_of(setting), BOOT_ID.read_text().strip())
+    Reconciler(lambda: node, Metrics()).look(time.monotonic())
+    return 0
+
+
+def phases(setting: Setting) -> set[str]:
+    return {json.loads(path.read_text())["phase"] for path in Path(setting["ledger"]).glob("*.json")}
+
+
+def broken(setting: Setting, command: str, number: int, *, kill: bool, told: int) -> int:
+    """Make a call of the plugin that breaks at one of its own; some may fail without the whole failing."""
     fault = Fault(number, kill=kill, told=told)
     fault.install()
-    environment = {**setting["environment"], "CNI_COMMAND": "ADD"}
+    environment = {**setting["environment"], "CNI_COMMAND": command}
     done = answer(environment, json.dumps(setting["conf"]).encode(), lambda: FaultyPort(port_of(setting), fault))
-    if fault.calls < number:
+    if not fault.reached:
         return NOT_REACHED
     return REACHED if done.status else SUCCEEDED
+
+
+def after_add(setting: Setting, before: dict[str, Any], number: int, reached: int, *, kill: bool) -> list[str]:
+    """Say what was wrong after a broken ADD, and after what follows it."""
+    wrong = [f"after ADD: {name}" for name in differing(before, state(setting))] if reached == REACHED else []
+    if kill and number // 2 % 2:
+        wrong += called(setting, "ADD")
+    return wrong + called(setting, "DEL")
+
+
+def after_del(setting: Setting, _before: dict[str, Any], number: int, _reached: int, *, kill: bool) -> list[str]:
+    """Say what was wrong with what follows a broken DEL, in turn: another DEL, the next ADD, the reconciler."""
+    follows = (number // 4 + kill) % 3
+    if follows == 1:
+        return called(setting, "ADD") + called(setting, "DEL")
+    wrong = []
+    if follows == 2:
+        in_child(lambda: look(setting))
+        # What its DEL had not begun with is a live pod's, for all that anybody knows.
+        wrong = [] if phases(setting) <= {"held"} else ["the reconciler left what it should have given back"]
+    return wrong + (called(setting, "DEL") if follows == 0 or phases(setting) else [])
+
+
+def called(setting: Setting, command: str) -> list[str]:
+    return [] if in_child(lambda: run(setting, command)) == 0 else [f"the next {command} failed"]
 
 
 def left_behind(
     setting: Setting, before: dict[str, Any], numbers: Iterator[int], *, kill: bool
 ) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield number and kind of each broken call, with what was not as before after it and the DEL that follows."""
+    """Yield number and kind of each broken call, with what was not as before after it and what followed."""
+    command = setting.get("command", "ADD")
+    after = after_del if command == "DEL" else after_add
     for number in numbers:
         heard, told = os.pipe()
-        reached = in_child(lambda: broken_add(setting, number, kill=kill, told=told))  # noqa: B023 - runs at once
+        wrong = called(setting, "ADD") if command == "DEL" else []
+        reached = in_child(lambda: broken(setting, command, number, kill=kill, told=told))  # noqa: B023 - runs at once
         os.close(told)
         kind = os.read(heard, 64).decode()
         os.close(heard)
@@ -155,11 +209,8 @@ def left_behind(
             in_child(lambda: run(setting, "DEL"))
             return
         assert reached != CRASHED, f"the program of call {number} crashed"
-        wrong = [f"after ADD: {name}" for name in differing(before, state(setting))] if reached == REACHED else []
-        if kill and number // 2 % 2:
-            wrong += [] if in_child(lambda: run(setting, "ADD")) == 0 else ["the next ADD failed"]
-        wrong += [] if in_child(lambda: run(setting, "DEL")) == 0 else ["DEL failed"]
-        wrong += [f"after DEL: {name}" for name in differing(before, state(setting))]
+        wrong += after(setting, before, number, reached, kill=kill)
+        wrong += [f"in the end: {name}" for name in differing(before, state(setting))]
         yield number, kind, wrong
 
 
@@ -172,17 +223,17 @@ def main() -> int:
     setting: Setting = json.loads(Path(sys.argv[1]).read_text())
     first, step = (int(word) for word in sys.argv[2:]) if len(sys.argv) > 2 else (1, 1)
     before = state(setting)
-    broken: dict[str, list[int]] = {"error": [], "kill": []}
+    tried: dict[str, list[int]] = {"error": [], "kill": []}
     kinds: Counter[str] = Counter()
     wrong: dict[str, list[str]] = {}
-    for name, numbers in broken.items():
+    for name, numbers in tried.items():
         for number, kind, found in left_behind(setting, before, count(first, step), kill=name == "kill"):
             numbers.append(number)
             kinds[kind] += 1
             if found:
                 wrong[f"{name} {number} {kind}"] = found
-    calls = {name: len(numbers) for name, numbers in broken.items()}
-    print(json.dumps({"broken_calls": calls, "numbers": broken, "kinds": kinds, "left_behind": wrong}))
+    calls = {name: len(numbers) for name, numbers in tried.items()}
+    print(json.dumps({"broken_calls": calls, "numbers": tried, "kinds": kinds, "left_behind": wrong}))
     return 0
 
 

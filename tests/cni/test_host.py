@@ -15,7 +15,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
-FAULTS = Path(__file__).with_name("fault_loop.py")
 
 
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
@@ -180,26 +179,3 @@ def test_a_failing_ipam_plugin_undoes_the_vf(host: Any) -> None:
     answer = host.call("ADD", host.conf(ipam={"type": "nonesuch"}))
     assert (answer["status"], answer["code"]) == (1, 7)
     assert host.everything() == before
-
-
-def test_an_add_broken_at_any_call_leaves_nothing(host: Any, tmp_path: Path) -> None:
-    """Every third call that leaves the process fails once and is killed once: all of it is as before, each time.
-
-    The lab breaks every one of them, on real VFs.
-    """
-    host.record(FIRST, SECOND)
-    setting = {
-        "environment": host.environment("ADD"),
-        "conf": host.conf(),
-        "vf_table": str(host.layout.vftable),
-        "ledger": str(host.layout.state / "vfs"),
-        "ipam": str(host.layout.ipam),
-    }
-    (tmp_path / "setting.json").write_text(json.dumps(setting))
-    program = (sys.executable, str(FAULTS), str(tmp_path / "setting.json"), "1", "3")
-    nsenter = ("nsenter", f"--net={host.layout.netns}", *program)
-    done = subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=110)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["left_behind"] == {}
-    assert min(report["broken_calls"].values()) > 20

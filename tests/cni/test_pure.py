@@ -10,9 +10,9 @@ import pytest
 from cni import plan
 from cni.calls import answer
 from cni.conf import Conf, read_conf
-from cni.giveback import temporary_name
 from cni.ledger import Ledger
 from cni.network import NetworkConf
+from cni.node import temporary_name
 from cni.result import Address, Attached, Route, add_result
 from cni.skel import REFUSED, VERSIONS, Call, CniError, read_call
 from mooring import names
@@ -113,6 +113,9 @@ def test_a_number_that_no_json_has_is_code_6(number: str) -> None:
         ({"name": "x" * 256}, "name"),
         ({"ipam": {"type": "../../bin/sh"}}, "ipam.type"),
         ({"networks": {"rail0": {"ipam": []}}}, "networks.rail0.ipam"),
+        ({"ipMasq": True}, "ipMasq"),
+        ({"server": "cni.sock"}, "server"),
+        ({"dns": ["10.0.0.53"]}, "dns"),
         ({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"a": 1}}}, "annotations"),
     ],
 )
@@ -186,6 +189,20 @@ def test_interfaces_are_named_by_the_user_or_in_order() -> None:
     assert plan.interface_names(vfs("net1", None, "rdma0"), "eth0", previous={}) == ("net1", "net2", "rdma0")
     assert plan.interface_names(vfs(None), "eth0", previous={"interfaces": [{"name": "net1"}]}) == ("net2",)
     assert plan.interface_names(vfs(None, None, None), "net2", previous=None) == ("net2", "net1", "net3")
+
+
+def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:
+    """Two networks, two VFs of one without names: the second would be the other delegate's net1 or net2."""
+    both = [replace(VF, network="rail0"), replace(VF, vf=1, network="rail0"), replace(VF, vf=2, network="rail1")]
+    record = PodRecord("ns/p", Assignment("u1", "n1", tuple(both)))
+    delegate = conf(network="rail0")
+    with pytest.raises(CniError, match=r"2 VFs of network 'rail0' without a name, and VFs of rail1") as said:
+        plan.check_names(record, both[:2], delegate, "net1")
+    assert said.value.code == REFUSED
+    plan.check_names(record, [both[0], replace(both[1], name="rail0b")], delegate, "net1")
+    plan.check_names(record, both[:2], delegate, "fast0")
+    plan.check_names(record, both[2:], conf(network="rail1"), "net2")
+    plan.check_names(record, both, conf(), "eth0")
 
 
 def test_a_rate_left_over_from_before_is_cleared() -> None:
@@ -267,3 +284,13 @@ def test_a_result_keeps_what_was_there_and_counts_on() -> None:
     assert (result["routes"], result["dns"], result["cniVersion"]) == ([{"dst": "10.2.0.0/16"}], {}, "1.0.0")
     assert add_result(previous, "1.1.0", "/x", [vf])["interfaces"][1]["mtu"] == 1500
     assert add_result(previous, "0.4.0", "/x", [vf])["ips"][1]["version"] == "4"
+
+
+def test_name_servers_are_the_chains_else_the_configurations_else_ipams() -> None:
+    """The specification's `dns`: passed on, and added only where nobody has said any."""
+    ours, confs, chains = ({"nameservers": [address]} for address in ("10.1.0.53", "10.2.0.53", "10.3.0.53"))
+    vf = Attached("eth0", "02:00:00:00:00:01", 1500, dns=ours)
+    assert add_result({"dns": chains}, "1.0.0", "/x", [vf], confs)["dns"] == chains
+    assert add_result({"dns": {}}, "1.0.0", "/x", [vf], confs)["dns"] == confs
+    assert add_result(None, "1.0.0", "/x", [vf], {})["dns"] == ours
+    assert "dns" not in add_result(None, "1.0.0", "/x", [replace(vf, dns={})])

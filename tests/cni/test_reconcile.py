@@ -21,10 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cni import netns
 from cni.forwarder import render
-from cni.giveback import Node
 from cni.ledger import Ledger
 from cni.metrics import Metrics
-from cni.orphans import UNRECORDED_S, Place, Reason, judge
+from cni.node import Node
+from cni.orphans import UNRECORDED_S, Place, Reason, is_due, judge, longer
 from cni.reconcile import Reconciler
 from cni.sysfs import Sysfs
 from mooring.config import ConfigError
@@ -89,6 +89,18 @@ def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
             assert found == []
         if place == "away":
             assert found == []
+
+
+def test_a_vf_that_would_not_be_freed_is_left_alone_for_longer_each_time() -> None:
+    """20 s, 40 s, … and never longer than ten minutes; one that was never tried is due."""
+    pause = None
+    lengths = []
+    for _ in range(7):
+        pause = longer(pause, 100.0)
+        lengths.append(pause.seconds)
+        assert (is_due(pause, 99.0 + pause.seconds), is_due(pause, 100.0 + pause.seconds)) == (False, True)
+    assert lengths == [20, 40, 80, 160, 320, 600, 600]
+    assert is_due(None, 0.0)
 
 
 def test_a_missing_record_counts_from_the_second_look_on() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from cni import attach, release
 from cni.conf import Conf
-from cni.giveback import Node
 from cni.ledger import Ledger
+from cni.node import Node
 from cni.skel import TRY_AGAIN, Call, CniError
 from cni.sysfs import Sysfs
 from mooring.assignment import AssignedVf

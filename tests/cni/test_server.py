@@ -143,7 +143,8 @@ class TestServed:
             callers = [host.begin("ADD", host.conf(holdTimeoutSeconds=60), **theirs) for _ in range(2)]
             with pytest.raises(subprocess.TimeoutExpired):
                 callers[0].wait(1)
-            for caller in callers:
+            # The one in turn last: the other one must be gone when its own turn comes.
+            for caller in reversed(callers):
                 caller.send_signal(signal.SIGKILL)
                 caller.wait()
             started = time.monotonic()
@@ -232,3 +233,45 @@ def test_an_executable_without_a_server_and_without_its_program_says_try_again(t
         [executable], env={"CNI_COMMAND": "DEL"}, input="{}", capture_output=True, text=True, check=False
     )
     assert (done.returncode, json.loads(done.stdout)["code"], done.stderr) == (1, 11, "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"),
+    [
+        ({"server": "{own}"}, "own"),
+        ({"prevResult": {"server": "{own}"}}, "usual"),
+        ({}, "usual"),
+    ],
+)
+def test_the_server_that_a_configuration_names_is_called(tmp_path: Path, fields: dict[str, Any], taken: str) -> None:
+    """By its own field `server` and nothing that lies deeper; the whole configuration arrives there."""
+    executable = tmp_path / "mooring-cni"
+    executable.write_text(render(str(tmp_path / "usual"), ["/bin/false"]))
+    executable.chmod(0o755)
+    text = json.dumps({"cniVersion": "1.0.0", **fields}).replace("{own}", str(tmp_path / "own"))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / taken))
+        server.listen()
+        caller = subprocess.Popen(
+            [executable], env={"CNI_COMMAND": "DEL"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert caller.stdin is not None
+        caller.stdin.write(text)
+        caller.stdin.close()
+        server.settimeout(20)
+        with server.accept()[0] as call:
+            heard = b"".join(iter(lambda: call.recv(65536), b""))
+            call.sendall(b"0{}")
+        assert caller.stdout is not None
+        assert (caller.stdout.read(), caller.wait()) == ("{}", 0)
+    assert heard.endswith(b"\0\0" + text.encode())
+
+
+def test_without_a_server_the_program_itself_reads_the_configuration(tmp_path: Path) -> None:
+    """The forwarder has read it already: it hands on a copy of any size."""
+    executable = tmp_path / "mooring-cni"
+    executable.write_text(render(str(tmp_path / "no.sock"), ["/bin/cat"]))
+    executable.chmod(0o755)
+    text = json.dumps({"name": "x" * 300_000})
+    done = subprocess.run([executable], env={}, input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, text, "")

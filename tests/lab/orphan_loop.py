@@ -19,36 +19,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cni.calls import BOOT_ID
-from cni.giveback import Node
-from cni.ledger import Ledger
-from cni.metrics import Metrics
-from cni.reconcile import Reconciler
-from cni.sysfs import Sysfs
 from mooring import log
-from mooring.vfport import RtnetlinkVfPort
-from tests.cni.fault_loop import CRASHED, NOT_REACHED, broken_add, differing, in_child, run, state
+from tests.cni.fault_loop import CRASHED, NOT_REACHED, broken, differing, in_child, look, phases, run, state
 
 _RETURNS_S = 10.0
 
 
-def look(setting: dict[str, Any]) -> int:
-    """Look once, in a process of its own as the server is."""
-    ledger = Ledger(Path(setting["ledger"]).parent)
-    node = Node(Sysfs(Path("/sys")), ledger, Path("/run/mooring"), RtnetlinkVfPort(), BOOT_ID.read_text().strip())
-    Reconciler(lambda: node, Metrics()).look(time.monotonic())
-    return 0
-
-
 def killed_add(setting: dict[str, Any], number: int) -> int:
     with Path(os.devnull).open("wb") as nobody:
-        reached = in_child(lambda: broken_add(setting, number, kill=True, told=nobody.fileno()))
+        reached = in_child(lambda: broken(setting, "ADD", number, kill=True, told=nobody.fileno()))
     assert reached != CRASHED, f"the program of call {number} crashed"
     return reached
-
-
-def phases(setting: dict[str, Any]) -> set[str]:
-    return {json.loads(path.read_text())["phase"] for path in Path(setting["ledger"]).glob("*.json")}
 
 
 def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> int:

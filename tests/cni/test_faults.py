@@ -1,0 +1,42 @@
+"""All or nothing, on a simulated host: ADD and DEL broken where they leave the process."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+LOOP = Path(__file__).with_name("fault_loop.py")
+THREE = (
+    {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7},
+    {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"},
+    {"pf": "enp4s0f0", "vf": 2, "pci": "0000:04:00.4"},
+)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_a_call_broken_anywhere_leaves_nothing(host: Any, tmp_path: Path, command: str) -> None:
+    """An error and a kill at every third system call of a call with three VFs; what follows puts everything right.
+
+    The lab breaks every one of them, on real VFs.
+    """
+    host.record(*THREE)
+    path = tmp_path / "setting.json"
+    setting = {
+        "command": command,
+        "environment": {**host.environment(command), "CNI_PATH": "/usr/lib/cni"},
+        "conf": host.conf(),
+        "vf_table": str(host.layout.vftable),
+        "ledger": str(host.layout.state / "vfs"),
+        "ipam": str(host.layout.ipam),
+    }
+    path.write_text(json.dumps(setting))
+    done = host.enter(sys.executable, str(LOOP), str(path), "1", "3", timeout_s=190)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["left_behind"] == {}
+    assert min(report["broken_calls"].values()) > 20

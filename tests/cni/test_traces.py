@@ -1,0 +1,65 @@
+"""What a pod leaves on a VF's netdev, or what happened to its name meanwhile, keeps neither the VF nor the next pod."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.hosts.chain import composed_cni
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
+]
+
+FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"}
+OWN, TEMPORARY = "enp4s0f0v1", "mo0-0403"
+
+
+def traits(host: Any, name: str) -> tuple[bool, bool, int]:
+    """Return whether a link of the host hears all frames, answers no ARP, and how long its queue is."""
+    (link,) = json.loads(host.enter("ip", "-j", "link", "show", name).stdout)
+    return "PROMISC" in link["flags"], "NOARP" in link["flags"], link["txqlen"]
+
+
+def test_flags_and_queue_that_a_pod_changed_are_put_back(host: Any) -> None:
+    """Promiscuous, without ARP, with a short queue: none of it stays for the next pod."""
+    before = traits(host, OWN)
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    inside = ("ip", "-n", host.pod, "link", "set", "net1", "promisc", "on", "arp", "off", "txqueuelen", "7")
+    subprocess.run(inside, check=True)
+    assert host.call("DEL") == {"status": 0}
+    assert traits(host, OWN) == before == (False, False, before[2])
+
+
+def test_a_promiscuous_netdev_of_the_hosts_own_making_stays_one(host: Any) -> None:
+    """What was there before the pod is what is put back."""
+    host.enter("ip", "link", "set", OWN, "promisc", "on", "txqueuelen", "77")
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    subprocess.run(("ip", "-n", host.pod, "link", "set", "net1", "promisc", "off", "txqueuelen", "7"), check=True)
+    assert host.call("DEL") == {"status": 0}
+    assert traits(host, OWN) == (True, False, 77)
+    host.enter("ip", "link", "set", OWN, "promisc", "off", "txqueuelen", "1000")
+
+
+def test_a_vf_whose_name_is_taken_is_given_back_under_ours_and_shown(host: Any) -> None:
+    """DEL succeeds, the log and `show` tell it, the next pod gets the VF; its name comes back by hand."""
+    host.record(FIRST)
+    with host.served():
+        assert host.call("ADD")["status"] == 0
+        host.enter("ip", "link", "add", OWN, "type", "bridge")
+        assert host.call("DEL") == {"status": 0}
+        (told,) = [line for line in host.log() if line["event"] == "vf's name is another link's now"]
+        assert (told["pci"], told["wanted"], told["name"]) == (FIRST["pci"], OWN, TEMPORARY)
+        assert host.ledger() == {}
+        assert host.call("ADD")["status"] == 0
+        assert host.call("DEL") == {"status": 0}
+    state = ("--state", str(host.layout.state), "--sysfs", str(host.layout.sys))
+    shown = host.enter(*composed_cni(host.layout), "show", *state).stdout
+    assert shown.splitlines()[-1].startswith(f"  ! {TEMPORARY} has kept our name")
+    host.enter("ip", "link", "delete", OWN)
+    host.enter("ip", "link", "set", TEMPORARY, "name", OWN)
