@@ -5,7 +5,7 @@ nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -34,6 +34,9 @@ from scheduler.volumes.plan import Plan
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
 Why = Mapping[str, object]
+# Told at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by rules and
+# by preferences; `Score` finds the best of all and what exactly the pod gets there.
+Lap = Callable[[str], None]
 # Rules about other pods, in kube-scheduler's order.
 WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
 # Rules about a pod's volumes, which come before those, likewise.
@@ -43,6 +46,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
 _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+def no_lap(_: str) -> None:
+    """Take no note of where the time goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +109,25 @@ class Decider:
         """How many searches for a placement have run out of steps so far."""
         return self._rankings.budget_spent
 
-    def decide(self, task: Task, now: float) -> Decision:
-        """Decide about a pod at UNIX time ``now``."""
+    def decide(self, task: Task, now: float, lap: Lap = no_lap) -> Decision:
+        """Decide about a pod at UNIX time ``now``; ``lap`` is told what has been done."""
         self._cluster.tick(now)
-        ranking = self._rankings.of(task)
         wides = [(rule, wide) for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
         volumes = self._prepare_volumes(task) if task.volumes else []
+        lap("PreFilter")
         if isinstance(volumes, Unschedulable):
             return volumes
+        ranking = self._rankings.of(task)
         if not wides and not volumes:
+            lap("Filter")
             best = ranking.best()
+            lap("Score")
             if best is not None:
                 row, chosen = best
                 return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
             return self._unschedulable(task, list(_refused(ranking)))
-        found = self._choose_widely(ranking, volumes, wides)
+        found = self._choose_widely(ranking, volumes, wides, lap)
+        lap("Score")
         return self._bind(task, found) if isinstance(found, _Choice) else self._unschedulable(task, found)
 
     def _prepare(self, rule: WideRule, task: Task) -> Wide | None:
@@ -143,6 +154,7 @@ class Decider:
         ranking: Ranking,
         volumes: Sequence[tuple[VolumeRule, Filter]],
         wides: Sequence[tuple[WideRule, Wide]],
+        lap: Lap,
     ) -> _Choice | list[_Refused]:
         """Filter and score all nodes by the pod's volumes, and by what their pods are to this one."""
         rows, refused = ranking.passing(), []
@@ -154,6 +166,7 @@ class Decider:
             for code, texts in enumerate(refusals.texts, start=1):
                 refused.append(_Refused(rule.helped_by, texts, rows[refusals.codes == code]))
             rows = rows[refusals.codes == 0]
+        lap("Filter")
         totals, parts = ranking.scores(rows), {}
         for rule, wide in wides:
             scores = wide.score(rows)

@@ -197,11 +197,11 @@ class Loop:
             return False
         now = self._clock()
         self._follow(self._machine.tick(now))
-        began = time.perf_counter()
-        instructions = self._machine.step(now)
+        timed = self._figures.begin()
+        instructions = self._machine.step(now, timed.lap)
         if instructions is None:
             return False
-        self._figures.decision(time.perf_counter() - began, instructions)
+        self._figures.decision(timed, instructions)
         self._follow(instructions)
         return True
 

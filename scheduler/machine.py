@@ -13,7 +13,7 @@ from mooring.assignment import Assignment
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster, Seat
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle import Bind, Decider, Unschedulable, Why
+from scheduler.cycle import Bind, Decider, Lap, Unschedulable, Why, no_lap
 from scheduler.happenings import of_leaving, of_node
 from scheduler.instructions import Blame, Ending, Evict, Instruction, Notice, Prepare, Prepared, Report
 from scheduler.left_out import LeftOut
@@ -181,13 +181,13 @@ class Machine:
         about = {"node": decision.seat.node, "pod": decision.task.pod.key, "uid": decision.task.uid}
         return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
 
-    def step(self, now: float) -> list[Instruction] | None:
-        """Decide about the next pod; None if none is ready."""
+    def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
+        """Decide about the next pod; None if none is ready. ``lap`` is told what has been done of it."""
         uid = self.queue.pop(now)
         if uid is None:
             return None
         self._trying = uid
-        found = self._try(uid, now)
+        found = self._try(uid, now, lap)
         self._trying = ""
         return found
 
@@ -200,19 +200,20 @@ class Machine:
         self.queue.park(uid, NOTHING)
         return self._tell(pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log")
 
-    def _try(self, uid: str, now: float) -> list[Instruction]:
+    def _try(self, uid: str, now: float, lap: Lap) -> list[Instruction]:
         pending = self._pending[uid]
         pending.attempts += 1
         if isinstance(pending.task, Refusal):
             self.queue.park(uid, NOTHING)
             return self._tell(pending, "InvalidRequest", pending.task.reason)
-        decision = self._decider.decide(pending.task, now)
+        decision = self._decider.decide(pending.task, now, lap)
         if isinstance(decision, Unschedulable):
             pending.oversized = not decision.helped_by
             others = self.queue.park(uid, decision.helped_by, _kin(pending.task))
             told = [self._pending[one] for one in (uid, *sorted(others))]
             return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
         self.cluster.put(decision.seat, now)
+        lap("Reserve")
         self.queue.placed(uid)
         self.queue.wake(Happening.POD_SEATED, now)
         if decision.plan is None:

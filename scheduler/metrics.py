@@ -1,12 +1,13 @@
 """What Prometheus sees, under the field's names where the field has one (kube-scheduler's ``scheduler_*``)."""
 
+import time
 from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
-from scheduler.cycle import Bind
+from scheduler.cycle import Bind, no_lap
 from scheduler.instructions import Instruction, Prepare
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
@@ -25,7 +26,7 @@ POINT_S = Histogram(
     "scheduler_framework_extension_point_duration_seconds",
     "Time by extension point",
     ["extension_point", "status", "profile"],
-    buckets=[0.0001 * 2**power for power in range(18)],
+    buckets=[0.00001 * 4**power for power in range(11)],
 )
 WAITED_S = Histogram(
     "scheduler_pod_scheduling_sli_duration_seconds",
@@ -41,6 +42,24 @@ REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events dropped because too
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
 # kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
 _MOST_ATTEMPTS = 15
+# Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
+_ONE_IN = 10
+
+
+class Timed:
+    """One decision on the clock; where it is sampled ``lap`` takes the time since the last call for what is named."""
+
+    __slots__ = ("_last", "began", "lap", "laps")
+
+    def __init__(self, *, sampled: bool) -> None:
+        self.laps: list[tuple[str, float]] = []
+        self.lap = self._take if sampled else no_lap
+        self.began = self._last = time.perf_counter()
+
+    def _take(self, point: str) -> None:
+        now = time.perf_counter()
+        self.laps.append((point, now - self._last))
+        self._last = now
 
 
 class Figures:
@@ -51,11 +70,25 @@ class Figures:
         self._attempts = {one: (ATTEMPTS.labels(one, profile), ATTEMPT_S.labels(one, profile)) for one in results}
         self._bind_s = {one: POINT_S.labels("Bind", one, profile) for one in ("Success", "Error")}
 
-    def decision(self, spent_s: float, instructions: Sequence[Instruction]) -> None:
+        self._profile = profile
+        self._decisions = 0
+
+    def begin(self) -> Timed:
+        """Begin to time a decision."""
+        return Timed(sampled=self._decisions % _ONE_IN == 0)
+
+    def decision(self, timed: Timed, instructions: Sequence[Instruction]) -> None:
         """Count a decision; one with a bind ends as an attempt with `bind`."""
+        spent_s = time.perf_counter() - timed.began
+        self._decisions += 1
         DECISION_S.observe(spent_s)
-        if not any(isinstance(instruction, Bind | Prepare) for instruction in instructions):
+        is_placed = any(isinstance(instruction, Bind | Prepare) for instruction in instructions)
+        if not is_placed:
             self._attempt("unschedulable", spent_s)
+        for point, lap_s in timed.laps:
+            # Only the last of them has refused the pod.
+            status = "Success" if is_placed or point != timed.laps[-1][0] else "Unschedulable"
+            POINT_S.labels(point, status, self._profile).observe(lap_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
         """Count the definite end of a bind."""
@@ -95,6 +128,14 @@ class _Derived(Collector):
         for place, count in self._machine.depths().items():
             pending.add_metric([_QUEUES.get(place, place)], count)
         yield pending
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods",
+            "Pods that came to a queue, by what brought them",
+            labels=["queue", "event"],
+        )
+        for (place, event), count in self._machine.queue.incoming.items():
+            incoming.add_metric([_QUEUES.get(place, place), event], count)
+        yield incoming
         disputed = "VFs that more than one live pod claims"
         yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.disputed())
         spent = "Searches for a placement on one node that ran out of steps"

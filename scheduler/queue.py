@@ -11,12 +11,16 @@ nowhere costs one decision, not one each, whatever happens and however often.
 
 import enum
 import heapq
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
 Order = tuple[int, float, str, str]
+# What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all that can help a parked pod.
+Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 
 class Happening(enum.Flag):
@@ -90,12 +94,14 @@ class Queue:
         self._waiting: dict[Happening, set[Hashable]] = {}
         self._tickets = 0
         self._now = 0.0
+        # How many pods have come to a place, and by what.
+        self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
     def offer(self, uid: str, priority: int, created: str, now: float) -> None:
         """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time."""
         self._now = max(self._now, now)
         self.forget(uid)
-        self._activate(_Entry(uid, priority, created, now, ready_at=now))
+        self._activate(_Entry(uid, priority, created, now, ready_at=now), "PodAdd")
 
     def forget(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
@@ -144,7 +150,7 @@ class Queue:
         self._stop_waiting(kin, group)
         group.waits_for, group.scout = waits_for, ""
         self._waiting.setdefault(waits_for, set()).add(kin)
-        self._move(entry, "parked", kin)
+        self._move(entry, "parked", kin, "ScheduleAttemptFailure")
         group.members.add(uid)
         heapq.heappush(group.unripe, (entry.ready_at, entry.ticket, uid))
         return differs
@@ -153,7 +159,7 @@ class Queue:
         """Let a popped pod come again after its backoff."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place == "out":
-            self._defer(entry)
+            self._defer(entry, "ScheduleAttemptFailure")
 
     def wake_pods(self, uids: Iterable[str], happening: Happening, now: float) -> None:
         """Do as `wake` for what has happened to these pods only, and to their kin."""
@@ -216,22 +222,23 @@ class Queue:
         while self._backoff and (self._backoff[0][0] <= now or not self._is_valid(self._backoff[0])):
             heap_entry = heapq.heappop(self._backoff)
             if self._is_valid(heap_entry):
-                self._activate(self._entries[heap_entry[2]])
+                self._activate(self._entries[heap_entry[2]], "BackoffComplete")
 
     def _is_valid(self, heap_entry: tuple[object, int, str]) -> bool:
         entry = self._entries.get(heap_entry[2])
         return entry is not None and entry.ticket == heap_entry[1]
 
-    def _activate(self, entry: _Entry) -> None:
-        self._move(entry, "active", entry.kin)
+    def _activate(self, entry: _Entry, event: Incoming) -> None:
+        self._move(entry, "active", entry.kin, event)
         heapq.heappush(self._active, (entry.order, entry.ticket, entry.uid))
 
-    def _defer(self, entry: _Entry) -> None:
-        self._move(entry, "backoff", entry.kin)
+    def _defer(self, entry: _Entry, event: Incoming) -> None:
+        self._move(entry, "backoff", entry.kin, event)
         heapq.heappush(self._backoff, (entry.ready_at, entry.ticket, entry.uid))
 
-    def _move(self, entry: _Entry, place: str, kin: Hashable) -> None:
+    def _move(self, entry: _Entry, place: str, kin: Hashable, event: Incoming) -> None:
         self._tickets += 1
+        self.incoming[place, event] += 1
         self._entries[entry.uid] = entry
         entry.ticket, entry.place, entry.kin = self._tickets, place, kin
 
@@ -271,4 +278,4 @@ class Queue:
         group.members.discard(uid)
         if not group.members:
             self._drop(entry.kin, group)
-        self._defer(entry)
+        self._defer(entry, "ClusterEvent")

@@ -288,8 +288,13 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
         'scheduler_schedule_attempts_total{profile="mooring",result="unschedulable"} 1.0',
         'scheduler_scheduling_attempt_duration_seconds_count{profile="mooring",result="scheduled"} 1.0',
         "scheduler_scheduling_algorithm_duration_seconds_count 2.0",
-        'scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",profile="mooring",'
-        'status="Success"} 1.0',
+        *(
+            f'scheduler_framework_extension_point_duration_seconds_count{{extension_point="{point}",profile="mooring",'
+            'status="Success"} 1.0'
+            for point in ("PreFilter", "Filter", "Score", "Reserve", "Bind")
+        ),
+        'scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 2.0',
+        'scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1.0',
         'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1.0',
         "scheduler_pod_scheduling_attempts_count 1.0",
         'scheduler_pending_pods{queue="active"} 0.0',
