@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,10 +46,12 @@ class Cluster:
         status = {name: document["status"][name] for name in ("allocatable", "conditions", "nodeInfo")}
         await self._patch(f"{path}/status", {"status": status})
 
-    async def add_pod(self, name: str, request: str | None = None, **spec: Any) -> None:
-        annotations = {} if request is None else {names.REQUEST: request}
+    async def add_pod(
+        self, name: str, request: str | None = None, annotations: Mapping[str, str] | None = None, **spec: Any
+    ) -> None:
+        asked = {} if request is None else {names.REQUEST: request}
         body = {
-            "metadata": {"name": name, "annotations": annotations},
+            "metadata": {"name": name, "annotations": {**asked, **(annotations or {})}},
             "spec": {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}], **spec},
         }
         await self._client.request("POST", PODS, msgspec.json.encode(body))
