@@ -18,6 +18,7 @@ import pytest
 
 from advertiser.publish import patch_inventory
 from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.rbac import Asked
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
@@ -42,6 +43,9 @@ PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 SCHEDULER, ADVERTISER = Program("scheduler"), Program("advertiser")
 _FLOWS, _FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", "base/flow/scheduler.yaml"
+_STORAGE, _VOLUMES = "/apis/storage.k8s.io/v1", "/api/v1/persistentvolumes"
+_CLAIM = "persistentvolumeclaims"
+_CLAIMS = f"/api/v1/namespaces/default/{_CLAIM}"
 _VF = "0000:04:00.3"
 
 
@@ -81,6 +85,13 @@ class Cluster:
             while not holds(found := await self.get(path)):
                 await asyncio.sleep(0.05)
         return found
+
+    async def seen(self, asked: Asked) -> None:
+        """Wait until the scheduler has asked for this, where the server remembers it."""
+        if self.own is not None and (gate := self.own.gate) is not None:
+            async with asyncio.timeout(30):
+                while asked not in gate.asked(SCHEDULER.user):
+                    await asyncio.sleep(0.05)
 
 
 @pytest.fixture(params=["devcluster", pytest.param("real", marks=pytest.mark.apiserver)])
@@ -136,12 +147,13 @@ async def _add_node(cluster: Cluster, name: str, folder: Path) -> None:
 
 
 async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
-    """It leads, binds, reads back, tells twice why a pod waits, evicts, and gives the Lease up."""
+    """It leads, binds, reads back, tells twice why a pod waits, prepares volumes, evicts, and gives the Lease up."""
     await _add_node(cluster, "n1", tmp_path)
     flags = [flag for flag in SCHEDULER.arguments(NAMESPACE=NAMESPACE) if not flag.startswith("--metrics-addr")]
     async with cluster.acting(SCHEDULER, tmp_path) as client:
         async with running("scheduler", *flags, "--metrics-addr=", "--kubeconfig", str(tmp_path / "scheduler")):
             await _bind_and_wait(cluster)
+            await _prepare_volumes(cluster)
         # A node must contradict an assignment for 5 minutes before its pod is evicted: the request alone is made here.
         pod = msgspec.convert(await cluster.get(f"{PODS}/fits"), Pod)
         assert await evict(client, Evict(pod, "its VF is gone")) == "evicted"
@@ -166,6 +178,30 @@ async def _bind_and_wait(cluster: Cluster) -> None:
         await cluster.patch(f"{PODS}/waits", {"metadata": {"annotations": {names.REQUEST: request}}})
         part = "unknown field" if "x" in request else "not enough free RDMA VFs"
         await cluster.until(EVENTS, partial(_tells, part=part, count=count))
+
+
+async def _prepare_volumes(cluster: Cluster) -> None:
+    """Let a pod have a volume that is there, and one that is made for it; both answers are lost."""
+    size, modes = {"storage": "1Gi"}, ["ReadWriteOnce"]
+    for name, provisioner in (("there", "kubernetes.io/no-provisioner"), ("made", "csi.example")):
+        kind = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        await cluster.post(f"{_STORAGE}/storageclasses", kind)
+        spec = {"storageClassName": name, "accessModes": modes, "resources": {"requests": size}}
+        await cluster.post(_CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    spec = {"storageClassName": "there", "accessModes": modes, "capacity": size, "hostPath": {"path": "/srv"}}
+    await cluster.post(_VOLUMES, {"metadata": {"name": "there"}, "spec": spec})
+    # As the volumes' controller says.
+    await cluster.patch(f"{_VOLUMES}/there/status", {"status": {"phase": "Available"}})
+    for path in ("/persistentvolumes/there$", "/persistentvolumeclaims/made$") if cluster.own else ():
+        assert cluster.own is not None
+        cluster.own.faults.plan(Fault("PATCH", path, "drop_after"))
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("there", "made")]
+    await cluster.add_pod("stores", "[]", volumes=volumes)
+    await cluster.until(f"{_VOLUMES}/there", lambda volume: "claimRef" in volume["spec"])
+    selected = "volume.kubernetes.io/selected-node"
+    await cluster.until(f"{_CLAIMS}/made", lambda claim: selected in claim["metadata"].get("annotations", {}))
+    for asked in (Asked("get", "", "persistentvolumes", "", "there"), Asked("get", "", _CLAIM, "default", "made")):
+        await cluster.seen(asked)
 
 
 def _is_told(pod: Any) -> bool:
