@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from cli.node import venv
@@ -17,7 +16,7 @@ _NEW, _SAVED = ".mooring-new", ".mooring-saved"
 def apply(root: Path, change: Change) -> None:
     """Make a change; raise OSError or NodeError with the path as it was."""
     if isinstance(change, Placed):
-        _put(below(root, change.path), change.after)
+        put(below(root, change.path), change.after)
     elif isinstance(change, Edited):
         _rewrite(root, change, edited)
     else:
@@ -40,31 +39,46 @@ def _put_back(root: Path, change: Placed) -> None:
     path, now = below(root, change.path), state_of(root, change.path)
     if isinstance(now, File) and now not in (change.before, change.after):
         path.replace(path.with_name(f"{path.name}{_SAVED}"))
-    _put(path, change.before)
+    if now == change.before:
+        _clear(path)
+    else:
+        put(path, change.before)
     if change.before is None:
         _remove_made(root, path.parent, change.made)
 
 
-def _put(path: Path, state: State) -> None:
+def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1)) -> None:
+    """Let a file or link be at a path, or nothing; what a killed run has left beside it goes.
+
+    ``owner``: user and group of a file, -1 for ours.
+    """
+    new = _clear(path)
     if state is None:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
             sync_folder(path.parent)
         return
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}{_NEW}")
-    new.unlink(missing_ok=True)
     if isinstance(state, Link):
         new.symlink_to(state.target)
     else:
-        _write(new, state)
+        _write(new, state, owner)
     new.replace(path)
     sync_folder(path.parent)
 
 
-def _write(path: Path, state: File) -> None:
+def _clear(path: Path) -> Path:
+    """Return where a new file is written before it is put in its place, with nothing there."""
+    new = path.with_name(f".{path.name}{_NEW}")
+    if path.parent.is_dir():
+        new.unlink(missing_ok=True)
+    return new
+
+
+def _write(path: Path, state: File, owner: tuple[int, int]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor with its mode already set
+        os.fchown(descriptor, *owner)
         os.fchmod(descriptor, state.mode)
         file.write(state.text.encode(errors="surrogateescape"))
         file.flush()
@@ -76,18 +90,23 @@ def _rewrite(root: Path, change: Edited, way: Callable[[Edited, str], str]) -> N
     path = below(root, change.path).resolve()
     if not path.is_file():
         return
-    text = path.read_bytes().decode(errors="surrogateescape")
-    if (new := way(change, text)) != text:
-        owner = path.stat()
-        _put(path, File(new, stat.S_IMODE(owner.st_mode)))
-        os.chown(path, owner.st_uid, owner.st_gid)
+    was, text = path.stat(), path.read_bytes().decode(errors="surrogateescape")
+    put(path, File(way(change, text), stat.S_IMODE(was.st_mode)), (was.st_uid, was.st_gid))
 
 
 def _remove_made(root: Path, folder: Path, made: str | None) -> None:
     """Remove the folders that were made, from ``folder`` up to ``made``; one that is not empty ends it."""
     if made is None:
         return
-    with suppress(OSError):
-        while folder.is_relative_to(below(root, made)):
-            folder.rmdir()
-            folder = folder.parent
+    while folder.is_relative_to(below(root, made)) and remove_empty(folder):
+        folder = folder.parent
+
+
+def remove_empty(folder: Path) -> bool:
+    """Remove a folder if nothing is in it; return whether it is gone, which it may have been before."""
+    if not folder.is_dir():
+        return True
+    if any(folder.iterdir()):
+        return False
+    folder.rmdir()
+    return True

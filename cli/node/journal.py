@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cli.node.apply import put
 from cli.node.errors import NodeError
-from cli.node.states import Change, from_json, merge, to_json
-from mooring.files import read_file, remove_file, write_file
+from cli.node.states import Change, File, from_json, merge, to_json
+from mooring.files import read_file
 
 FILE = "/var/lib/mooring/install/journal.json"
+_ROOT_ONLY = 0o600
 Entries = tuple[tuple[str, Change], ...]
 
 
@@ -32,10 +34,6 @@ class Journal:
     def ended(self) -> "Journal":
         """Return the journal of a run that has done all."""
         return Journal(_joined(self.settled, self.open or ()))
-
-    def undone(self) -> "Journal":
-        """Return the journal of a run that has been taken back."""
-        return Journal(self.settled)
 
     def whole(self) -> Entries:
         return _joined(self.settled, self.open or ())
@@ -60,11 +58,11 @@ def read(root: Path) -> Journal | None:
 def write(root: Path, journal: Journal) -> None:
     opened = None if journal.open is None else _lists(journal.open)
     document = {"v": 1, "settled": _lists(journal.settled), "open": opened}
-    write_file(_path(root), json.dumps(document, indent=1))
+    put(_path(root), File(json.dumps(document, indent=1), _ROOT_ONLY))
 
 
 def remove(root: Path) -> None:
-    remove_file(_path(root))
+    put(_path(root), None)
 
 
 def _path(root: Path) -> Path:

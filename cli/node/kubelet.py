@@ -7,7 +7,7 @@ at: kubeadm's flags file, the distributions' environment files, the unit and its
 import re
 
 from cli.node.errors import NodeError
-from cli.node.states import Change, Edited, File, Host, Placed
+from cli.node.states import Change, Edited, File, Host, Placed, added
 
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
@@ -53,7 +53,7 @@ def _key_edits(path: str, text: str, listen: str) -> list[Change]:
         raise NodeError(f"kubelet configuration {path!r} is JSON: set containerRuntimeEndpoint to {listen!r} in it")
     match = _KEY.search(text)
     if match is None:
-        return [Edited(path, "", f"containerRuntimeEndpoint: {listen}\n")]
+        return [added(path, text, f"containerRuntimeEndpoint: {listen}\n")]
     if _address(match["address"]) == listen:
         return []
     return [Edited(path, match[0], f"containerRuntimeEndpoint: {listen}")]

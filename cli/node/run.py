@@ -4,12 +4,12 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cli.node import journal as journals
-from cli.node.apply import apply, undo
+from cli.node.apply import apply, remove_empty, undo
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
@@ -64,7 +64,7 @@ def install(site: Site, choices: Choices) -> bool:
                 journal = _forward(site, choices, step, journal)
         except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
             site.say("rollback", "taking back what this run has changed")
-            _backward(site, journal, plan)
+            _backward(site, journals.read(site.root) or Journal(), plan)
             raise
         if journal.open is not None:
             journals.write(site.root, _pruned(site, journal.ended(), journal.open))
@@ -76,6 +76,7 @@ def take_back(site: Site, choices: Choices) -> bool:
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None or journal.open is None:
+            _leave(site.root, journal or Journal())
             return False
         _backward(site, journal, steps(site.look(choices), choices))
         return True
@@ -86,6 +87,7 @@ def remove(site: Site, choices: Choices) -> bool:
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None:
+            _leave(site.root, Journal())
             return False
         _backward(site, Journal((), journal.whole()), steps(site.look(choices), choices))
     return True
@@ -107,18 +109,33 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
 
 
 def _backward(site: Site, journal: Journal, plan: Sequence[Step]) -> None:
-    """Take back the open changes, the last step first; what is left is the journal of the runs before."""
+    """Take back the open changes, the last step first; what is left is the journal of the runs before.
+
+    Raise NodeError for what resists, when all else is taken back; that stays open in the journal.
+    """
+    resisting: list[tuple[str, Change]] = []
     for step in reversed(plan):
         changes = [change for name, change in journal.open or () if name == step.name]
         if not changes:
             continue
         for_good = not any(name == step.name for name, _ in journal.settled)
         site.run(step.name, step.leaving if for_good else (), check=False)
-        for change in reversed(changes):
-            site.say(step.name, f"take back: {change}")
-            undo(site.root, change)
+        resisting += [(step.name, change) for change in reversed(changes) if not _taken_back(site, step, change)]
         site.run(step.name, step.left if for_good else step.then, check=False)
-    _leave(site.root, journal.undone())
+    if resisting:
+        journals.write(site.root, Journal(journal.settled, tuple(reversed(resisting))))
+        raise NodeError("not everything could be taken back: mend what is said above, then undo")
+    _leave(site.root, Journal(journal.settled))
+
+
+def _taken_back(site: Site, step: Step, change: Change) -> bool:
+    site.say(step.name, f"take back: {change}")
+    try:
+        undo(site.root, change)
+    except (NodeError, OSError) as resists:
+        site.say(step.name, f"NOT taken back: {resists}")
+        return False
+    return True
 
 
 def _leave(root: Path, journal: Journal) -> None:
@@ -127,8 +144,7 @@ def _leave(root: Path, journal: Journal) -> None:
         return
     journals.remove(root)
     for folder in _RECORDS:
-        with suppress(OSError):
-            below(root, folder).rmdir()
+        remove_empty(below(root, folder))
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
@@ -159,5 +175,4 @@ def _alone(root: Path) -> Iterator[None]:
     finally:
         os.close(descriptor)
         for empty in (folder, folder.parent):
-            with suppress(OSError):
-                empty.rmdir()
+            remove_empty(empty)

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from cli.node.errors import NodeError
-from cli.node.states import Change, Edited, File, Host, Placed
+from cli.node.states import Change, File, Host, Placed, added
 
 PATH = "/etc/mooring/config.yaml"
 _HEAD = "# Written by mooring-node install; every option of the programs may stand here (--help).\n"
@@ -42,9 +42,10 @@ def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
     if not missing:
         return []
     text = yaml.safe_dump(missing, sort_keys=False)
-    if host.text(PATH) is None:
+    there = host.text(PATH)
+    if there is None:
         return [Placed(PATH, host.at(PATH), File(_HEAD + text), host.missing_folder(PATH))]
-    return [Edited(PATH, "", text)]
+    return [added(PATH, there, text)]
 
 
 def _agree(key: str, wanted: object, now: object) -> None:

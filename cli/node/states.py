@@ -106,13 +106,16 @@ Change = Placed | Edited | Built
 _KINDS: Mapping[str, type[Change]] = {"placed": Placed, "edited": Edited, "built": Built}
 
 
+def added(path: str, text: str, lines: str) -> Edited:
+    """Return the edit that adds whole lines at the end of a file with this text."""
+    return Edited(path, "", lines if text.endswith("\n") or not text else f"\n{lines}")
+
+
 def edited(change: Edited, text: str) -> str:
     """Return a text with the edit made; one that does not fit any more is not made."""
     if change.new in text:
         return text
-    if change.old:
-        return text.replace(change.old, change.new)
-    return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{change.new}"
+    return text.replace(change.old, change.new) if change.old else text + change.new
 
 
 def restored(change: Edited, text: str) -> str:

@@ -1,0 +1,91 @@
+"""Kill mooring-node before each change that it makes to a host's files, go on by other runs, and compare what is then.
+
+    python kill_loop.py SETTING.json
+
+SETTING: ``template`` (a host's root folder), ``scratch`` (an empty folder), ``killed`` (arguments of the run that is
+killed), ``after`` (those of the runs that follow), ``wanted`` (a root folder that must be the result). Each try is a
+forked child on a copy of the template. Prints one JSON object: how many tries, what was about to be done, what differs.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from cli.node.__main__ import main
+from tests.cli.conftest import NodeHost
+
+_CHANGES = (
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.symlink",
+    "os.chmod",
+    "os.chown",
+    "shutil.rmtree",
+    "open",
+)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+KILLED = -signal.SIGKILL
+
+
+def kill_at(number: int, root: Path, told: int) -> None:
+    """Kill this process when it is about to make its change with this number below ``root``."""
+    changes = count(1)
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event not in _CHANGES or (event == "open" and not int(str(arguments[2])) & _WRITING):
+            return
+        if str(root) not in f"{arguments[0]} {arguments[1:2]}" and event != "os.chmod":
+            return
+        if next(changes) == number:
+            os.write(told, event.encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def in_child(root: Path, arguments: Sequence[str], number: int = 0) -> tuple[int, str]:
+    """Run mooring-node in a child; return its status (negative: the signal) and what it was killed before."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if number:
+            kill_at(number, root, writing)
+        os._exit(main([arguments[0], "--root", str(root), "--node-name", "n1", *arguments[1:]]))
+    os.close(writing)
+    with open(reading) as told:  # noqa: PTH123 - a descriptor
+        kind = told.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), kind
+
+
+def differing(root: Path, wanted: Mapping[str, str]) -> list[str]:
+    tree = NodeHost(root).tree()
+    return sorted(path for path in {*tree, *wanted} if tree.get(path) != wanted.get(path))
+
+
+def loop(setting: Mapping[str, str], killed: Sequence[str], after: Sequence[Sequence[str]]) -> dict[str, object]:
+    wanted, kinds, wrong = NodeHost(Path(setting["wanted"])).tree(), Counter[str](), list[object]()
+    root = Path(setting["scratch"]) / "host"
+    for number in count(1):
+        shutil.copytree(setting["template"], root, symlinks=True)
+        status, kind = in_child(root, killed, number)
+        if status != KILLED:
+            return {"tries": number - 1, "kinds": dict(kinds), "wrong": wrong, "last": status}
+        kinds[kind] += 1
+        statuses = [in_child(root, arguments)[0] for arguments in after]
+        if any(statuses) or differing(root, wanted):
+            wrong.append([number, kind, statuses, differing(root, wanted)])
+        shutil.rmtree(root)
+    raise AssertionError("count has no end")
+
+
+if __name__ == "__main__":
+    read = json.loads(Path(sys.argv[1]).read_text())
+    print(json.dumps(loop(read, read["killed"], read["after"])))

@@ -1,0 +1,263 @@
+"""mooring-node on hosts below a folder: what it installs, finds altered, refuses, upgrades and takes back."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.node.steps import LISTEN, LISTEN_CRIO
+from tests.cli import wheelhouse
+from tests.cli.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
+
+HostOf = Callable[..., NodeHost]
+CONFIG = "/var/lib/kubelet/config.yaml"
+FLANNEL_AT = "/etc/cni/net.d/10-flannel.conflist"
+TOLD = {
+    "kubeadm's flags": ({"/var/lib/kubelet/kubeadm-flags.env": FLAGS}, LISTEN),
+    "flag of a distribution": (
+        {"/etc/default/kubelet": "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=/run/x.sock"},
+        LISTEN,
+    ),
+    "configuration": ({CONFIG: "# ours\nkind: K\ncontainerRuntimeEndpoint: unix:///run/c.sock # c\nz: 1\n"}, LISTEN),
+    "configuration that does not say it": ({CONFIG: "kind: K"}, LISTEN),
+    "flag in a drop-in": (
+        {
+            "/etc/systemd/system/kubelet.service.d/0.conf": 'Environment="A=--container-runtime-endpoint unix:///run/c.sock"\n'
+        },
+        LISTEN,
+    ),
+    "variable of the unit": (
+        {"/etc/systemd/system/kubelet.service": "ExecStart=kubelet $KUBELET_EXTRA_ARGS\n"},
+        LISTEN,
+    ),
+    "CRI-O": ({CONFIG: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n"}, LISTEN_CRIO),
+}
+
+
+@pytest.fixture
+def kubeadm(host_of: HostOf) -> NodeHost:
+    return host_of(KUBEADM)
+
+
+def _install(host: NodeHost, name: str = "first", command: str = "install") -> None:
+    status, said = host.run(command, "--wheelhouse", str(host.wheelhouse(name)))
+    assert status == 0, said
+
+
+@pytest.mark.parametrize("told", TOLD)
+def test_the_kubelet_is_told_the_shims_socket_wherever_it_is_told_one(host_of: HostOf, told: str) -> None:
+    """Its own word is edited, the rest of the file stays; remove puts the host back as it was."""
+    files, listen = TOLD[told]
+    host = host_of({FLANNEL_AT: FLANNEL, **files})
+    before = host.tree()
+    _install(host)
+    endpoints = [line for text in host.tree().values() for line in text.splitlines() if listen in line]
+    assert any("untimeendpoint" in line.lower().replace("-", "") for line in endpoints)
+    assert host.run("check")[0] == 0
+    assert host.run("remove")[0] == 0
+    assert host.tree() == before
+
+
+def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost) -> None:
+    """The programs' configuration names node, shim's socket and the runtime's; another run leaves it as it is."""
+    _install(kubeadm)
+    written = yaml.safe_load(kubeadm.text("/etc/mooring/config.yaml"))
+    assert written["node_name"] == "n1"
+    assert written["mooring-cri-shim"] == {"listen": LISTEN, "runtime": "unix:///run/containerd/containerd.sock"}
+    assert kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first")) == (0, _NOTHING)
+
+
+_STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "install")
+_NOTHING = "".join(f"{step:12} nothing to do\n" for step in _STEPS)
+
+
+def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
+    """What it says is what a run then does, path by path."""
+    wheels, before = str(kubeadm.wheelhouse("first")), kubeadm.tree()
+    status, said = kubeadm.run("install", "--wheelhouse", wheels, "--dry-run")
+    assert (status, kubeadm.tree()) == (0, before)
+    would = [line.replace("would ", "") for line in said.splitlines()]
+    done = kubeadm.run("install", "--wheelhouse", wheels)[1].splitlines()
+    assert would == [line for line in done[:-1] if "not run" not in line and "nothing to do" not in line]
+
+
+def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost) -> None:
+    """A copy under a name that comes before it, in a version that we speak, with what the operator says of VFs."""
+    kubeadm.write("/etc/cni/net.d/99-other.conf", '{"name":"other","type":"bridge"}')
+    kubeadm.write("/etc/mooring/cni.json", '{"ipam":{"type":"host-local"}}')
+    _install(kubeadm)
+    first = sorted(path.name for path in (kubeadm.root / "etc/cni/net.d").iterdir())[0]
+    document = json.loads(kubeadm.text(f"/etc/cni/net.d/{first}"))
+    ours = document["plugins"].pop()
+    assert document == json.loads(FLANNEL) | {"cniVersion": "0.4.0"}
+    assert ours["ipam"] == {"type": "host-local"}
+    assert ours["capabilities"] == {"io.kubernetes.cri.pod-annotations": True}
+    assert kubeadm.text(FLANNEL_AT) == FLANNEL
+
+
+def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostOf) -> None:
+    """A .conf is a list of one; where a person has chained us already there is nothing to do."""
+    host = host_of(
+        {**KUBEADM, FLANNEL_AT: "{}", "/etc/cni/net.d/00-a.conf": '{"cniVersion":"1.0.0","name":"a","type":"ptp"}'}
+    )
+    _install(host)
+    chained = json.loads(host.text("/etc/cni/net.d/00-0-mooring.conflist"))
+    assert [plugin["type"] for plugin in chained["plugins"]] == ["ptp", "mooring-cni"]
+    assert (chained["cniVersion"], chained["name"]) == ("1.0.0", "a")
+    assert host.run("remove")[0] == 0
+    host.write("/etc/cni/net.d/00-a.conf", '{"cniVersion":"1.0.0","name":"a","type":"mooring-cni"}')
+    _install(host, "second")
+    assert not (host.root / "etc/cni/net.d/00-0-mooring.conflist").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({FLANNEL_AT: "{"}, "cannot be read"),
+        ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "{}"}, "is JSON"),
+        ({"/etc/mooring/config.yaml": "node_name: n2\n"}, "'n2'"),
+        ({"/opt/cni/bin": "a file"}, "opt/cni/bin"),
+        ({"/opt/mooring/pyvenv.cfg/file": "in a folder"}, "pyvenv.cfg"),
+    ],
+)
+def test_a_run_that_fails_takes_everything_back(host_of: HostOf, files: dict[str, str], why: str) -> None:
+    """The steps before the one that fails are undone, and the reason is said."""
+    host = host_of({**KUBEADM, **files})
+    before = host.tree()
+    status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")))
+    assert status == 1
+    assert why in said
+    assert host.tree() == before
+
+
+def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHost) -> None:
+    """The third release removes the first; install and upgrade are not taken for each other."""
+    wheels = {name: str(kubeadm.wheelhouse(name)) for name in ("one", "two", "three")}
+    assert kubeadm.run("upgrade", "--wheelhouse", wheels["one"])[0] == 1
+    releases = kubeadm.root / "opt/mooring/versions"
+    for release in releases.glob("0*"):
+        (release / "complete").unlink()
+    for index, (name, folder) in enumerate(wheels.items()):
+        _rebuild(releases, Path(folder))
+        status, said = kubeadm.run("upgrade" if index else "install", "--wheelhouse", folder)
+        assert status == 0, (name, said)
+    assert kubeadm.run("install", "--wheelhouse", wheels["one"])[0] == 1
+    assert kubeadm.run("check")[0] == 0
+
+
+def _rebuild(releases: Path, wheels: Path) -> None:
+    from cli.node.venv import release_of
+
+    (releases / release_of(wheels) / "complete").write_text("")
+
+
+def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
+    """Exit status 1 and one finding each, as a table and as JSON; install mends them."""
+    _install(kubeadm)
+    (kubeadm.root / "etc/udev/rules.d/79-mooring-vfs.rules").unlink()
+    kubeadm.write("/opt/cni/bin/mooring-cni", "#!/bin/sh\n")
+    kubeadm.write("/var/lib/kubelet/kubeadm-flags.env", FLAGS)
+    kubeadm.write(FLANNEL_AT, FLANNEL.replace("portmap", "bandwidth"))
+    status, said = kubeadm.run("check", "-o", "json")
+    found = [(each["step"], each["found"]) for each in json.loads(said)["findings"]]
+    told = f"does not say '--container-runtime-endpoint={LISTEN}'"
+    assert (status, found) == (
+        1,
+        [("quiet", "missing"), ("network", "altered"), ("network", "altered"), ("kubelet", told)],
+    )
+    assert "4 findings" in kubeadm.run("check")[1]
+    assert kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first"))[0] == 0
+    assert kubeadm.run("check") == (0, "all is as it was installed\n")
+
+
+def test_removal_keeps_aside_what_others_have_changed_since(kubeadm: NodeHost) -> None:
+    """An operator's own lines in our files are saved; later edits in the kubelet's file stay where they are."""
+    _install(kubeadm)
+    config = kubeadm.text("/etc/mooring/config.yaml") + "metrics_addr: :9000\n"
+    kubeadm.write("/etc/mooring/config.yaml", config)
+    flags = "/var/lib/kubelet/kubeadm-flags.env"
+    kubeadm.write(flags, kubeadm.text(flags).replace("--v=2", "--v=4"))
+    assert kubeadm.run("remove")[0] == 0
+    assert kubeadm.text("/etc/mooring/config.yaml.mooring-saved") == config
+    assert kubeadm.text(flags) == FLAGS.replace("--v=2", "--v=4")
+
+
+def test_what_resists_removal_is_named_and_left_to_undo(host_of: HostOf) -> None:
+    """All else is taken back at once; when the reason is gone, undo does the rest."""
+    host = host_of({**KUBEADM, "/etc/modules-load.d/mooring.conf": "# a file of before\n"})
+    before = host.tree()
+    _install(host)
+    there = host.root / "etc/modules-load.d/mooring.conf"
+    there.unlink()
+    there.mkdir()
+    status, said = host.run("remove")
+    assert status == 1
+    assert "NOT taken back" in said
+    assert not (host.root / "opt/mooring/current").is_symlink()
+    there.rmdir()
+    assert host.run("undo")[0] == 0
+    assert host.tree() == before
+
+
+def test_nothing_is_removed_under_pods_that_have_vfs(kubeadm: NodeHost) -> None:
+    """Their VFs could not be given back any more: refused by name, unless forced."""
+    _install(kubeadm)
+    kubeadm.write("/var/lib/mooring/vfs/0000:3b:00.2.json", "{}")
+    installed = kubeadm.tree()
+    status, said = kubeadm.run("remove")
+    assert (status, kubeadm.tree()) == (1, installed)
+    assert "0000:3b:00.2" in said
+    assert kubeadm.run("remove", "--force")[0] == 0
+
+
+def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
+    """Units and forwarder are this program's: it installs its own version and no other."""
+    folder = kubeadm.root.parent / "other"
+    folder.mkdir()
+    (folder / "mooring-9.9.9-py3-none-any.whl").write_text("")
+    status, said = kubeadm.run("install", "--wheelhouse", str(folder))
+    assert status == 1
+    assert "holds mooring 9.9.9" in said
+
+
+def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: NodeHost) -> None:
+    """The environment is built without a network; its scripts name the host's paths, and the programs start."""
+    wheels = wheelhouse.make(kubeadm.root.parent / "wheels", ("cni", "cri-shim"))
+    status, said = kubeadm.run("install", "--wheelhouse", str(wheels))
+    assert status == 0, said
+    assert kubeadm.run("check")[0] == 0
+    home = kubeadm.root / "opt/mooring"
+    assert (home / "bin/mooring-cni").read_text().startswith("#!/opt/mooring/versions/")
+    for module in ("cni", "cri_shim", "cli.node"):
+        done = subprocess.run([home / "bin/python", "-I", "-m", module, "--help"], capture_output=True, check=True)
+        assert b"usage: mooring-" in done.stdout
+    assert kubeadm.run("remove")[0] == 0
+    assert not any((home / "versions").glob("0*"))
+
+
+def test_a_build_that_was_killed_is_no_release(kubeadm: NodeHost) -> None:
+    """A folder without its last file is built anew; pip's words are told where it cannot be."""
+    wheels = kubeadm.wheelhouse("first")
+    (release,) = (kubeadm.root / "opt/mooring/versions").glob("0*")
+    (release / "complete").unlink()
+    status, said = kubeadm.run("install", "--wheelhouse", str(wheels), "--python", sys.executable)
+    assert status == 1
+    assert "pip install" in said
+    assert not release.exists()
+
+
+@pytest.mark.systemd
+def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
+    """Every setting of the units is one that systemd knows; only their programs are not on this machine."""
+    units = Path("cli/node/units").resolve()
+    for unit in units.iterdir():
+        lines = unit.read_text().splitlines()
+        changed = ["ExecStart=/bin/true" if line.startswith("ExecStart=") else line for line in lines]
+        (tmp_path / unit.name).write_text("\n".join(changed))
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert [line for line in done.stderr.splitlines() if "mooring-" in line] == []
