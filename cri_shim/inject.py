@@ -2,13 +2,13 @@
 
 RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
 own VFs, or refuse. A pod that asks for nothing is passed; anything else that is not fully valid is refused, in words
-that a person meets in ``kubectl describe``. Once recorded, an assignment holds: a request edited later changes nothing.
+that a person meets in ``kubectl describe``. An assignment answers the request as it was at the scheduler's decision: as it
+is now it is read only where there is no assignment. Once recorded, an assignment holds.
 """
 
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from cri_shim.pb import cri_pb2 as cri
 from mooring import names
@@ -17,7 +17,7 @@ from mooring.errors import AnnotationError
 from mooring.ledger import LedgerEntry
 from mooring.parsing import dump
 from mooring.podrecord import PodRecord
-from mooring.request import PodRequest, VfRequest, read_request
+from mooring.request import read_request
 
 CONTAINER_FOLDER = "/dev/infiniband"
 PERMISSIONS = "rw"
@@ -178,14 +178,9 @@ def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) ->
         written = believe(config.annotations, config.metadata.uid, node)
         if found is not None:
             return _recorded(found.assignment, written, node)
-        request = read_request(config.annotations)
-        if written is None:
-            return _without_assignment(request)
-        if request is not None:
-            _hold_to_request(written, request)
+        return _without_assignment(config.annotations) if written is None else written
     except AnnotationError as error:
         return Refuse(str(error))
-    return written
 
 
 def _recorded(recorded: Assignment, written: Assignment | None, node: str) -> Assignment | Refuse:
@@ -198,36 +193,14 @@ def _recorded(recorded: Assignment, written: Assignment | None, node: str) -> As
     return recorded
 
 
-def _without_assignment(request: PodRequest | None) -> Refuse | None:
+def _without_assignment(annotations: Mapping[str, str]) -> Refuse | None:
+    request = read_request(annotations)
     if request is None or not request.interfaces:
         return None
     return Refuse(
         f"the pod asks for {len(request.interfaces)} VFs and has no annotation {names.ASSIGNMENT!r}:"
         f" it was not bound by the scheduler {names.SCHEDULER_NAME!r}"
     )
-
-
-def _hold_to_request(assignment: Assignment, request: PodRequest) -> None:
-    """Raise AnnotationError unless the assignment answers the request, entry by entry."""
-    wishes, given = request.interfaces, assignment.vfs
-    if len(wishes) != len(given):
-        raise AnnotationError(names.ASSIGNMENT, "vfs", f"{len(given)} entries for {len(wishes)} requested interfaces")
-    for index, (wish, vf) in enumerate(zip(wishes, given, strict=True)):
-        if field := _unanswered(wish, vf):
-            raise AnnotationError(names.ASSIGNMENT, f"vfs[{index}].{field}", "is not what the request asks for")
-
-
-def _unanswered(wish: VfRequest, vf: AssignedVf) -> str | None:
-    """Return the first field of a request that the VF given does not answer."""
-    wished, given = wish.settings.to_fields(), vf.settings.to_fields()
-    if differing := sorted(name for name in wished.keys() | given.keys() if wished.get(name) != given.get(name)):
-        return differing[0]
-    if wish.pf is not None and not fnmatchcase(vf.pf, wish.pf):
-        return "pf"
-    for name in ("network", "link", "name", "containers"):
-        if (asked := getattr(wish, name)) is not None and getattr(vf, name) != asked:
-            return name
-    return None
 
 
 def _cannot_hold_vfs(request: cri.RunPodSandboxRequest, rules: Rules) -> str | None:
