@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from mooring.request import PodRequest
 from scheduler.assign import OUT_OF_BUDGET, Chosen
-from scheduler.constraints.kinds import Fault, Wish
+from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Unmet
 from scheduler.constraints.vfs import Vfs
 from scheduler.supply import Supply
@@ -84,8 +84,9 @@ class _Search:
                     self.reasons[step.name] = OUT_OF_BUDGET
                     return None
         except (Unmet, Fault) as ended:
-            if str(ended) == OUT_OF_BUDGET or step.name not in self.reasons:
-                self.reasons[step.name] = str(ended)
+            reason = words(str(ended))
+            if reason == OUT_OF_BUDGET or step.name not in self.reasons:
+                self.reasons[step.name] = reason
         return None
 
     def reason(self) -> str:

@@ -105,7 +105,7 @@ class Kind:
         def ask(constraint: AnyConstraint) -> int | str:
             score: object = constraint.judge(request, left)
             if type(score) is str and score:
-                return score[:_LONGEST_TEXT]
+                return words(score)
             if type(score) is not int or not 0 <= score <= 100:
                 raise TypeError(f"{shorten(score)} is neither an integer from 0 to 100 nor words")
             return score
@@ -167,10 +167,10 @@ class Kinds:
                 raise AnnotationError(key, "", f"no constraint {name!r} is installed in this scheduler")
             try:
                 request = kind.read_request(PodSide(text, interfaces, dict(resources)))
-            except AnnotationError:
-                raise
+            except AnnotationError as unread:
+                raise AnnotationError(unread.key, unread.path, words(unread.rule)) from unread
             except (ValueError, Fault) as unread:
-                raise AnnotationError(key, "", str(unread)) from unread
+                raise AnnotationError(key, "", words(str(unread))) from unread
             if request is not None:
                 found.append(Wish(kind, request))
         return tuple(found)
@@ -189,6 +189,11 @@ def asked_kinds(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(key.removeprefix(names.REQUEST_OF), annotations[key]) for key in sorted(asked)]
 
 
+def words(text: str) -> str:
+    """Return a constraint's own words as they may stand in a condition or in the log: short, and valid Unicode."""
+    return text[:_LONGEST_TEXT].encode(errors="replace").decode()
+
+
 def name_fault(name: str) -> str:
     """Say why a kind must not be called so; empty if it may."""
     if name == VFS:
@@ -200,7 +205,7 @@ def _refuse_ids(units: Mapping[str, object]) -> None:
     if len(units) > _MOST_UNITS:
         raise TypeError(f"{len(units)} units are more than {_MOST_UNITS}")
     for unit in units:
-        if type(unit) is not str or not 0 < len(unit) <= _LONGEST_ID:
+        if type(unit) is not str or not 0 < len(unit) <= _LONGEST_ID or words(unit) != unit[:_LONGEST_TEXT]:
             raise TypeError(f"{shorten(unit)} is not a unit's id of 1 to {_LONGEST_ID} characters")
 
 

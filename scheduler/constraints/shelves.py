@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mooring.assignment import Assignment
 from scheduler.columns import Nodes
-from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds
+from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
 from scheduler.constraints.protocol import NodeSide, Units
 from scheduler.nodes import NodeFacts
 
@@ -116,4 +116,4 @@ def _read(kind: Kind, side: NodeSide, known: _Read | None) -> _Read:
         # It may hold the error's own words, which are about this node; reasons are counted over nodes.
         return _Read(side, (), f"constraint {kind.name!r} failed on the node(s)", str(fault))
     except ValueError as unreadable:
-        return _Read(side, (), f"node(s) had an unreadable {kind.name} inventory", str(unreadable))
+        return _Read(side, (), f"node(s) had an unreadable {kind.name} inventory", words(str(unreadable)))

@@ -10,7 +10,7 @@ import pytest
 from scheduler.constraints.alarm import Alarm
 from scheduler.constraints.installed import GROUP, load
 from scheduler.constraints.kinds import Fault, Kind, Kinds
-from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units
+from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, Unmet
 from scheduler.cycle import Bind
 from scheduler.instructions import Notice
 from scheduler.objects import Node, Pod
@@ -120,6 +120,7 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
         (Proposal(("a", "a")), "twice"),
         (Proposal(("a",), {"x": float("nan")}), "not a JSON number"),
         (Proposal(("a",), {"x": {1, 2}}), "not JSON serializable"),
+        (Proposal(("a",), {"x": "\ud800"}), "not valid Unicode"),
         (Proposal(("a",), {"units": []}), "hold a field 'units'"),
         (Proposal(("a",), narrows={"vfs": {0: ["pf0"]}}), "narrowing"),  # type: ignore[dict-item]
         ("a", "'a' is not a proposal"),
@@ -137,6 +138,26 @@ def test_a_judgement_is_an_integer_or_words(score: object) -> None:
     """Anything else is a fault, which is a reason against the node."""
     (kind,) = _faulty("judge", lambda *_: score)
     assert "is neither an integer from 0 to 100 nor words" in str(kind.judge(1, LEFT))
+
+
+@pytest.mark.parametrize("method", ["read_request", "judge", "place"])
+def test_words_that_are_no_text_are_told_as_far_as_they_are(
+    method: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """A lone surrogate or a novel would keep the pod's condition from being written."""
+    said = "\ud800" + "x" * 10_000
+
+    def say(*_: object) -> Any:
+        if method == "judge":
+            return said
+        raise ValueError(said) if method == "read_request" else Unmet(said)
+
+    life = start_life(_faulty(method, say))
+    life.see(make_node(annotations=HAVING))
+    told = life.place(make_pod(annotations=ASKING))
+    assert isinstance(told, str)
+    assert "?xxx" in told
+    assert len(told.encode()) < 400
 
 
 def test_a_constraint_that_is_too_slow_again_and_again_is_not_asked_any_more() -> None:
