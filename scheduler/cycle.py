@@ -222,7 +222,9 @@ class Decider:
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
-        why = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
+        why: dict[str, object] = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
+        if assignment is not None and assignment.ext:
+            why["ext"] = assignment.ext
         nodes, storage = self._cluster.nodes, self._cluster.storage
         plan = volume_binding.plan(task, nodes, storage, choice.row) if task.volumes else None
         return Bind(task, seat, annotations, why, plan)
