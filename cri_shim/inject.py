@@ -2,8 +2,8 @@
 
 RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
 own VFs, or refuse. A pod that asks for nothing is passed; anything else that is not fully valid is refused, in words
-that a person meets in ``kubectl describe``. An assignment answers the request as it was at the scheduler's decision: as it
-is now it is read only where there is no assignment. Once recorded, an assignment holds.
+that a person meets in ``kubectl describe``. An assignment answers the request as it was when it was decided: what it is
+by now is read only where there is no assignment. Once recorded, an assignment holds.
 """
 
 import posixpath

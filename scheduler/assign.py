@@ -111,7 +111,7 @@ def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, s
 
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:
-    """Say which setting this PF's link, driver or operator refuses, with the reason; empty if none."""
+    """Say which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
     wishes = _wishes(settings)
     for what, refused in (
         (f"cannot be set on {pf.link} links", lambda wish: wish in _NEVER_ON[pf.link]),
@@ -119,6 +119,9 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
     ):
         if found := _first(wishes, refused):
             return f"{found} {what}"
+    # Some drivers refuse such a limit, and on no link does it limit anything; an unknown rate says nothing.
+    if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
+        return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
     beyond = next(iter(_beyond(settings, pf)), "")
     return f"{beyond} is not allowed on the network" if beyond else ""
 

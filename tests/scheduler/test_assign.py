@@ -34,6 +34,9 @@ def _supply(*pfs: Pf) -> Supply:
         ({"min_tx_rate": 5}, {"can": frozenset({"max_tx_rate"})}, "min_tx_rate cannot be set by the PF's driver"),
         ({"min_tx_rate": 5}, {"link": "infiniband"}, "min_tx_rate cannot be set on infiniband links"),
         ({"max_tx_rate": 5}, {"link": "infiniband"}, "max_tx_rate cannot be set on infiniband links"),
+        ({"max_tx_rate": 100_001}, {}, "max_tx_rate 100001 is above the line rate of the PF"),
+        ({"max_tx_rate": 100_000}, {}, ""),
+        ({"max_tx_rate": 100_001}, {"mbps": 0, "offer_mbps": 0}, ""),
         ({"vlan": 5}, {"link": "infiniband"}, "vlan cannot be set on infiniband links"),
         ({"mac": MAC}, {"link": "infiniband"}, "mac cannot be set on infiniband links"),
         ({"guid": GUID}, {}, "guid cannot be set on ethernet links"),
@@ -52,7 +55,7 @@ def _supply(*pfs: Pf) -> Supply:
 def test_a_setting_is_refused_before_placement(
     settings: dict[str, Any], pf: dict[str, Any], reason: str, make_pf: MakePf
 ) -> None:
-    """By link type, then by what the driver takes, then by what the operator allows; a rate of 0 is no wish."""
+    """By link type, driver, line rate, then by what the operator allows; a rate of 0 is no wish."""
     assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
 
 

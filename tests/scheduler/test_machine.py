@@ -11,7 +11,7 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_ass
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from scheduler.cycle import Bind, Decider, Decision
+from scheduler.cycle import Bind, Decider, Decision, Lap
 from scheduler.machine import Instruction, Machine, Notice, Report
 from scheduler.objects import Node, Pod, StatefulSet
 from scheduler.outcomes import BOUND, Outcome
@@ -567,10 +567,10 @@ def test_a_fault_of_ours_leaves_out_one_pod(
     _steps(machine)
     decide = Decider.decide
 
-    def fail(decider: Decider, task: Task, now: float) -> Decision:
+    def fail(decider: Decider, task: Task, now: float, lap: Lap) -> Decision:
         if task.uid == first.metadata.uid:
             raise ZeroDivisionError
-        return decide(decider, task, now)
+        return decide(decider, task, now, lap)
 
     monkeypatch.setattr(Decider, "decide", fail)
     _see(machine, make_node(), now=10.0)

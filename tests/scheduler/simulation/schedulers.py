@@ -10,7 +10,7 @@ from typing import Any
 
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
-from scheduler.cycle import Bind
+from scheduler.cycle import Bind, Lap, no_lap
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Instruction, Machine
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
@@ -31,8 +31,8 @@ class _Recorded(Machine):
 
     write: Callable[[Bind], None]
 
-    def step(self, now: float) -> list[Instruction] | None:
-        instructions = super().step(now)
+    def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
+        instructions = super().step(now, lap)
         for one in instructions or ():
             if isinstance(one, Bind):
                 self.write(one)
