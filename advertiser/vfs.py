@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from advertiser.facts import Claims, Host, Vf
+from mooring.inventory import HELD_BY
 from mooring.ledger import LedgerEntry
 from mooring.pci import vf_address
 
@@ -59,7 +60,7 @@ def _unexplained_holder(address: str, setting: Setting) -> Reason | None:
     explained = setting.claims.explained
     if explained is None or (entry.uid, address) in explained:
         return None
-    return f"held by pod {entry.uid}", entry.set.min_tx_rate or 0
+    return f"{HELD_BY}{entry.uid}", entry.set.min_tx_rate or 0
 
 
 def _misplaced(vf: Vf | None, address: str) -> str | None:

@@ -21,6 +21,8 @@ from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
 
 _MOST_PFS = 256
 _MOST_WORDS = 64
+# What `Out.why` says of a VF that a pod holds which has no claim to it any more: this, then the pod's uid.
+HELD_BY = "held by pod "
 
 
 @dataclass(frozen=True, slots=True)

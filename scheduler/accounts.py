@@ -10,6 +10,8 @@ from scheduler.pace import Telling
 
 # The API server refuses an event whose note is longer.
 _LONGEST_MESSAGE = 1024
+# kube-scheduler tells of both as normal events.
+_GOOD_NEWS = ("Scheduled", "Preempted")
 _OF_PENDING = ("Unschedulable", "InvalidRequest")
 
 
@@ -32,21 +34,16 @@ def status_patch(report: Report, now: str) -> bytes:
         "lastTransitionTime": _since(report.pod, now),
     }
     metadata = {"uid": report.pod.metadata.uid, "resourceVersion": report.pod.metadata.resource_version}
-    return msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}})
+    status: dict[str, object] = {"conditions": [condition]}
+    if report.nominated is not None:
+        status["nominatedNodeName"] = report.nominated or None
+    return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
 def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
     """Return the Event that tells a pod's owner."""
     pod = report.pod.metadata
-    involved = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "uid": pod.uid,
-        "resourceVersion": pod.resource_version,
-    }
-    scheduled = report.reason == "Scheduled"
+    related = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
@@ -56,10 +53,10 @@ def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
                 "namespace": pod.namespace,
                 "annotations": {names.WHY: dump(report.why)},
             },
-            "involvedObject": involved,
+            "involvedObject": _reference(report.pod),
             "reason": event_reason(report),
             "message": report.message[:_LONGEST_MESSAGE],
-            "type": "Normal" if scheduled else "Warning",
+            "type": "Normal" if report.reason in _GOOD_NEWS else "Warning",
             "source": {"component": component},
             "reportingComponent": component,
             "reportingInstance": component,
@@ -67,7 +64,19 @@ def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
             "lastTimestamp": now,
             "count": telling.count,
         }
+        | related
     )
+
+
+def _reference(pod: Pod) -> dict[str, str]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.metadata.name,
+        "namespace": pod.metadata.namespace,
+        "uid": pod.metadata.uid,
+        "resourceVersion": pod.metadata.resource_version,
+    }
 
 
 def repetition(report: Report, telling: Telling, now: str) -> bytes:

@@ -147,6 +147,11 @@ class Census:
         if not group.pods:
             self._close(kin)
 
+    def is_asked_about(self, kin: Kin) -> bool:
+        """Say whether anybody's rule looks at a seated pod of this kin."""
+        group = self._groups.get(kin.namespace, {}).get(kin)
+        return group is not None and bool(group.moves)
+
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
         """Know a namespace's labels; say whether they changed."""
         if self._namespaces.get(name) == labels:

@@ -8,7 +8,8 @@ shows holds), the bind is refused for good (`remove`), or the pod is gone.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.assignment import Assignment
@@ -29,7 +30,8 @@ from scheduler.volumes.used import NO_VOLUMES, Used
 class Seat:
     """A pod on a node: what it uses there, and what it counts for when nodes are compared (``scored``).
 
-    ``assumed`` until the API server has shown it bound; ``kin`` is what rules about other pods look at.
+    ``assumed`` until the API server has shown it bound; ``kin`` is what rules about other pods look at. ``preempted``
+    while it is being deleted for the sake of a pod of higher priority; ``started`` is RFC 3339, empty until it has.
     """
 
     uid: str
@@ -42,6 +44,9 @@ class Seat:
     assumed: bool = False
     kin: Kin | None = None
     volumes: Used = NO_VOLUMES
+    priority: int = 0
+    preempted: bool = False
+    started: str = field(default="", compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
 
@@ -86,6 +91,8 @@ class Cluster:
         self._facts: dict[str, NodeFacts] = {}
         self._seats: dict[str, Seat] = {}
         self._on: dict[str, dict[str, Seat]] = {}
+        # How many pods have a priority.
+        self._priorities: dict[int, int] = {}
         self._stocks: dict[str, Stock] = {}
         self._free_since: dict[str, dict[tuple[str, int], float]] = {}
         self._unready = _Unready()
@@ -144,6 +151,17 @@ class Cluster:
     def seats(self) -> Iterator[Seat]:
         yield from self._seats.values()
 
+    def seats_on(self, node: str) -> Collection[Seat]:
+        return self._on.get(node, {}).values()
+
+    def stock(self, node: str) -> Stock:
+        """Return what a known node has left; whoever changes it undoes that before anybody else looks."""
+        return self._stocks[node]
+
+    def lowest_priority(self) -> int | None:
+        """Return the lowest priority that a pod has; None if there is no pod."""
+        return min(self._priorities, default=None)
+
     def put(self, seat: Seat, now: float) -> None:
         """Seat a pod, in place of what was known of it."""
         known = self._seats.get(seat.uid)
@@ -154,6 +172,7 @@ class Cluster:
         if known is not None:
             self.remove(seat.uid, now)
         self._seats[seat.uid] = seat
+        self._priorities[seat.priority] = self._priorities.get(seat.priority, 0) + 1
         self._on.setdefault(seat.node, {})[seat.uid] = seat
         self._move(seat, 1)
 
@@ -162,6 +181,9 @@ class Cluster:
         seat = self._seats.pop(uid, None)
         if seat is None:
             return None
+        self._priorities[seat.priority] -= 1
+        if not self._priorities[seat.priority]:
+            del self._priorities[seat.priority]
         del self._on[seat.node][uid]
         if not self._on[seat.node]:
             del self._on[seat.node]
@@ -204,6 +226,7 @@ class Cluster:
         on_nodes = {uid: seat for seats in self._on.values() for uid, seat in seats.items()}
         assert on_nodes == self._seats, "pods by node differ from pods by uid"
         assert all(seat.node == node for node, seats in self._on.items() for seat in seats.values())
+        assert self._priorities == Counter(seat.priority for seat in self._seats.values()), "priorities are miscounted"
         assert self.nodes.row_of.keys() == self._facts.keys() == self._stocks.keys()
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)

@@ -6,7 +6,7 @@ nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -14,10 +14,9 @@ import numpy as np
 from mooring import names
 from mooring.assignment import Assignment, assignment_fields
 from mooring.parsing import MAX_BYTES
-from scheduler.assign import Chosen, pick_vfs
+from scheduler.assign import Chosen
 from scheduler.cluster import Cluster, Seat
-from scheduler.columns import Rows
-from scheduler.constraints.joint import section
+from scheduler.columns import Amounts, Rows
 from scheduler.plugins import (
     inter_pod_affinity,
     node_volume_limits,
@@ -26,10 +25,12 @@ from scheduler.plugins import (
     volume_restrictions,
     volume_zone,
 )
-from scheduler.plugins.rule import Filter, Texts, VolumeRule, Wide, WideRule
+from scheduler.plugins.rule import Filter, Refusals, Texts, VolumeRule, Wide, WideRule
+from scheduler.preemption import Nominate, Preemption
 from scheduler.queue import NOTHING, Happening
 from scheduler.ranking import Ranking, Rankings
 from scheduler.task import Task
+from scheduler.trial import Judge, Trials, assign, stand_for
 from scheduler.volumes.plan import Plan
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
@@ -42,6 +43,10 @@ WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
 # Rules about a pod's volumes, which come before those, likewise.
 VOLUME_RULES = (volume_restrictions.RULE, node_volume_limits.RULE, volume_binding.RULE, volume_zone.RULE)
 _encode = msgspec.json.Encoder(order="sorted").encode
+# Room that is kept for a nominated pod is free again when something leaves, or is not kept any more.
+_LEAVING = (
+    Happening.POD_GONE | Happening.PORTS_FREED | Happening.VFS_FREED | Happening.UNITS_FREED | Happening.VOLUMES_FREED
+)
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
@@ -68,12 +73,16 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node will do now; ``helped_by`` is what can change that."""
+    """No node will do now; ``helped_by`` is what can change that.
+
+    ``nominate`` says where the pod waits for room that others make; None if nowhere.
+    """
 
     task: Task
     reason: str
     helped_by: Happening
     why: Why
+    nominate: Nominate | None = None
 
 
 Decision = Bind | Unschedulable
@@ -90,11 +99,12 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Rows that a rule refuses, and its reasons."""
+    """Rows that a rule refuses, and its reasons; ``lasting`` if these stay whichever pods go."""
 
     helped_by: Happening
     texts: Texts
     rows: Rows
+    lasting: bool = False
 
 
 class Decider:
@@ -103,6 +113,7 @@ class Decider:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._rankings = Rankings(cluster.nodes)
+        self.preemption = Preemption(cluster)
 
     @property
     def budget_spent(self) -> int:
@@ -118,17 +129,17 @@ class Decider:
         if isinstance(volumes, Unschedulable):
             return volumes
         ranking = self._rankings.of(task)
-        if not wides and not volumes:
+        if not wides and not volumes and not self.preemption.nominations:
             lap("Filter")
             best = ranking.best()
             lap("Score")
             if best is not None:
                 row, chosen = best
                 return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
-            return self._unschedulable(task, list(_refused(ranking)))
-        found = self._choose_widely(ranking, volumes, wides, lap)
+            return self._unplaced(task, list(_refused(ranking)))
+        found = self._choose_widely(task, ranking, volumes, wides, lap)
         lap("Score")
-        return self._bind(task, found) if isinstance(found, _Choice) else self._unschedulable(task, found)
+        return self._bind(task, found) if isinstance(found, _Choice) else self._unplaced(task, found)
 
     def _prepare(self, rule: WideRule, task: Task) -> Wide | None:
         return rule.prepare(task, self._cluster.nodes, self._cluster.census)
@@ -151,21 +162,20 @@ class Decider:
 
     def _choose_widely(
         self,
+        task: Task,
         ranking: Ranking,
         volumes: Sequence[tuple[VolumeRule, Filter]],
         wides: Sequence[tuple[WideRule, Wide]],
         lap: Lap,
     ) -> _Choice | list[_Refused]:
-        """Filter and score all nodes by the pod's volumes, and by what their pods are to this one."""
-        rows, refused = ranking.passing(), []
+        """Filter and score all nodes by the volumes, and by what the pods there, nominated ones too, are to this."""
+        rows, refused = ranking.passing(), list[_Refused]()
         judges: list[tuple[VolumeRule | WideRule, Filter]] = [*volumes, *((rule, wide.refuse) for rule, wide in wides)]
         for rule, judge in judges:
             refusals = judge(rows)
-            if refusals is None:
-                continue
-            for code, texts in enumerate(refusals.texts, start=1):
-                refused.append(_Refused(rule.helped_by, texts, rows[refusals.codes == code]))
-            rows = rows[refusals.codes == 0]
+            if refusals is not None:
+                refused += _refused_by(rule, refusals, rows)
+                rows = rows[refusals.codes == 0]
         lap("Filter")
         totals, parts = ranking.scores(rows), {}
         for rule, wide in wides:
@@ -173,13 +183,66 @@ class Decider:
             if scores is not None:
                 totals = totals + rule.weight * scores
                 parts[rule.name] = scores
-        for place in np.argsort(-totals, kind="stable"):
+        crowded = self._crowded(task)
+        for place in self._in_order(task, rows, totals):
             row = int(rows[place])
             chosen = ranking.exact(row)
-            if not isinstance(chosen, str):
-                own = {name: int(scores[place]) for name, scores in parts.items()}
-                return _Choice(row, chosen, ranking.parts(row) | own)
-        return [*_refused(ranking), *(one for one in refused if len(one.rows))]
+            if isinstance(chosen, str):
+                continue
+            if texts := crowded(row):
+                refused.append(_Refused(_LEAVING, texts, rows[place : place + 1]))
+                continue
+            own = {name: int(scores[place]) for name, scores in parts.items()}
+            return _Choice(row, chosen, ranking.parts(row) | own)
+        return [*_refused(ranking), *refused]
+
+    def _in_order(self, task: Task, rows: Rows, totals: Amounts) -> Iterator[int]:
+        """Yield the places of these rows: where the pod is nominated first, as others went for it; then the best."""
+        nominated = self._cluster.nodes.row_of.get(self.preemption.nominations.node_of(task.uid), -1)
+        yield from np.lexsort((-totals, rows != nominated)).tolist()
+
+    def _crowded(self, task: Task) -> Callable[[int], Texts]:
+        """Return what says why a row will not do beside the pods that are nominated there."""
+        rivals = self.preemption.nominations.rivals(task.uid, task.priority)
+        trials = Trials(task, self._cluster, self._judge(task))
+
+        def texts(row: int) -> Texts:
+            nominated = rivals.get(self._cluster.nodes.names[row])
+            if not nominated:
+                return ()
+            with trials.on(row, nominated) as trial:
+                return trial.refusal()
+
+        return texts
+
+    def _judge(self, task: Task) -> Judge:
+        """Return what asks the rules about volumes and other pods about some rows as everybody sits then."""
+
+        def judge(rows: Rows) -> Mapping[int, Texts]:
+            volumes = self._prepare_volumes(task) if task.volumes else []
+            if isinstance(volumes, Unschedulable):
+                return dict.fromkeys(rows.tolist(), (volumes.reason,))
+            wides = [wide.refuse for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
+            found: dict[int, Texts] = {}
+            for one in (*(judge for _, judge in volumes), *wides):
+                refusals = one(rows)
+                if refusals is not None:
+                    refused = np.flatnonzero(refusals.codes)
+                    found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
+            return found
+
+        return judge
+
+    def _unplaced(self, task: Task, refused: Sequence[_Refused]) -> Unschedulable:
+        """Say why no node will do, and whether others have to go for the pod."""
+        verdict = self._unschedulable(task, refused)
+        if not self.preemption.concerns(task):
+            return verdict
+        rows = [one.rows for one in refused if one.helped_by & _LEAVING and not one.lasting]
+        found = self.preemption.seek(task, np.concatenate(rows), self._judge(task)) if rows else None
+        if found is None:
+            return verdict
+        return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
     def _unschedulable(self, task: Task, refused: Sequence[_Refused]) -> Unschedulable:
         total = len(self._cluster.nodes.row_of)
@@ -207,22 +270,13 @@ class Decider:
         annotations = {names.ASSIGNMENT: _encode(assignment_fields(assignment)).decode()} if assignment else {}
         if fault := annotations_fault(task.pod.annotations, annotations):
             return Unschedulable(task, fault, NOTHING, {"v": 1, "nodes": total})
-        seat = Seat(
-            uid=task.uid,
-            pod=task.pod.key,
-            node=node,
-            resources=task.resources,
-            scored=task.scored,
-            ports=task.ports,
-            assignment=assignment,
-            assumed=True,
-            kin=task.kin,
-            volumes=task.volumes,
-        )
+        seat = stand_for(task, node, assignment)
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
-        why = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
+        why: dict[str, object] = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
+        if assignment is not None and assignment.ext:
+            why["ext"] = assignment.ext
         nodes, storage = self._cluster.nodes, self._cluster.storage
         plan = volume_binding.plan(task, nodes, storage, choice.row) if task.volumes else None
         return Bind(task, seat, annotations, why, plan)
@@ -230,10 +284,14 @@ class Decider:
     def _assign(self, task: Task, choice: _Choice, node: str) -> Assignment | None:
         if choice.chosen is None:
             return None
-        supply = self._cluster.nodes.supplies[choice.row]
-        vfs = pick_vfs(task.interfaces, supply, choice.chosen, self._cluster.free_since(node))
-        ext = {kind: section(proposal) for kind, proposal in choice.chosen.others}
-        return Assignment(uid=task.uid, node=node, vfs=vfs, ext=ext)
+        return assign(task, self._cluster, node, self._cluster.nodes.supplies[choice.row], choice.chosen)
+
+
+def _refused_by(rule: VolumeRule | WideRule, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:
+    for code, texts in enumerate(refusals.texts, start=1):
+        if len(those := rows[refusals.codes == code]):
+            lasting = isinstance(rule, WideRule) and texts in rule.lasting
+            yield _Refused(rule.helped_by, texts, those, lasting)
 
 
 def _refused(ranking: Ranking) -> Iterator[_Refused]:

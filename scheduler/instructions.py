@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scheduler.cluster import Seat
 from scheduler.cycle import Bind, Why
 from scheduler.objects import Pod
 from scheduler.volumes.plan import Plan
@@ -13,12 +14,16 @@ Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundin
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell a pod's owner: by an event, and unless the pod was scheduled by its PodScheduled condition."""
+    """Tell a pod's owner: by an event, and while the pod waits by its PodScheduled condition."""
 
     pod: Pod
-    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts"]
+    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts", "Preempted"]
     message: str
     why: Why = field(default_factory=lambda: {"v": 1})
+    # What to write as the node on which the pod is nominated, empty for none; None leaves it as it is.
+    nominated: str | None = None
+    # The pod for whose sake it happens.
+    related: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,23 @@ class Prepared:
     fault: str = ""
 
 
-Instruction = Bind | Prepare | Evict | Report | Notice
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Delete these pods on a node for the sake of one of higher priority."""
+
+    pod: Pod
+    node: str
+    victims: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """What became of it: who was deleted by us, and why the API server refused the others, empty if it did not."""
+
+    deleted: tuple[Seat, ...]
+    refused: str = ""
+
+
+Instruction = Bind | Prepare | Evict | Preempt | Report | Notice
 # Of an eviction. gone: the pod is, or another has its name.
 Ending = Literal["evicted", "gone", "refused"]

@@ -22,10 +22,11 @@ from scheduler import metrics
 from scheduler.bind import bind
 from scheduler.cycle import Bind
 from scheduler.evict import evict
-from scheduler.instructions import Ending, Evict, Instruction, Notice, Prepare, Prepared, Report
+from scheduler.instructions import Ending, Evict, Instruction, Notice, Preempt, Preempted, Prepare, Prepared, Report
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
+from scheduler.preempt import preempt
 from scheduler.prepare import prepare
 from scheduler.reading import Listed, Reading, Seen, taken_apart
 from scheduler.writer import Writer
@@ -61,6 +62,12 @@ class _Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class _Preempted:
+    order: Preempt
+    ending: Preempted
+
+
+@dataclass(frozen=True, slots=True)
 class _Unfolding:
     """A whole list on its way in: taken entry by entry, before all that came after it, in slices like all else.
 
@@ -71,7 +78,7 @@ class _Unfolding:
     at: float
 
 
-_Ending = _Bound | _Prepared | _Evicted
+_Ending = _Bound | _Prepared | _Evicted | _Preempted
 _Message = Seen | Listed | _Unfolding | _Ending
 
 
@@ -249,6 +256,8 @@ class Loop:
                 return self._machine.prepared(made, written, now)
             case _Evicted(order, ending):
                 return self._machine.evicted(order, ending, now)
+            case _Preempted(order, ending):
+                return self._machine.preempted(order, ending, now)
 
     def _follow(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -260,6 +269,8 @@ class Loop:
                     self._start(self._prepare(instruction))
                 case Evict():
                     self._start(self._evict(instruction))
+                case Preempt():
+                    self._start(self._preempt(instruction))
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
@@ -302,6 +313,11 @@ class Loop:
         ending = await evict(self._ways.leaders, order)
         metrics.EVICTIONS.labels(ending).inc()
         self._receive(_Evicted(order, ending))
+
+    async def _preempt(self, order: Preempt) -> None:
+        metrics.PREEMPTIONS.inc()
+        metrics.VICTIMS.observe(len(order.victims))
+        self._receive(_Preempted(order, await preempt(self._ways.leaders, order, self._machine.scheduler_name)))
 
     def _report(self, report: Report) -> None:
         if not self._leads:

@@ -1,7 +1,7 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
-`nodes` and `pods` take what the watches tell, `bound` and `evicted` what became of a bind or an eviction; `step`
-decides about the next pod, `tick` does what is due at a time. All return instructions: `Bind`, `Evict`, `Report` and
+`nodes` and `pods` take what the watches tell, `bound`, `evicted` and `preempted` what became of a write; `step` decides
+about the next pod, `tick` does what is due at a time. All return instructions: `Bind`, `Evict`, `Preempt`, `Report` and
 `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
@@ -15,10 +15,22 @@ from scheduler.cluster import Cluster, Seat
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import Bind, Decider, Lap, Unschedulable, Why, no_lap
 from scheduler.happenings import of_leaving, of_node
-from scheduler.instructions import Blame, Ending, Evict, Instruction, Notice, Prepare, Prepared, Report
+from scheduler.instructions import (
+    Blame,
+    Ending,
+    Evict,
+    Instruction,
+    Notice,
+    Preempt,
+    Preempted,
+    Prepare,
+    Prepared,
+    Report,
+)
 from scheduler.left_out import LeftOut
 from scheduler.missing import missing
 from scheduler.nodes import NodeFacts, read_node
+from scheduler.nominating import Nominating
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
 from scheduler.pending import Pending
@@ -30,7 +42,7 @@ from scheduler.unstarted import Overdue, Unstarted
 from scheduler.volumes import catalogue
 from scheduler.volumes.storage import Storage
 
-__all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Report"]
+__all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Preempt", "Report"]
 
 
 class Machine:
@@ -46,7 +58,9 @@ class Machine:
         self._pending: dict[str, Pending] = {}
         self._gated: set[str] = set()
         self._unstarted = Unstarted()
-        self._surroundings = Surroundings(self.cluster.census)
+        self._surroundings = Surroundings(self.cluster.census, self._decider.preemption.budgets)
+        self.nominations = self._decider.preemption.nominations
+        self._nominating = Nominating(self.nominations, self.queue)
         self._storage = Storage(self.cluster, self.queue)
         self._waiting = self._storage.waiting
         self._disputes: dict[str, Mapping[str, tuple[str, ...]]] = {}
@@ -139,12 +153,12 @@ class Machine:
         uid = decision.task.uid
         if outcome.kind == "bound":
             self.cluster.confirm(uid)
-            self._forget(uid)
+            self._forget(uid, now)
             message = f"Successfully assigned {decision.task.pod.key} to {decision.seat.node}"
             report = Report(decision.task.pod, "Scheduled", message, decision.why)
             return [report, *self._ghost(decision)]
         self._unseat(uid, now)
-        return self._unbound(decision, outcome)
+        return self._unbound(decision, outcome, now)
 
     def prepared(self, order: Prepare, outcome: Prepared, now: float) -> list[Instruction]:
         """Take what became of the writes that a pod's volumes need."""
@@ -173,6 +187,19 @@ class Machine:
         if ending == "refused":
             self._unstarted.retry(order.pod.metadata.uid, now)
         return []
+
+    def preempted(self, order: Preempt, ending: Preempted, now: float) -> list[Instruction]:
+        """Take what became of a preemption; a pod for which not all could be deleted is decided about anew."""
+        message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
+        found: list[Instruction] = [
+            Report(stand_in(seat), "Preempted", message, related=order.pod) for seat in ending.deleted
+        ]
+        uid = order.pod.metadata.uid
+        if not ending.refused or self.nominations.node_of(uid) != order.node:
+            return found
+        self._nominating.reject(uid, now)
+        pending = self._pending[uid]
+        return [*found, *self._tell(pending, "Unschedulable", f"preemption refused: {ending.refused}")]
 
     def _ghost(self, decision: Bind) -> list[Instruction]:
         """The API server binds to a node that does not exist: say so; the garbage collector removes such pods."""
@@ -208,10 +235,8 @@ class Machine:
             return self._tell(pending, "InvalidRequest", pending.task.reason)
         decision = self._decider.decide(pending.task, now, lap)
         if isinstance(decision, Unschedulable):
-            pending.oversized = not decision.helped_by
-            others = self.queue.park(uid, decision.helped_by, _kin(pending.task))
-            told = [self._pending[one] for one in (uid, *sorted(others))]
-            return [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
+            return self._park(uid, decision, now)
+        self._nominating.renounce(uid, now)
         self.cluster.put(decision.seat, now)
         lap("Reserve")
         self.queue.placed(uid)
@@ -220,6 +245,26 @@ class Machine:
             return [decision]
         self._waiting.add(decision, now)
         return [Prepare(decision, decision.plan)]
+
+    def _park(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
+        """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
+        pending, made = self._pending[uid], decision.nominate
+        pending.oversized = not decision.helped_by
+        if made is None:
+            self._nominating.renounce(uid, now)
+        else:
+            self._nominating.nominate(made.nomination, now)
+        others = self.queue.park(uid, decision.helped_by, self._kin(decision.task))
+        told = [self._pending[one] for one in (uid, *sorted(others))]
+        found = [one for kin in told for one in self._tell(kin, "Unschedulable", decision.reason, decision.why)]
+        if made is None or not made.victims:
+            return found
+        return [Preempt(pending.pod, made.nomination.node, made.victims), *found]
+
+    def _kin(self, task: Task) -> Hashable:
+        """Return what pods share that one answer holds for; a nominated pod waits for its own victims."""
+        alone = task.uid if self.nominations.of(task.uid) is not None else ""
+        return task.shape, task.kin, task.spread, task.volumes, task.priority, task.pod.spec.preemption_policy, alone
 
     def tick(self, now: float) -> list[Instruction]:
         """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
@@ -264,6 +309,7 @@ class Machine:
         self.cluster.check()
         self.queue.check()
         self._waiting.check()
+        assert set(self.nominations) <= self._pending.keys(), "a pod is nominated that does not wait"
         assert set(self.queue.uids()) == self._pending.keys(), "the queue and the pending pods differ"
 
     def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
@@ -295,6 +341,7 @@ class Machine:
         self._judge(name, now)
         self._waiting.touch_node(name)
         self.queue.wake(Happening.NODE_REMOVED, now)
+        self._nominating.close(name, now)
 
     def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
@@ -305,7 +352,7 @@ class Machine:
         """Leave a pod out; what it is known to hold on its node it keeps."""
         if identity.uid in self._waiting:
             self._unseat(identity.uid, now)
-        self._forget(identity.uid)
+        self._forget(identity.uid, now)
         fields = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": why}
         return self._leave_out(Pod, identity, Notice("pod", "pod left out", fields))
 
@@ -330,7 +377,7 @@ class Machine:
         if ours and not pod.spec.scheduling_gates:
             self._offer(pod, now)
         else:
-            self._forget(uid)
+            self._forget(uid, now)
             if ours:
                 self._gated.add(uid)
         return []
@@ -340,14 +387,18 @@ class Machine:
         self._gated.discard(uid)
         if known is None:
             known = self._pending[uid] = Pending(pod, read_task(pod, self._kinds), now)
-        elif not known.take(pod, self._kinds):
+            asks_anew = True
+        else:
+            asks_anew = known.take(pod, self._kinds)
+        self._nominating.adopt(known, now)
+        if not asks_anew:
             return
         self._storage.offer(uid, known.task)
         self.queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
-        self._forget(uid)
+        self._forget(uid, now)
         known = self.cluster.seat(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
             # Listed again as it was.
@@ -389,7 +440,7 @@ class Machine:
         self._unstarted.judge(node, self.cluster.node(node), self._disputes.get(node, {}), now)
 
     def _leave(self, uid: str, now: float) -> None:
-        self._forget(uid)
+        self._forget(uid, now)
         self._unstarted.drop(uid)
         seat = self.cluster.remove(uid, now)
         if seat is not None:
@@ -397,13 +448,14 @@ class Machine:
             if seat.node in self._disputes:
                 self._settle(seat.node, now)
 
-    def _forget(self, uid: str) -> None:
+    def _forget(self, uid: str, now: float) -> None:
+        self._nominating.renounce(uid, now)
         self._pending.pop(uid, None)
         self._gated.discard(uid)
         self._storage.forget(uid)
         self.queue.forget(uid)
 
-    def _unbound(self, decision: Bind, outcome: Outcome) -> list[Instruction]:
+    def _unbound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         uid, pending = decision.task.uid, self._pending.get(decision.task.uid)
         if pending is None:
             return []
@@ -415,7 +467,7 @@ class Machine:
             self.queue.park(uid, NOTHING)
             return self._tell(pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}")
         # Taken, gated, deleting, gone: the watch shows what is next, as a change of this pod or its end.
-        self._forget(uid)
+        self._forget(uid, now)
         return []
 
     def _tell(
@@ -425,15 +477,11 @@ class Machine:
         message: str,
         why: Why | None = None,
     ) -> list[Instruction]:
-        if pending.knows(message):
+        node, shown = self.nominations.node_of(pending.pod.metadata.uid), pending.shown_node
+        if pending.knows(message, node):
             return []
-        pending.told = message
-        return [Report(pending.pod, reason, message, why or {"v": 1})]
-
-
-def _kin(task: Task) -> Hashable:
-    """Return what pods share that one answer holds for."""
-    return task.shape, task.kin, task.spread, task.volumes
+        pending.told, pending.told_node = message, node
+        return [Report(pending.pod, reason, message, why or {"v": 1}, node if node or shown else None)]
 
 
 def _ours(pod: Pod, seat: Seat, scheduler_name: str) -> Assignment | None:

@@ -38,6 +38,10 @@ TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod was
 BINDS = Counter("mooring_binds", "Binds by what became of them", ["outcome"])
 NOTICES = Counter("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
 EVICTIONS = Counter("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
+PREEMPTIONS = Counter("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
+VICTIMS = Histogram(
+    "scheduler_preemption_victims", "Pods chosen to go for one pod", buckets=[2**power for power in range(7)]
+)
 REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
 # kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.

@@ -12,6 +12,8 @@ from scheduler.quantity import parse_resources
 
 # How long, in seconds, a node may be not Ready before its VFs are no longer given out.
 NOT_READY_S = 60.0
+# Of any node. Source: apimachinery's DNS1123SubdomainMaxLength.
+_LONGEST_NAME = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
 
 
 def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFacts, str]:
-    """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for bad quantities."""
+    """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for what none has."""
+    if len(node.metadata.name) > _LONGEST_NAME:
+        raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
     annotations = node.metadata.annotations or {}
     text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, known)

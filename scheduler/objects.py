@@ -207,6 +207,7 @@ class PodSpec(Struct):
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     priority: Int32 | None = None
+    preemption_policy: str | None = None
     host_network: bool | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None
@@ -249,6 +250,8 @@ class PodStatus(Struct):
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    start_time: str | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(Struct):
@@ -340,3 +343,20 @@ class Service(Struct):
 class ReplicationController(Struct):
     metadata: Metadata
     spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
+
+
+class BudgetSpec(Struct):
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Struct):
+    """How many more pods may be disrupted, and by name those whose eviction the API server has let pass already."""
+
+    disruptions_allowed: Int32 = 0
+    disrupted_pods: dict[str, str | None] | None = None
+
+
+class PodDisruptionBudget(Struct):
+    metadata: Metadata
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)

@@ -22,6 +22,8 @@ class Pending:
     task: Task | Refusal
     since: float
     told: str = ""
+    # The node that its owner was told it is nominated on; None before the first word.
+    told_node: str | None = None
     attempts: int = 0
     oversized: bool = False
 
@@ -36,9 +38,17 @@ class Pending:
             self.task = replace(self.task, pod=pod)
         return asks_anew
 
-    def knows(self, message: str) -> bool:
-        """Say whether the owner was told this last, by us or, as the pod's condition has it, before we started."""
-        return message == (self.told or _condition_message(self.pod))
+    def knows(self, message: str, node: str = "") -> bool:
+        """Say whether the owner was told this last, by us or, as the pod's status has it, before we started.
+
+        ``node`` is where the pod is nominated, empty if nowhere.
+        """
+        return message == (self.told or _condition_message(self.pod)) and node == self.shown_node
+
+    @property
+    def shown_node(self) -> str:
+        """Return the node on which the pod's status shows it nominated, or soon will."""
+        return (self.pod.status.nominated_node_name or "") if self.told_node is None else self.told_node
 
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:

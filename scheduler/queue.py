@@ -173,6 +173,13 @@ class Queue:
                 self._stop_waiting(kin, group)
                 self._send_scout(group)
 
+    def rouse(self, uid: str) -> None:
+        """Let one parked pod come again after its backoff, whatever it waits for."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place == "parked":
+            self._unpark(entry)
+            self._defer(entry)
+
     def wake(self, happening: Happening, now: float) -> None:
         """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
         self._now = max(self._now, now)

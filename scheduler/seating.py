@@ -16,6 +16,9 @@ from scheduler.task import host_ports
 from scheduler.ties import bare_kin, read_kin
 from scheduler.volumes.used import read_used
 
+# The reason of the condition DisruptionTarget of a pod that a scheduler deletes for the sake of another.
+PREEMPTED = "PreemptionByScheduler"
+
 
 def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instruction]]:
     """Return what a bound pod uses; what cannot be read counts as nothing, and a notice says so.
@@ -38,9 +41,22 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Instructi
     except ValueError as unreadable:
         kin = bare_kin(pod)
         notices.append(Notice("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
-    version = pod.metadata.resource_version
-    asked = (use.resources, use.scored, use.ports, assignment)
-    return Seat(uid, pod.key, node, *asked, kin=kin, volumes=read_used(pod), version=version), notices
+    seat = Seat(
+        uid=uid,
+        pod=pod.key,
+        node=node,
+        resources=use.resources,
+        scored=use.scored,
+        ports=use.ports,
+        assignment=assignment,
+        kin=kin,
+        volumes=read_used(pod),
+        priority=pod.spec.priority or 0,
+        preempted=_is_preempted(pod),
+        started=pod.status.start_time or "",
+        version=pod.metadata.resource_version,
+    )
+    return seat, notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,14 @@ def _read_use(asked: bytes) -> _Use:
 
 
 _read_short = lru_cache(maxsize=4096)(_read_use)
+
+
+def _is_preempted(pod: Pod) -> bool:
+    """Say whether a scheduler deletes the pod for the sake of another."""
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == PREEMPTED
 
 
 def _given(known: Seat | None, node: str) -> Assignment | None:

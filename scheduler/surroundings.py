@@ -1,4 +1,4 @@
-"""What else the API holds that pod-to-pod rules read: namespaces' labels, and what services and controllers select.
+"""What else the API holds that decisions read: namespaces' labels, what services and controllers select, budgets.
 
 Objects that cannot be read are left out: they select nothing, and what they say stops no pod.
 """
@@ -7,25 +7,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from scheduler.budgets import Budgets
 from scheduler.census import Census
-from scheduler.objects import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.objects import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 from scheduler.queue import NOTHING, Happening
 
-Surrounding = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet
+Surrounding = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
 PATHS: Mapping[type[Surrounding], str] = {
     Namespace: "/api/v1/namespaces",
     Service: "/api/v1/services",
     ReplicationController: "/api/v1/replicationcontrollers",
     ReplicaSet: "/apis/apps/v1/replicasets",
     StatefulSet: "/apis/apps/v1/statefulsets",
+    PodDisruptionBudget: "/apis/policy/v1/poddisruptionbudgets",
 }
 
 
 @dataclass(slots=True)
 class Surroundings:
-    """Keeps a census's namespaces and selectors as the watches tell; what is left out is told with its reason."""
+    """Keeps a census's namespaces and selectors, and the budgets, as the watches tell.
+
+    What is left out is told with its reason.
+    """
 
     census: Census
+    budgets: Budgets = field(default_factory=Budgets)
     _known: dict[type[Surrounding], set[tuple[str, str]]] = field(default_factory=dict)
 
     def take(self, kind: type[Surrounding], event: Event[Surrounding]) -> tuple[Happening, list[tuple[Identity, str]]]:
@@ -65,11 +78,18 @@ class Surroundings:
                 self.census.selecting.put_service(item)
             case _:
                 try:
-                    self.census.selecting.put_controller(item)
+                    self._put_selecting(item)
                 except ValueError as unreadable:
                     return self._remove(kind, identity), [(identity, str(unreadable))]
-        # What selects pods spreads them as a wish only: it refuses no node, so that it can help no pod.
+        # What selects pods spreads them as a wish only: it refuses no node, so that it can help no pod. No more does
+        # a budget: it says who goes rather than another.
         return NOTHING, []
+
+    def _put_selecting(self, item: ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget) -> None:
+        if isinstance(item, PodDisruptionBudget):
+            self.budgets.put(item)
+        else:
+            self.census.selecting.put_controller(item)
 
     def _remove(self, kind: type[Surrounding], identity: Identity) -> Happening:
         self._known.get(kind, set()).discard((identity.namespace, identity.name))
@@ -77,7 +97,9 @@ class Surroundings:
             self.census.remove_namespace(identity.name)
             # A namespace that is gone may have been the one that an anti-affinity spoke of.
             return Happening.NAMESPACE
-        if kind is Service:
+        if kind is PodDisruptionBudget:
+            self.budgets.remove(identity.namespace, identity.name)
+        elif kind is Service:
             self.census.selecting.remove_service(identity.namespace, identity.name)
         else:
             self.census.selecting.remove_controller(identity.namespace, kind.__name__, identity.name)

@@ -51,6 +51,10 @@ class Task:
         return self.pod.metadata.uid
 
     @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    @property
     def labels(self) -> Mapping[str, str]:
         return self.pod.metadata.labels or {}
 

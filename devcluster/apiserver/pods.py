@@ -178,8 +178,12 @@ def _fixed(spec: Object, gated: bool) -> Object:
 
 
 def bind(pod: Object, node: str, annotations: Object, labels: Object, now: str) -> None:
-    """Write a Binding into the pod: node, annotations over the pod's own, labels beside them, PodScheduled=True."""
+    """Write a Binding into the pod: node, annotations over the pod's own, labels beside them, PodScheduled=True.
+
+    Where the pod was nominated is forgotten, as servers since 1.35 do.
+    """
     pod["spec"]["nodeName"] = node
+    section(pod, "status").pop("nominatedNodeName", None)
     metadata = pod["metadata"]
     if annotations:
         metadata["annotations"] = {**section(metadata, "annotations"), **annotations}

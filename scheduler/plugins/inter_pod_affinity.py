@@ -134,4 +134,4 @@ def _normalised(raw: Amounts) -> Amounts:
     return scores
 
 
-RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY)
+RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY, lasting=frozenset(_TEXTS[:1]))

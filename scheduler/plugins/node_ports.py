@@ -6,7 +6,7 @@ from scheduler.queue import Happening
 from scheduler.task import Task
 
 _ANY = ("", "0.0.0.0")
-_REASONS = ("node(s) didn't have free ports for the requested pod ports",)
+REASONS = ("node(s) didn't have free ports for the requested pod ports",)
 
 
 def prepare(task: Task, nodes: Nodes) -> UseFilter | None:
@@ -17,7 +17,7 @@ def prepare(task: Task, nodes: Nodes) -> UseFilter | None:
     def clashes(taken: frozenset[HostPort]) -> int:
         return int(any(clash(port, other) for port in wanted for other in taken))
 
-    return UseFilter(lambda look: look.judged(nodes.ports, clashes), lambda _: _REASONS)
+    return UseFilter(lambda look: look.judged(nodes.ports, clashes), lambda _: REASONS)
 
 
 def clash(port: HostPort, other: HostPort) -> bool:

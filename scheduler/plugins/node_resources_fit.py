@@ -4,6 +4,7 @@ The seeds' ``rdma-sriov/*`` resources count only on nodes that publish them: els
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
+from collections.abc import Container
 from functools import partial
 
 from scheduler.columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, Nodes
@@ -15,6 +16,11 @@ from scheduler.task import Task
 _SEEDS = "rdma-sriov/"
 # One bit of a mark each; nobody asks for as many.
 _MOST_RESOURCES = 61
+
+
+def counts_on(resource: str, published: Container[str]) -> bool:
+    """Say whether a resource counts on a node that publishes these."""
+    return not resource.startswith(_SEEDS) or resource in published
 
 
 def prepare(task: Task, nodes: Nodes) -> UseFilter:
@@ -30,7 +36,7 @@ def prepare(task: Task, nodes: Nodes) -> UseFilter:
         for bit, (line, (name, amount)) in enumerate(zip(lines, wanted, strict=True)):
             lack = look.left[line] < amount
             if name.startswith(_SEEDS):
-                lack = lack & look.judged(nodes.published, partial(_publishes, name))
+                lack = lack & look.judged(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
         return marks
 
@@ -39,10 +45,6 @@ def prepare(task: Task, nodes: Nodes) -> UseFilter:
         return tuple(text for bit, text in enumerate(texts) if mark >> bit & 1)
 
     return UseFilter(lacks, tell)
-
-
-def _publishes(name: str, published: frozenset[str]) -> int:
-    return int(name in published)
 
 
 def least_allocated(task: Task, nodes: Nodes) -> UseScorer:

@@ -132,4 +132,4 @@ def _normalised(raw: Amounts, scored: Flags) -> Amounts:
     return np.where(scored, scores, 0)
 
 
-RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY)
+RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY, lasting=frozenset(_TEXTS[1:]))

@@ -117,12 +117,16 @@ class Wide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WideRule:
-    """A named rule about other pods; ``prepare`` returns None for a pod about which it has nothing to say."""
+    """A named rule about other pods; ``prepare`` returns None for a pod about which it has nothing to say.
+
+    ``lasting`` are the reasons that no pod's going turns around.
+    """
 
     name: str
     weight: int
     prepare: Callable[[Task, Nodes, Census], Wide | None]
     helped_by: Happening
+    lasting: frozenset[Texts] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

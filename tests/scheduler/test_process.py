@@ -47,11 +47,16 @@ class Cluster:
         await self._patch(f"{path}/status", {"status": status})
 
     async def add_pod(
-        self, name: str, request: str | None = None, annotations: Mapping[str, str] | None = None, **spec: Any
+        self,
+        name: str,
+        request: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        **spec: Any,
     ) -> None:
         asked = {} if request is None else {names.REQUEST: request}
         body = {
-            "metadata": {"name": name, "annotations": {**asked, **(annotations or {})}},
+            "metadata": {"name": name, "annotations": {**asked, **(annotations or {})}, "labels": labels or {}},
             "spec": {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}], **spec},
         }
         await self._client.request("POST", PODS, msgspec.json.encode(body))
@@ -77,7 +82,7 @@ class Cluster:
             pods = await self.pods()
             return pods if all(pods[name].spec.node_name for name in wanted) else None
 
-        return await _eventually(found)
+        return await eventually(found)
 
     async def told(self, name: str) -> str:
         """Wait until a pod's PodScheduled condition is False; return its message."""
@@ -87,13 +92,13 @@ class Cluster:
             messages = [one.message for one in conditions if one.type == "PodScheduled" and one.status == "False"]
             return messages[0] if messages else None
 
-        return await _eventually(found)
+        return await eventually(found)
 
     async def _patch(self, path: str, patch: Any) -> None:
         await self._client.request("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
 
 
-async def _eventually(found: Callable[[], Awaitable[T | None]]) -> T:
+async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
     """Ask until there is an answer, twenty seconds at the most."""
     async with asyncio.timeout(20):
         while (answer := await found()) is None:
@@ -102,7 +107,7 @@ async def _eventually(found: Callable[[], Awaitable[T | None]]) -> T:
 
 
 @asynccontextmanager
-async def _scheduler(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
+async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
     """Run a scheduler; it must end by itself once it is asked to."""
     arguments = ["-m", "scheduler", "--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", "", *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=PIPE)
@@ -137,10 +142,10 @@ async def test_many_pods_at_once_on_one_remaining_vf_bind_exactly_one(
     await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
     wanted = [f"p{number}" for number in range(12)]
     await asyncio.gather(*(cluster.add_pod(name, "[{}]") for name in wanted))
-    async with _scheduler(cluster, *ALONE):
+    async with running(cluster, *ALONE):
         told = []
         for _ in range(2):
-            pods = await _eventually(lambda: _one_bound(cluster))
+            pods = await eventually(lambda: _one_bound(cluster))
             (bound,) = [pod for pod in pods.values() if pod.spec.node_name]
             told = [await cluster.told(name) for name, pod in pods.items() if pod is not bound]
             assert set(told) == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
@@ -160,14 +165,14 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_no
     await cluster.add_node(make_node("n2", (make_pf(vfs=4),)))
     for generation in range(4):
         await cluster.add_pod(f"p{generation}", '[{"min_tx_rate":20000},{}]')
-        async with _scheduler(cluster, *ALONE) as process:
+        async with running(cluster, *ALONE) as process:
             await cluster.bound(f"p{generation}")
             process.kill()
     pods = await cluster.pods()
     given = [(pod.spec.node_name, vf.pci) for pod in pods.values() for vf in _assignment(pod).vfs]
     assert len(given) == len(set(given)) == 8
     await cluster.add_pod("late", "[{}]")
-    async with _scheduler(cluster, *ALONE):
+    async with running(cluster, *ALONE):
         assert await cluster.told("late") == "0/2 nodes are available: 2 not enough free RDMA VFs."
 
 
@@ -178,11 +183,11 @@ async def test_a_malformed_request_is_told_and_scheduled_when_fixed(
     await cluster.add_node(make_node("n1", (make_pf(),)))
     await cluster.add_pod("bad", '[{},{"min_tx_rte":5}]')
     await cluster.add_pod("good", "[{}]")
-    async with _scheduler(cluster, *ALONE):
+    async with running(cluster, *ALONE):
         await cluster.bound("good")
         rule = "annotation 'mooring.dev/interfaces'[1].min_tx_rte: unknown field"
         assert rule in await cluster.told("bad")
-        event = await _eventually(lambda: _event(cluster, "bad", "FailedScheduling"))
+        event = await eventually(lambda: _event(cluster, "bad", "FailedScheduling"))
         assert rule in event["message"]
         await cluster.annotate("bad", '[{"min_tx_rate":5}]')
         await cluster.bound("bad")
@@ -199,8 +204,8 @@ async def test_why_a_pod_is_where_it_is_stands_in_its_event(
     """As data: node, PFs and VFs, scores."""
     await cluster.add_node(make_node("n1", (make_pf(),)))
     await cluster.add_pod("p", "[{}]")
-    async with _scheduler(cluster, *ALONE):
-        event = await _eventually(lambda: _event(cluster, "p", "Scheduled"))
+    async with running(cluster, *ALONE):
+        event = await eventually(lambda: _event(cluster, "p", "Scheduled"))
     why = json.loads(event["metadata"]["annotations"][names.WHY])
     assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
 
@@ -214,7 +219,7 @@ async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
     for kind, code in (("drop_after", 0), ("drop_before", 0), ("answer", 500), ("answer", 429), ("drop_after", 0)):
         server.faults.plan(Fault("POST", "/binding$", kind, times=3, code=code))  # type: ignore[arg-type]
     wanted = [f"p{number}" for number in range(20)]
-    async with _scheduler(cluster, *ALONE):
+    async with running(cluster, *ALONE):
         for number, name in enumerate(wanted):
             await cluster.add_pod(name, "[{},{}]")
             if number % 5 == 0:
@@ -231,10 +236,10 @@ async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
 ) -> None:
     """A leader that ends cleanly gives its lease up, so the other needs not wait for it to run out."""
     await cluster.add_node(make_node("n1"))
-    async with _scheduler(cluster) as first:
+    async with running(cluster) as first:
         await cluster.add_pod("one")
         await cluster.bound("one")
-        async with _scheduler(cluster):
+        async with running(cluster):
             first.send_signal(signal.SIGTERM)
             assert await first.wait() == 0
             await cluster.add_pod("two")
@@ -248,7 +253,7 @@ async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNo
     await cluster.add_node(make_node("n1", (make_pf(vfs=3),)))
     await cluster.add_node(make_node("n2", annotations={names.INVENTORY: "{"}))
     await cluster.add_node(make_node("n3", (make_pf(vfs=5),), boot="another"))
-    async with _scheduler(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+    async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
 
         async def get(path: str) -> str | None:
             try:
@@ -257,7 +262,7 @@ async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNo
             except aiohttp.ClientConnectionError:
                 return None
 
-        assert await _eventually(lambda: get("/readyz")) == "ok"
+        assert await eventually(lambda: get("/readyz")) == "ok"
         assert (await get("/healthz"), await get("/livez")) == ("ok", "ok")
         text = await get("/metrics") or ""
         assert 'mooring_free_vfs{network="rail0"} 3.0' in text
@@ -275,7 +280,7 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
     await cluster.add_pod("fits", "[{}]")
     await cluster.add_pod("waits", "[{},{}]")
     await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])
-    async with _scheduler(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+    async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
         await cluster.bound("fits")
         await cluster.told("waits")
 
@@ -284,7 +289,7 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
                 text = await answer.text()
             return text if 'mooring_binds_total{outcome="bound"} 1.0' in text else None
 
-        text = await _eventually(counted)
+        text = await eventually(counted)
     for line in (
         'scheduler_schedule_attempts_total{profile="mooring",result="scheduled"} 1.0',
         'scheduler_schedule_attempts_total{profile="mooring",result="unschedulable"} 1.0',
@@ -318,7 +323,7 @@ async def test_wrong_usage_and_no_way_in_end_with_their_status(
     flags: tuple[str, ...], status: int, cluster: Cluster
 ) -> None:
     """2 for usage, 1 for a failure; one line says why."""
-    async with _scheduler(cluster, *flags) as process:
+    async with running(cluster, *flags) as process:
         async with asyncio.timeout(20):
             _, said = await process.communicate()
         assert process.returncode == status

@@ -1,11 +1,11 @@
 """The scheduler's own program with a constraint installed beside it: from a pod's annotation to its binding."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,38 +30,63 @@ async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> Cluster:
     return Cluster(client, kubeconfig)
 
 
-async def test_pods_get_units_and_vfs_from_the_running_scheduler(
-    cluster: Cluster, toy: Path, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """Found by its entry point; who asks for what nobody installed, or for more than there is, is told."""
-    await cluster.add_node(
-        make_node("n1", (make_pf(),), annotations={"mooring.dev/inventory.licence": '{"v":1,"cad":1}'})
-    )
-    asking = {"mooring.dev/request.licence": '{"name":"cad","count":1}'}
-    await cluster.add_pod("first", "[{}]", annotations=asking)
-    arguments = [
-        "-m",
-        "scheduler",
-        "--kubeconfig",
-        str(cluster.kubeconfig),
-        "--metrics-addr",
-        "",
-        "--leader-elect",
-        "false",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(toy)}
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=environment)
+@asynccontextmanager
+async def _scheduler(cluster: Cluster, site: Path) -> AsyncIterator[None]:
+    """Run the program with what is installed in a folder."""
+    flags = ["--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", "", "--leader-elect", "false"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "scheduler", *flags, env=environment)
     try:
-        pod = (await cluster.bound("first"))["first"]
-        assignment = read_assignment(pod.annotations[names.ASSIGNMENT])
-        assert [vf.pf for vf in assignment.vfs] == ["pf0"]
-        assert assignment.ext == {"licence": {"units": ["cad/0"]}}
-        assert json.loads(pod.annotations[names.ASSIGNMENT])["ext"] == {"licence": {"units": ["cad/0"]}}
-        await cluster.add_pod("second", annotations=asking)
-        assert await cluster.told("second") == "0/1 nodes are available: 1 not enough free cad licences."
-        await cluster.add_pod("third", annotations={"mooring.dev/request.fpga": "1"})
-        assert "no constraint 'fpga' is installed" in await cluster.told("third")
+        yield
     finally:
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(20):
             await process.wait()
+
+
+async def test_pods_get_units_and_vfs_from_the_running_scheduler(
+    cluster: Cluster, toy: Path, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """Found by its entry point; who asks for what nobody installed, or for more than there is, is told."""
+    having = {"mooring.dev/inventory.licence": '{"v":1,"cad":1}'}
+    asking = {"mooring.dev/request.licence": '{"name":"cad","count":1}'}
+    await cluster.add_node(make_node("n1", (make_pf(),), annotations=having))
+    await cluster.add_pod("first", "[{}]", annotations=asking)
+    async with _scheduler(cluster, toy):
+        pod = (await cluster.bound("first"))["first"]
+        assignment = read_assignment(pod.annotations[names.ASSIGNMENT])
+        assert [vf.pf for vf in assignment.vfs] == ["pf0"]
+        assert assignment.ext == {"licence": {"units": ["cad/0"]}}
+        await cluster.add_pod("second", annotations=asking)
+        assert await cluster.told("second") == "0/1 nodes are available: 1 not enough free cad licences."
+        await cluster.add_pod("third", annotations={"mooring.dev/request.fpga": "1"})
+        assert "no constraint 'fpga' is installed" in await cluster.told("third")
+
+
+async def test_a_constraint_that_hangs_stops_its_own_pods_only(
+    cluster: Cluster, tmp_path: Path, make_node: MakeNode
+) -> None:
+    """The alarm ends its call amid the running loop, and the loop goes on."""
+    site = tmp_path / "site"
+    info = site / "stuck-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "stuck.py").write_text(STUCK)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stuck\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[mooring.constraints]\nstuck = stuck:Stuck\n")
+    await cluster.add_node(make_node("n1", annotations={"mooring.dev/inventory.stuck": "x"}))
+    await cluster.add_pod("stuck", annotations={"mooring.dev/request.stuck": "x"})
+    async with _scheduler(cluster, site):
+        said = "constraint 'stuck' failed in read_request: it took longer than 0.5 s"
+        assert said in await cluster.told("stuck")
+        await cluster.add_pod("other")
+        await cluster.bound("other")
+
+
+STUCK = """
+class Stuck:
+    def read_request(self, pod):
+        while True:
+            pass
+
+    read_inventory = judge = place = read_request
+"""

@@ -50,6 +50,8 @@ def test_a_pod_gets_its_units_in_the_one_write(
     first = life.place(make_pod(annotations=_asking()))
     assert assignment_of(first).vfs == ()
     assert units_of(first, "licence") == ["cad/0"]
+    assert isinstance(first, Bind)
+    assert first.why["ext"] == {"licence": {"units": ["cad/0"]}}
     assert units_of(life.place(make_pod(annotations=_asking())), "licence") == ["cad/1"]
     assert life.place(make_pod(annotations=_asking())) == "0/1 nodes are available: 1 not enough free cad licences."
 

@@ -1,0 +1,75 @@
+"""Delete the victims of a preemption: first the condition that says why, then the pod, its uid as precondition to both.
+
+Source: kube-scheduler's PreemptPod.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from mooring.kube.client import JSON, STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.persist import until_definite
+from scheduler.cluster import Seat
+from scheduler.instructions import Preempt, Preempted
+from scheduler.seating import PREEMPTED
+
+_log = structlog.get_logger()
+# The API server's answer to a patch that names another uid: the field is immutable.
+_ANOTHER_UID = 422
+
+
+def disruption(seat: Seat, scheduler_name: str, now: str) -> bytes:
+    """Return the strategic merge patch of pods/status that says why the pod goes; ``now`` is RFC 3339."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": PREEMPTED,
+        "message": f"{scheduler_name}: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": now,
+    }
+    return msgspec.json.encode({"metadata": {"uid": seat.uid}, "status": {"conditions": [condition]}})
+
+
+def deletion(seat: Seat) -> bytes:
+    """Return the options of the deletion; the uid in them is a precondition."""
+    return msgspec.json.encode(
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seat.uid}},
+    )
+
+
+async def preempt(client: Client, order: Preempt, scheduler_name: str) -> Preempted:
+    """Delete all victims at once; return who was, when the API server has said so of each."""
+    endings = await asyncio.gather(*(_delete(client, order, seat, scheduler_name) for seat in order.victims))
+    deleted = tuple(seat for seat, refused in zip(order.victims, endings, strict=True) if refused == "")
+    return Preempted(deleted, next((refused for refused in endings if refused), ""))
+
+
+async def _delete(client: Client, order: Preempt, seat: Seat, scheduler_name: str) -> str | None:
+    """Return empty where the pod was deleted, why it was not, or None where it was gone already."""
+    path = "/api/v1/namespaces/{}/pods/{}".format(*seat.pod.split("/", 1))
+    fields = {"pod": seat.pod, "uid": seat.uid, "node": order.node, "for_pod": order.pod.key}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        await _send(client, "PATCH", f"{path}/status", disruption(seat, scheduler_name, now), STRATEGIC_PATCH)
+        await _send(client, "DELETE", path, deletion(seat), JSON)
+    except (Unknown, Throttled):
+        raise
+    except (NotFound, Conflict) as gone:
+        _log.info("pod to preempt is gone", **fields, answer=str(gone))
+        return None
+    except KubeError as failed:
+        if failed.status.code == _ANOTHER_UID:
+            _log.info("pod to preempt is gone, another has its name", **fields)
+            return None
+        _log.warning("pod not preempted", **fields, answer=str(failed))
+        return str(failed)
+    _log.warning("pod preempted", **fields)
+    return ""
+
+
+@until_definite
+async def _send(client: Client, method: str, path: str, body: bytes, kind: str) -> bytes:
+    return await client.request(method, path, body, kind)

@@ -1,0 +1,136 @@
+"""Who has to go: against a plain reference on thousands of small random clusters, and what nothing may change."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.settings import VfSettings
+from scheduler.cluster import Cluster
+from scheduler.cycle import Bind, Decider, Unschedulable
+from scheduler.nodes import read_node
+from scheduler.nominations import Nomination
+from scheduler.objects import Node, Pod, PodDisruptionBudget, Service
+from scheduler.seating import read_seat
+from scheduler.task import Task, read_task
+from scheduler.trial import stand_for
+from tests.scheduler.plain import preempting
+from tests.scheduler.plain.cluster import CONTROLLERS
+from tests.scheduler.plain.preempting import MBPS, Strife
+from tests.scheduler.plain.world import Json
+
+
+def pf(index: int, vfs: int) -> Pf:
+    return Pf(
+        name=f"pf{index}",
+        pci=f"0000:0{index}:00.0",
+        link="ethernet",
+        network="rail0",
+        mbps=MBPS,
+        offer_mbps=MBPS,
+        up=True,
+        vfs=Indexes.of(range(vfs)),
+        vf0=f"0000:0{index}:00.1",
+        can=frozenset({"min_tx_rate"}),
+    )
+
+
+def pod_of(document: Json) -> Pod:
+    request = [{"min_tx_rate": rate} for rate in document["rates"]]
+    annotations = {names.REQUEST: msgspec.json.encode(request).decode()} if request else {}
+    metadata = document["metadata"] | {"annotations": annotations}
+    if document.get("vfs"):
+        vfs = tuple(
+            AssignedVf(f"pf{index}", vf, pf(index, 2).vf_pci(vf), "ethernet", "rail0", VfSettings(min_tx_rate=rate))
+            for (index, vf), rate in zip(document["vfs"], document["rates"], strict=True)
+        )
+        given = Assignment(metadata["uid"], document["spec"]["nodeName"], vfs)
+        annotations[names.ASSIGNMENT] = dump_assignment(given)
+    return msgspec.convert(document | {"metadata": metadata}, Pod)
+
+
+def task_of(document: Json) -> Task:
+    spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}
+    task = read_task(pod_of(document | {"spec": spec}))
+    assert isinstance(task, Task), task
+    return task
+
+
+def decider_of(strife: Strife) -> tuple[Cluster, Decider]:
+    """Return the same cluster as the scheduler knows it."""
+    cluster, world = Cluster(), strife.world
+    decider = Decider(cluster)
+    for name, labels in world.namespaces.items():
+        cluster.census.put_namespace(name, labels)
+    for node in world.nodes:
+        inventory = Inventory("", tuple(pf(index, vfs) for index, vfs in enumerate(node["pfs"])))
+        annotations = {names.INVENTORY: dump_inventory(inventory)} if node["pfs"] else {}
+        document = node | {"metadata": node["metadata"] | {"annotations": annotations}}
+        document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
+        cluster.put_node(read_node(msgspec.convert(document, Node), None, 0.0)[0])
+    for service in world.services:
+        cluster.census.selecting.put_service(msgspec.convert(service, Service))
+    for controller in world.controllers:
+        kind: Any = CONTROLLERS[controller["kind"]]
+        cluster.census.selecting.put_controller(msgspec.convert(controller, kind))
+    for pod in world.pods:
+        cluster.put(read_seat(pod_of(pod))[0], 0.0)
+    for budget in strife.budgets:
+        decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+    for pod in strife.nominated:
+        decider.preemption.nominations.put(Nomination(stand_for(task_of(pod), pod["spec"]["nodeName"])))
+    return cluster, decider
+
+
+def compare(strife: Strife, pod: Json) -> bool:
+    """Hold one decision against the reference; say whether somebody has to go."""
+    cluster, decider = decider_of(strife)
+    made = decider.decide(task_of(pod), 0.0)
+    cluster.check()
+    refused = {node["metadata"]["name"]: preempting.refusal(strife, pod, node) for node in strife.world.nodes}
+    if isinstance(made, Bind):
+        assert refused[made.seat.node] == ""
+        return False
+    assert "" not in refused.values()
+    helpable = [node for node in strife.world.nodes if refused[node["metadata"]["name"]] == "now"]
+    found = {
+        node["metadata"]["name"]: doomed
+        for node in helpable
+        if (doomed := preempting.victims(strife, pod, node)) is not None
+    }
+    if not found:
+        assert made.nominate is None
+        return False
+    _compare_best(found, made)
+    return True
+
+
+def _compare_best(found: dict[str, tuple[list[Json], int]], made: Unschedulable) -> None:
+    assert made.nominate is not None
+    nomination = made.nominate.nomination
+    least = min(map(preempting.loss, found.values()))
+    alike = {node: one for node, one in found.items() if preempting.loss(one) == least}
+    latest = max(map(preempting.since, alike.values()))
+    assert nomination.node in {node for node, one in alike.items() if preempting.since(one) == latest}
+    doomed, _ = found[nomination.node]
+    assert nomination.victims == {one["metadata"]["uid"] for one in doomed}
+    going_already = {one["metadata"]["uid"] for one in doomed if "deletionTimestamp" in one["metadata"]}
+    assert {seat.uid for seat in made.nominate.victims} == nomination.victims - going_already
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
+    """Cpu, pods, ports, VFs, rates, affinity, spreading, budgets and nominated pods, in 100 nearly full clusters."""
+    random, preempted = Random(seed), 0
+    for _ in range(100):
+        strife = preempting.random_strife(random)
+        pod = preempting.random_fighter(random, "pod")
+        pod["spec"]["priority"] = random.choice((0, 1, 3, 3))
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = random.choice("01234")
+        preempted += compare(strife, pod)
+    assert preempted > 5
