@@ -249,20 +249,20 @@ def test_the_server_that_a_configuration_names_is_called(tmp_path: Path, fields:
     executable.write_text(render(str(tmp_path / "usual"), ["/bin/false"]))
     executable.chmod(0o755)
     text = json.dumps({"cniVersion": "1.0.0", **fields}).replace("{own}", str(tmp_path / "own"))
-    with socket.socket(socket.AF_UNIX) as server:
+    run = subprocess.Popen(
+        [executable], env={"CNI_COMMAND": "DEL"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with socket.socket(socket.AF_UNIX) as server, run as caller:
         server.bind(str(tmp_path / taken))
         server.listen()
-        caller = subprocess.Popen(
-            [executable], env={"CNI_COMMAND": "DEL"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        server.settimeout(20)
         assert caller.stdin is not None
+        assert caller.stdout is not None
         caller.stdin.write(text)
         caller.stdin.close()
-        server.settimeout(20)
         with server.accept()[0] as call:
             heard = b"".join(iter(lambda: call.recv(65536), b""))
             call.sendall(b"0{}")
-        assert caller.stdout is not None
         assert (caller.stdout.read(), caller.wait()) == ("{}", 0)
     assert heard.endswith(b"\0\0" + text.encode())
 
