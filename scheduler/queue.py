@@ -178,7 +178,7 @@ class Queue:
         entry = self._entries.get(uid)
         if entry is not None and entry.place == "parked":
             self._unpark(entry)
-            self._defer(entry)
+            self._defer(entry, "ClusterEvent")
 
     def wake(self, happening: Happening, now: float) -> None:
         """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
