@@ -147,15 +147,17 @@ async def _add_node(cluster: Cluster, name: str, folder: Path) -> None:
 
 
 async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
-    """It leads, binds, reads back, tells twice why a pod waits, prepares volumes, evicts, and gives the Lease up."""
+    """It leads, binds, reads back, tells twice why a pod waits, prepares volumes, preempts, evicts, ends the Lease."""
     await _add_node(cluster, "n1", tmp_path)
     flags = [flag for flag in SCHEDULER.arguments(NAMESPACE=NAMESPACE) if not flag.startswith("--metrics-addr")]
     async with cluster.acting(SCHEDULER, tmp_path) as client:
         async with running("scheduler", *flags, "--metrics-addr=", "--kubeconfig", str(tmp_path / "scheduler")):
             await _bind_and_wait(cluster)
             await _prepare_volumes(cluster)
+            await cluster.add_pod("urgent", "[{}]", priorityClassName="system-cluster-critical")
+            await cluster.until(f"{PODS}?fieldSelector=metadata.name%3Dfits", _is_going)
         # A node must contradict an assignment for 5 minutes before its pod is evicted: the request alone is made here.
-        pod = msgspec.convert(await cluster.get(f"{PODS}/fits"), Pod)
+        pod = msgspec.convert(await cluster.get(f"{PODS}/waits"), Pod)
         assert await evict(client, Evict(pod, "its VF is gone")) == "evicted"
     lease = await cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/mooring-scheduler")
     assert not lease["spec"].get("holderIdentity")
@@ -202,6 +204,10 @@ async def _prepare_volumes(cluster: Cluster) -> None:
     await cluster.until(f"{_CLAIMS}/made", lambda claim: selected in claim["metadata"].get("annotations", {}))
     for asked in (Asked("get", "", "persistentvolumes", "", "there"), Asked("get", "", _CLAIM, "default", "made")):
         await cluster.seen(asked)
+
+
+def _is_going(pods: Any) -> bool:
+    return all("deletionTimestamp" in pod["metadata"] for pod in pods["items"])
 
 
 def _is_told(pod: Any) -> bool:
