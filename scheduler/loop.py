@@ -37,6 +37,8 @@ _SLICE_S = 0.01
 # While a leader may not decide, this often is looked whether it may again, in seconds.
 _LOOK_S = 0.25
 _MOST_BINDS = 256
+# So many use all connections: events wait until there are fewer.
+_PRESSED = 32
 # A write that has had no definite answer for so long no longer counts among them, in seconds.
 _LONG_S = 10.0
 # At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
@@ -168,7 +170,9 @@ class Loop:
     async def _work(self) -> None:
         while not self._stopping:
             self._awake.clear()
-            if self._slice():
+            more = self._slice()
+            self._writer.give_way(pressed=self._are_under_way(_PRESSED))
+            if more:
                 await asyncio.sleep(0)
             else:
                 await self._wait()
@@ -179,6 +183,7 @@ class Loop:
         while self._inbox:
             if isinstance(message := self._inbox.popleft(), _Ending):
                 self._follow(self._take(message))
+        self._writer.give_way(pressed=False)
         await self._writer.flush()
         return not self._writes
 
@@ -216,15 +221,15 @@ class Loop:
         """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
         if not self._leads or not self._may_decide() or self._reading.missing():
             return True
-        return time.monotonic() < self._not_before or self._is_busy()
+        return time.monotonic() < self._not_before or self._are_under_way(_MOST_BINDS)
 
-    def _is_busy(self) -> bool:
-        """Say whether enough writes are under way; those that get no answer for long hold up nobody else."""
-        if len(self._writes) < _MOST_BINDS:
+    def _are_under_way(self, count: int) -> bool:
+        """Say whether at least so many writes are; those that get no answer for long count no more."""
+        if len(self._writes) < count:
             return False
-        # They stand in the order in which they began: as many are newer than this one as may be under way.
-        newest = next(islice(self._writes.values(), len(self._writes) - _MOST_BINDS, None))
-        return newest > time.monotonic() - _LONG_S
+        # They stand in the order in which they began.
+        earliest = next(islice(self._writes.values(), len(self._writes) - count, None))
+        return earliest > time.monotonic() - _LONG_S
 
     def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
         now = self._clock() if at is None else at

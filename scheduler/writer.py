@@ -1,4 +1,5 @@
-"""Write conditions and events without ever holding up a bind: a few at a time, and dropped when too many wait.
+"""Write conditions and events without ever holding up a bind: a few at a time, events only while few binds are under
+way, and dropped when too many wait.
 
 Of a pod's conditions only the newest is kept, and they are written at a pace that an API server does not feel, so that
 ten thousand pods that wait cost it as little as a few.
@@ -49,6 +50,8 @@ class Writer:
         self._pace = Bucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
         self._told = Told()
         self._serial = itertools.count()
+        self._calm = asyncio.Event()
+        self._calm.set()
 
     def put(self, report: Report) -> None:
         """Take a report; its event is dropped where the line is full."""
@@ -62,6 +65,13 @@ class Writer:
             self._events.put_nowait(report)
         except asyncio.QueueFull:
             metrics.REPORTS_DROPPED.inc()
+
+    def give_way(self, *, pressed: bool) -> None:
+        """Write no events while binds press; the line that grows meanwhile is worked off after them."""
+        if pressed:
+            self._calm.clear()
+        else:
+            self._calm.set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -88,7 +98,9 @@ class Writer:
 
     async def _write_events(self) -> None:
         while True:
-            await self._attempt(await self._events.get(), self._write_event)
+            report = await self._events.get()
+            await self._calm.wait()
+            await self._attempt(report, self._write_event)
             self._events.task_done()
 
     async def _attempt(self, report: Report, write: Callable[[Report], Awaitable[None]]) -> None:

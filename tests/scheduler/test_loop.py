@@ -20,6 +20,7 @@ from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Identity, Synced
+from scheduler import loop as looping
 from scheduler.cycle import Bind
 from scheduler.leader import LeadershipLost
 from scheduler.loop import Loop, Ways
@@ -207,6 +208,33 @@ async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode)
         stage.loop.lead(began + 1.0)
         await _until(lambda: stage.is_bound("p"))
         assert time.monotonic() - began >= 1.0
+
+
+async def test_events_wait_until_few_binds_are_under_way(
+    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server that is busy with binds is not asked for events besides; none is lost by it."""
+    monkeypatch.setattr(looping, "_PRESSED", 3)
+    await stage.add_node(make_node("n1"))
+    stage.server.faults.plan(Fault("POST", "/slow-[0-9]/binding$", "delay", times=3, delay_s=1.0))
+    pods = ["quick", "slow-0", "slow-1", "slow-2"]
+    for name in pods:
+        await stage.add_pod(name)
+    async with stage.run():
+        stage.loop.lead()
+        await _until(lambda: _are_under_way(stage, 3))
+        marker = await stage.add_pod("marker", schedulerName="another")
+        await _until(lambda: _are_told(stage, pods))
+        items = json.loads(await stage.client.request("GET", "/api/v1/events"))["items"]
+        assert min(int(one["metadata"]["resourceVersion"]) for one in items) > int(marker.metadata.resource_version)
+
+
+async def _are_under_way(stage: Stage, count: int) -> bool:
+    return await stage.is_bound("quick") and len(stage.loop._writes) == count
+
+
+async def _are_told(stage: Stage, pods: list[str]) -> bool:
+    return all([await stage.events(pod) for pod in pods])
 
 
 async def test_nothing_is_decided_or_sent_without_the_lease(stage: Stage, make_node: MakeNode) -> None:
