@@ -9,7 +9,7 @@ import pytest
 from mooring.inventory import Pf
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle import Bind
-from scheduler.instructions import Notice
+from scheduler.instructions import Notice, Preempt
 from scheduler.objects import Node, Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import assignment_of, bound, units_of
@@ -108,6 +108,21 @@ def test_a_unit_that_two_pods_claim_is_free_when_both_are_gone(
     woken = life.step()
     assert not isinstance(woken, Bind)
     life.end(twins[1])
+    assert units_of(life.step(), "licence") == ["cad/0"]
+
+
+def test_units_count_as_what_victims_free(
+    licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
+) -> None:
+    """A more important pod has the one go whose units it needs, and gets them when that one is gone."""
+    life = start_life(licences)
+    life.see(make_seller(text='{"v":1,"cad":1,"sim":1}'))
+    holders = [make_pod(annotations=_asking(name=name)) for name in ("sim", "cad")]
+    life.see(*[bound(pod, life.place(pod)) for pod in holders])
+    life.see(make_pod(annotations=_asking(), spec={"priority": 10}))
+    orders = [one for one in life.machine.step(life.now) or () if isinstance(one, Preempt)]
+    assert [seat.uid for order in orders for seat in order.victims] == [holders[1].metadata.uid]
+    life.end(holders[1])
     assert units_of(life.step(), "licence") == ["cad/0"]
 
 
