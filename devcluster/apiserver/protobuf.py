@@ -1,4 +1,4 @@
-"""Read the few objects that recent kubectl posts as protobuf and not as JSON (`kubectl create namespace`, `drain`).
+"""Read the few objects that recent kubectl posts as protobuf and not as JSON: what `create` and `drain` send.
 
 The envelope is apimachinery's runtime.Unknown behind four magic bytes; field numbers are those of the generated.proto
 files of apimachinery and k8s.io/api. Every other kind is answered with 415.
@@ -37,6 +37,12 @@ _DELETE_OPTIONS = {
     4: Field("propagationPolicy", "text"),
     5: Field("dryRun", "texts"),
 }
+_BOUND = {1: Field("kind", "text"), 2: Field("apiVersion", "text"), 3: Field("name", "text"), 4: Field("uid", "text")}
+_TOKEN = {
+    1: Field("audiences", "texts"),
+    3: Field("boundObjectRef", "message", _BOUND),
+    4: Field("expirationSeconds", "integer"),
+}
 _KINDS: Mapping[str, Mapping[int, Field]] = {
     "Namespace": {1: Field("metadata", "message", _METADATA)},
     "ServiceAccount": {1: Field("metadata", "message", _METADATA)},
@@ -45,6 +51,7 @@ _KINDS: Mapping[str, Mapping[int, Field]] = {
         1: Field("metadata", "message", _METADATA),
         2: Field("deleteOptions", "message", _DELETE_OPTIONS),
     },
+    "TokenRequest": {1: Field("metadata", "message", _METADATA), 2: Field("spec", "message", _TOKEN)},
 }
 _TYPE_META = {1: Field("apiVersion", "text"), 2: Field("kind", "text")}
 

@@ -199,3 +199,16 @@ async def test_drain_evicts_and_cordons(kubectl: Kubectl, dev: Any) -> None:
     assert drained.status == 0, drained.err
     assert (await dev.call("GET", "/api/v1/namespaces/default/pods/web"))[0] == 404
     assert (await dev.ok("GET", "/api/v1/nodes/n1"))["spec"]["unschedulable"] is True
+
+
+async def test_a_token_is_made_for_an_account_on_a_node(kubectl: Kubectl, dev: Any, devserver: ApiServer) -> None:
+    """create token prints it; it names the node that it is bound to."""
+    node = await dev.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+    assert (await kubectl("create", "serviceaccount", "advertiser")).status == 0
+    bound = ("--bound-object-kind", "Node", "--bound-object-name", "n1", "--bound-object-uid", node["metadata"]["uid"])
+    made = await kubectl("create", "token", "advertiser", "--duration", "1h", *bound)
+    assert made.status == 0, made.err
+    tokens, store = devserver.cluster.tokens, devserver.cluster.store
+    user = tokens.user(f"Bearer {made.out.strip()}", store, devserver.cluster.clock())
+    assert user.name == "system:serviceaccount:default:advertiser"
+    assert user.extra["authentication.kubernetes.io/node-name"] == ("n1",)
