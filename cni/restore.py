@@ -31,7 +31,7 @@ def restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
     Return whether the VF is free as well: that is seen to first, for a driver that is rebound makes a new netdev.
     """
     try:
-        pf, vf = node.sysfs.found_as(entry.pci, entry.pf)
+        pf, vf = node.sysfs.found_as(entry.pci, entry.pf, entry.vf)
         entry = replace(entry, pf=pf, vf=vf)
         free = not same_boot or freeing.free_again(node.sysfs, entry)
         if "guid" in _restore_settings(node, entry, _fresh(entry) if not same_boot else entry.original.settings):

@@ -5,6 +5,7 @@ Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) a
 
 import errno
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from cni.skel import VF_MISSING, CniError
@@ -68,13 +69,15 @@ class Sysfs:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
 
-    def found_as(self, pci: str, pf: str) -> tuple[str, int]:
+    def found_as(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
         """Return the name that a VF's PF has now, ``pf`` if that is still one of its own, and the VF's index on it.
 
         Names change hands: over a reboot a PF can come up under the other one's. Raise OSError for a VF without a PF.
         """
         device = (self._device(pci) / "physfn").resolve(strict=True)
-        index = next((link.name for link in device.glob("virtfn*") if link.readlink().name == pci), None)
+        # Where it was before all others: a PF has up to 256 of them.
+        links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
+        index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
         names = sorted(entry.name for entry in (device / "net").iterdir())
         if index is None or (pf not in names and len(names) != 1):
             raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
