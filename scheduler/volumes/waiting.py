@@ -137,10 +137,8 @@ class Waiting:
             return f"failed to check binding: {claim}"
         if _is_older(volume, written.get(name)):
             return None
-        if fault := _misplaced(volume, node):
+        if fault := _misplaced(volume, node) or _parted(volume, claim):
             return fault
-        if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
-            return f'ClaimRef got reset for pv "{name}"'
         return "" if claim.is_bound else None
 
     def _look_at_provision(
@@ -174,6 +172,17 @@ def _misplaced(volume: PersistentVolume, node: NodeFacts) -> str:
         return ""
     where = f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node.name}"'
     return f"{where}: no matching NodeSelectorTerms"
+
+
+def _parted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
+    """Say why a volume and the claim that it was chosen for will not be bound to each other; empty if they may."""
+    name, other = volume.metadata.name, claim.spec.volume_name
+    if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+        return f'ClaimRef got reset for pv "{name}"'
+    if other not in ("", name):
+        # Somebody else has chosen that one, which may be usable elsewhere only. kube-scheduler does not ask.
+        return f'PVC "{claim.metadata.name}" is bound to pv "{other}", not to "{name}"'
+    return ""
 
 
 def _is_older(shown: PersistentVolume | PersistentVolumeClaim, written: str | None) -> bool:

@@ -37,10 +37,21 @@ class Acts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._cluster = world.cluster
+        self._storage = world.storage
+        self._claims = 0
         self._source = world.source
         self._boots = 1
         weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
             (42, self._create),
+            (8, self._create_with_claim),
+            (2, self._share_claim),
+            (12, self._provision),
+            (3, self._refuse_to_provision),
+            (6, self._bind_taken),
+            (2, self._add_volume),
+            (2, self._delete_claim),
+            (2, self._end_claims),
+            (2, self._return_claims),
             (6, self._create_gated),
             (6, self._ungate),
             (6, self._correct),
@@ -89,6 +100,55 @@ class Acts:
         if len(self._cluster.pods()) < _MOST_PODS:
             owned, cpu = self._source.random() < 0.5, self._source.choice(_CPUS)
             self._cluster.create_pod(self._source.choice(_REQUESTS), owned=owned, cpu=cpu)
+
+    def _create_with_claim(self) -> None:
+        """Let a user make a claim, mostly, and a pod that uses it."""
+        if len(self._cluster.pods()) < _MOST_PODS:
+            self._claims += 1
+            claim = f"c{self._claims}"
+            if self._source.random() < 0.8:
+                self._storage.create_claim(claim)
+            self._use(claim)
+
+    def _share_claim(self) -> None:
+        if claims := sorted(self._storage.claims()):
+            self._use(self._source.choice(claims))
+
+    def _use(self, claim: str) -> None:
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        self._cluster.create_pod(self._source.choice((None, "[{}]", "[{},{}]")), spec={"volumes": volumes})
+
+    def _provision(self) -> None:
+        if asked := self._storage.asked():
+            self._storage.provision(self._source.choice(asked))
+
+    def _refuse_to_provision(self) -> None:
+        if asked := self._storage.asked():
+            self._storage.refuse(self._source.choice(asked))
+
+    def _bind_taken(self) -> None:
+        self._storage.bind_taken()
+
+    def _add_volume(self) -> None:
+        self._storage.add_volume(self._node())
+
+    def _delete_claim(self) -> None:
+        if claims := sorted(self._storage.claims()):
+            self._storage.delete_claim(self._source.choice(claims))
+
+    def _end_claims(self) -> None:
+        self._storage.end_claims()
+
+    def _return_claims(self) -> None:
+        """Make a claim that a pod uses and that is not there."""
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in self._cluster.pods()
+            for volume in pod.document["spec"].get("volumes") or ()
+            if "persistentVolumeClaim" in volume
+        }
+        if absent := sorted(used - self._storage.claims().keys()):
+            self._storage.create_claim(self._source.choice(absent))
 
     def _create_gated(self) -> None:
         self._cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]})

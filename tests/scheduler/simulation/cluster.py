@@ -172,7 +172,8 @@ class Cluster:
     def put_node(self, name: str, hardware: Hardware, *, ready: bool = True, kernel_boot: str = "") -> None:
         """Create a node, or bring the API's knowledge of it up to date."""
         if name not in self.nodes():
-            self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+            labels = {"kubernetes.io/hostname": name}
+            self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
             self._patch_node(name, {"spec": {"taints": None}})
         self._patch_node(name, {"metadata": {"annotations": {names.INVENTORY: dump_inventory(hardware.inventory())}}})
         status = {

@@ -7,9 +7,11 @@ refuses the second pod, and the leader reports the dispute. Anything else is bro
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
 
+from devcluster.apiserver.objects import timestamp
 from mooring import names
 from mooring.inventory import Inventory
 from tests.scheduler.simulation.clock import VirtualLoop
@@ -17,6 +19,7 @@ from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.schedulers import Decision
+from tests.scheduler.simulation.storage import Storage
 
 # How long, in seconds, a scheduler may not know of a change: its watch is late, torn, and listed anew with backoff.
 STALE_S = 45.0
@@ -38,6 +41,7 @@ class Promises:
     loop: VirtualLoop
     cluster: Cluster
     agents: dict[str, NodeAgent]
+    storage: Storage
     decisions: dict[str, list[Decision]] = field(default_factory=dict)
     written: dict[str, Written] = field(default_factory=dict)
     offered: dict[str, list[tuple[float, Inventory]]] = field(default_factory=dict)
@@ -93,6 +97,8 @@ class Promises:
         self.written[uid] = Written(request.process, self.loop.time(), led=self.leader == request.process)
         self._look_for_collisions(pod, made)
         self.broken += [f"{pod.name}: {why}" for why in self._not_offered(pod, made)]
+        known_since = timestamp(datetime.fromtimestamp(self.loop.wall() - STALE_S, UTC))
+        self.broken += [f"{pod.name}: {why}" for why in self.storage.wrongs(pod, known_since)]
 
     def _decision(self, process: str, pod: PodState, node: str) -> Decision | None:
         for made in reversed(self.decisions.get(pod.uid, [])):

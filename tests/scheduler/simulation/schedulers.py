@@ -11,6 +11,7 @@ from typing import Any
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
 from scheduler.cycle import Bind, Lap, no_lap
+from scheduler.instructions import Prepare
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Instruction, Machine
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
@@ -34,8 +35,8 @@ class _Recorded(Machine):
     def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
         instructions = super().step(now, lap)
         for one in instructions or ():
-            if isinstance(one, Bind):
-                self.write(one)
+            if isinstance(one, Bind | Prepare):
+                self.write(one if isinstance(one, Bind) else one.decision)
         return instructions
 
 

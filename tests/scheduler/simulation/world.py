@@ -14,9 +14,9 @@ import pytest
 import structlog
 
 from tests.scheduler.simulation.acts import Acts
-from tests.scheduler.simulation.api import Api
+from tests.scheduler.simulation.api import Api, Json
 from tests.scheduler.simulation.clock import VirtualLoop
-from tests.scheduler.simulation.cluster import Cluster
+from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.faults import Faults
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.kubelet import NodeAgent
@@ -24,6 +24,7 @@ from tests.scheduler.simulation.network import Network
 from tests.scheduler.simulation.oracle import placeable, told
 from tests.scheduler.simulation.promises import Promises
 from tests.scheduler.simulation.schedulers import Decision, Scheduler, machine
+from tests.scheduler.simulation.storage import Storage
 
 NODES = ("n1", "n2", "n3")
 # A step takes this long on average, in seconds of virtual time.
@@ -47,7 +48,8 @@ class World:
         loop.connect = self.network.connect
         self.cluster = Cluster(self.api)
         self.agents: dict[str, NodeAgent] = {}
-        self.promises = Promises(loop, self.cluster, self.agents)
+        self.storage = Storage(self.api)
+        self.promises = Promises(loop, self.cluster, self.agents, self.storage)
         self.api.carried_out = self.promises.see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
         self.slots: dict[str, Scheduler] = {}
@@ -123,6 +125,7 @@ class World:
             for agent in self.agents.values():
                 if agent.name in self.cluster.nodes():
                     agent.sync()
+            self.storage.work(self.cluster.nodes())
             await asyncio.sleep(1.0)
             await self.revive()
             self.check()
@@ -136,11 +139,16 @@ class World:
             if pod.is_going:
                 late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
             elif pod.is_ours and not pod.node and not pod.is_gated:
-                if fitting := placeable(pod, nodes, live):
+                if fitting := placeable(pod, self._allowed(pod, nodes), live):
                     late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
                 elif not told(pod):
                     late.append(f"{pod.name} waits and was not told why")
         return late + list(self._untold_disputes(set(nodes)))
+
+    def _allowed(self, pod: PodState, nodes: dict[str, Json]) -> dict[str, Json]:
+        """Return the nodes where a pod's claims let it go."""
+        places = self.storage.places(pod)
+        return nodes if places is None else {name: node for name, node in nodes.items() if name in places}
 
     def _untold_disputes(self, nodes: set[str]) -> Iterator[str]:
         disputes = self.promises.disputes()

@@ -65,6 +65,22 @@ def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: St
     assert _outcome(store) == ["n1"]
 
 
+def test_a_claim_that_got_another_volume_than_was_chosen_sends_the_pod_back(store: Store) -> None:
+    """That volume may be usable elsewhere only."""
+    store.nodes("n1", "n2")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v", where=on(HOST, "n1"))
+    store.claim("c")
+    store.pod("c")
+    store.prepared(store.prepare())
+    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.volume("w", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.claim("c", "w")
+    assert _outcome(store) == ['binding volumes: PVC "c" is bound to pv "w", not to "v"']
+    store.now = 10.0
+    assert store.choose() == "n2"
+
+
 def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: Callable[..., Pod]) -> None:
     """Nobody else gets the room, nor the volume that the API does not show as taken yet."""
     store.nodes("n1")

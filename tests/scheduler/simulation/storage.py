@@ -1,0 +1,165 @@
+"""The storage of the simulated cluster: claims that users make, and a volume controller and provisioner by chance."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduler.volumes.objects import BIND_COMPLETED, SELECTED_NODE
+from tests.scheduler.simulation.api import MERGE, Api, Json
+from tests.scheduler.simulation.cluster import PodState
+
+HOST = "kubernetes.io/hostname"
+_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+_VOLUMES = "/api/v1/persistentvolumes"
+_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_CLASS = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """A claim at one version."""
+
+    document: Json
+
+    @property
+    def name(self) -> str:
+        return str(self.document["metadata"]["name"])
+
+    @property
+    def created(self) -> str:
+        return str(self.document["metadata"]["creationTimestamp"])
+
+    @property
+    def selected(self) -> str:
+        return str((self.document["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
+
+    @property
+    def volume(self) -> str:
+        return str(self.document["spec"].get("volumeName") or "")
+
+    @property
+    def is_going(self) -> bool:
+        return "deletionTimestamp" in self.document["metadata"]
+
+
+class Storage:
+    """Claims of one class, whose volumes are made for the node that is chosen; each is usable on that node only."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._serial = 0
+        late = {"provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}
+        api.call("POST", _CLASSES, {"metadata": {"name": _CLASS}, **late})
+
+    def claims(self) -> dict[str, ClaimState]:
+        entries = self._api.cluster.store.collection(("", "persistentvolumeclaims")).ordered()
+        return {entry.name: ClaimState(entry.decoded()) for entry in entries}
+
+    def create_claim(self, name: str) -> None:
+        requests = {"requests": {"storage": "1Gi"}}
+        spec = {"accessModes": ["ReadWriteMany"], "resources": requests, "storageClassName": _CLASS}
+        self._api.call("POST", _CLAIMS, {"metadata": {"name": name}, "spec": spec})
+
+    def delete_claim(self, name: str) -> None:
+        self._api.call("DELETE", f"{_CLAIMS}/{name}")
+
+    def end_claims(self) -> None:
+        """Let claims go that are deleted, whoever uses them: worse than a cluster does it."""
+        for claim in self.claims().values():
+            if claim.is_going:
+                self._patch_claim(claim.name, {"metadata": {"finalizers": None}})
+
+    def add_volume(self, node: str) -> None:
+        """Let an operator add a volume that a claim may take."""
+        self._make(f"static-{self._next()}", node, None)
+
+    def provision(self, claim: ClaimState) -> None:
+        """Make the volume that a claim waits for, and bind the two."""
+        name = f"made-{self._next()}"
+        self._make(name, claim.selected, claim.name)
+        self._bind(claim.name, name)
+
+    def refuse(self, claim: ClaimState) -> None:
+        """Do as a provisioner that cannot make the volume there."""
+        self._patch_claim(claim.name, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+
+    def asked(self) -> list[ClaimState]:
+        """Return the claims that a provisioner is asked to make a volume for."""
+        return [one for one in self.claims().values() if one.selected and not one.volume and not one.is_going]
+
+    def bind_taken(self) -> None:
+        """Do as the volume controller: bind the claims that volumes were told of."""
+        claims = self.claims()
+        for volume in self._volumes():
+            reference = volume["spec"].get("claimRef") or {}
+            claim = claims.get(reference.get("name", ""))
+            if claim is None or claim.volume or reference.get("uid") != claim.document["metadata"]["uid"]:
+                continue
+            self._bind(claim.name, volume["metadata"]["name"])
+
+    def work(self, nodes: dict[str, Json]) -> None:
+        """Do all that there is to do, as a volume controller and a provisioner without faults."""
+        self.end_claims()
+        self.bind_taken()
+        for claim in self.asked():
+            (self.provision if claim.selected in nodes else self.refuse)(claim)
+
+    def places(self, pod: PodState) -> set[str] | None:
+        """Return the only nodes where a pod's claims let it go, empty if nowhere; None if anywhere."""
+        found: set[str] | None = None
+        for claim in self._claims_of(pod):
+            if claim is None or claim.is_going:
+                return set()
+            node = self._node_of(claim.volume) if claim.volume else claim.selected
+            if node:
+                found = {node} if found is None else found & {node}
+        return found
+
+    def wrongs(self, pod: PodState, known_since: str) -> Iterator[str]:
+        """Yield what is wrong with a pod being bound as its claims are; claims younger than this nobody may know."""
+        for claim in self._claims_of(pod):
+            if claim is None or claim.created > known_since:
+                continue
+            if not claim.volume:
+                yield f"its claim {claim.name} has no volume"
+            elif self._node_of(claim.volume) != pod.node:
+                yield f"volume {claim.volume} cannot be used on {pod.node}"
+
+    def _claims_of(self, pod: PodState) -> Iterator[ClaimState | None]:
+        claims = self.claims()
+        for volume in pod.document["spec"].get("volumes") or ():
+            if "persistentVolumeClaim" in volume:
+                yield claims.get(volume["persistentVolumeClaim"]["claimName"])
+
+    def _volumes(self) -> list[Json]:
+        return [one.decoded() for one in self._api.cluster.store.collection(("", "persistentvolumes")).ordered()]
+
+    def _node_of(self, volume: str) -> str:
+        spec = self._api.call("GET", f"{_VOLUMES}/{volume}")["spec"]
+        (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        return str(term["matchExpressions"][0]["values"][0])
+
+    def _make(self, name: str, node: str, claim: str | None) -> None:
+        expression = {"key": HOST, "operator": "In", "values": [node]}
+        spec: Json = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": _CLASS,
+            "csi": {"driver": "csi.x", "volumeHandle": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+        }
+        if claim is not None:
+            spec["claimRef"] = {"namespace": "default", "name": claim}
+        self._api.call("POST", _VOLUMES, {"metadata": {"name": name}, "spec": spec})
+        phase = "Available" if claim is None else "Bound"
+        self._api.call("PATCH", f"{_VOLUMES}/{name}/status", {"status": {"phase": phase}}, MERGE)
+
+    def _bind(self, claim: str, volume: str) -> None:
+        patch = {"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": volume}}
+        self._patch_claim(claim, patch)
+
+    def _patch_claim(self, name: str, patch: Json) -> None:
+        self._api.call("PATCH", f"{_CLAIMS}/{name}", patch, MERGE)
+
+    def _next(self) -> int:
+        self._serial += 1
+        return self._serial
