@@ -44,6 +44,8 @@ async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:
     assert NOT_SCHEDULER in await guarded.create(ALICE, "pods", pod(annotations={names.ASSIGNMENT: "{}"}))
     assert NOT_SCHEDULER in await guarded.create(ALICE, "pods", pod(annotations={names.ASSIGNMENT: ""}))
     assert await guarded.create(ALICE, "pods", pod()) == ""
+    assert NOT_SCHEDULER in await guarded.patch(ALICE, "pods", "p", annotated(assignment="{}"))
+    assert await guarded.patch(SCHEDULER, "pods", "p", annotated(assignment="{}")) == ""
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
