@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from scheduler.cluster import Seat
 from scheduler.objects import PodDisruptionBudget
 from scheduler.selectors import EVERYTHING, NOTHING, Selector, read_selector
+from scheduler.ties import Kin
+
+_MOST_KINS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
+        # The budgets that speak of a kin of pods; forgotten whenever a budget changes.
+        self._about: dict[Kin, tuple[_Budget, ...]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Know a budget; raise ValueError in words for a malformed selector."""
@@ -31,11 +36,13 @@ class Budgets:
         if selector in (EVERYTHING, NOTHING):
             self.remove(budget.metadata.namespace, budget.metadata.name)
             return
+        self._about.clear()
         status = budget.status
         known = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
         self._budgets.setdefault(budget.metadata.namespace, {})[budget.metadata.name] = known
 
     def remove(self, namespace: str, name: str) -> None:
+        self._about.clear()
         budgets = self._budgets.get(namespace, {})
         budgets.pop(name, None)
         if not budgets:
@@ -56,11 +63,18 @@ class Budgets:
 
     def _breaks(self, seat: Seat, used: dict[int, int]) -> bool:
         """Count a pod against each of its budgets; say whether one of them has nothing left."""
-        namespace, _, name = seat.pod.partition("/")
-        labels = seat.kin.labels if seat.kin is not None else ()
         broken = False
-        for budget in self._budgets.get(namespace, {}).values() if labels else ():
-            if name not in budget.disrupted and budget.selector.selects(labels):
+        for budget in self._speaking_of(seat.kin) if seat.kin is not None and seat.kin.labels else ():
+            if seat.pod.partition("/")[2] not in budget.disrupted:
                 used[id(budget)] = used.get(id(budget), 0) + 1
                 broken = broken or used[id(budget)] > budget.allowed
         return broken
+
+    def _speaking_of(self, kin: Kin) -> tuple[_Budget, ...]:
+        found = self._about.get(kin)
+        if found is None:
+            if len(self._about) >= _MOST_KINS:
+                self._about.clear()
+            there = self._budgets.get(kin.namespace, {}).values()
+            found = self._about[kin] = tuple(one for one in there if one.selector.selects(kin.labels))
+        return found

@@ -204,7 +204,9 @@ class Decider:
     def _crowded(self, task: Task) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
         rivals = self.preemption.nominations.rivals(task.uid, task.priority)
-        trials = Trials(task, self._cluster, self._judge(task))
+        if not rivals:
+            return lambda _: ()
+        trials = self._trials(task)
 
         def texts(row: int) -> Texts:
             nominated = rivals.get(self._cluster.nodes.names[row])
@@ -214,6 +216,10 @@ class Decider:
                 return trial.refusal()
 
         return texts
+
+    def _trials(self, task: Task) -> Trials:
+        is_wide = bool(task.volumes) or any(self._prepare(rule, task) is not None for rule in WIDE_RULES)
+        return Trials(task, self._cluster, self._judge(task), is_wide=is_wide)
 
     def _judge(self, task: Task) -> Judge:
         """Return what asks the rules about volumes and other pods about some rows as everybody sits then."""
@@ -239,7 +245,7 @@ class Decider:
         if not self.preemption.concerns(task):
             return verdict
         rows = [one.rows for one in refused if one.helped_by & _LEAVING and not one.lasting]
-        found = self.preemption.seek(task, np.concatenate(rows), self._judge(task)) if rows else None
+        found = self.preemption.seek(self._trials(task), np.concatenate(rows)) if rows else None
         if found is None:
             return verdict
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})

@@ -18,7 +18,7 @@ from scheduler.cluster import Cluster, Seat
 from scheduler.columns import Rows
 from scheduler.nominations import Nomination, Nominations
 from scheduler.task import Task
-from scheduler.trial import Judge, Trial, Trials
+from scheduler.trial import Trial, Trials
 
 # So many nodes with victims are compared: this share of those that can be helped, but so many at the least, and more
 # as long as each of them breaks a budget. Source: DefaultPreemptionArgs.
@@ -77,12 +77,12 @@ class Preemption:
         lowest = self._cluster.lowest_priority()
         return (lowest is not None and lowest < task.priority) or self.nominations.of(task.uid) is not None
 
-    def seek(self, task: Task, rows: Rows, judge: Judge) -> Nominate | None:
+    def seek(self, trials: Trials, rows: Rows) -> Nominate | None:
         """Return where the pod is to wait for room and who makes it; None if it is to wait nowhere.
 
         ``rows`` are those whose refusals the going of pods may turn around.
         """
-        trials = Trials(task, self._cluster, judge)
+        task = trials.task
         if self._must_wait(task, rows):
             return self._wait(task, trials)
         if task.pod.spec.preemption_policy == "Never":

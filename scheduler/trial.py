@@ -40,10 +40,12 @@ class Aspect(Protocol):
 class Trials:
     """The trials of one pod, and what they have in common."""
 
-    def __init__(self, task: Task, cluster: Cluster, judge: Judge) -> None:
+    def __init__(self, task: Task, cluster: Cluster, judge: Judge, *, is_wide: bool) -> None:
+        """Take what asks rules about the whole cluster; ``is_wide`` if any of them has a say about the pod now."""
         self.task = task
         self.cluster = cluster
         self.judge = judge
+        self.is_wide = is_wide
         self.needs = [("pods", 1), *((name, amount) for name, amount in sorted(task.resources.items()) if amount > 0)]
         self._objections: Mapping[int, Texts] | None = None
 
@@ -83,7 +85,9 @@ class Trial:
         self._given = _given(trials, row)
         if self._given is not None:
             self._aspects.append(self._given)
-        self._aspects.append(_Wide(trials, row))
+        # Nobody who goes makes such a rule speak of the pod, but a nominated one may keep it away.
+        if trials.is_wide or any(seat.kin is not None and seat.kin.repelled for seat in nominated):
+            self._aspects.append(_Wide(trials, row))
         for seat in nominated:
             self.put_on(seat)
 
