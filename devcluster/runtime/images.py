@@ -31,12 +31,30 @@ def write_images(path: Path, names: Sequence[str] = (), busybox: Path = DEBIAN_B
     shell = _image(blobs, layer, {"Cmd": ["sh"]})
     pause = _image(blobs, layer, {"Entrypoint": ["/bin/sleep", _FOREVER_S]})
     manifests = [_named(shell, name) for name in (BUSYBOX, *names)]
-    index = {"schemaVersion": 2, "manifests": [*manifests, _named(pause, PAUSE)]}
+    return _write_layout(path, blobs, [*manifests, _named(pause, PAUSE)])
+
+
+def _write_layout(path: Path, blobs: Mapping[str, bytes], manifests: Sequence[Mapping[str, object]]) -> Path:
+    index = {"schemaVersion": 2, "manifests": list(manifests)}
     files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": _json(index)}
     files |= {f"blobs/sha256/{digest}": content for digest, content in sorted(blobs.items())}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(_tar({name: (content, 0o644) for name, content in files.items()}))
     return path
+
+
+def write_folder_image(path: Path, name: str, root: Path, process: Mapping[str, object]) -> Path:
+    """Write the tarball of one image to ``path`` and return it: its only layer is ``root``, its files are root's.
+
+    ``process`` is the image's configuration (Entrypoint, Env, User, as image-spec 1.0's config.md has them).
+    """
+    layer_tarball = path.with_suffix(".layer")
+    with tarfile.open(layer_tarball, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.add(root, ".", filter=_owned_by_root)
+    blobs: dict[str, bytes] = {}
+    layer = _add(blobs, layer_tarball.read_bytes(), "application/vnd.oci.image.layer.v1.tar")
+    layer_tarball.unlink()
+    return _write_layout(path, blobs, [_named(_image(blobs, layer, process), name)])
 
 
 def write_root(folder: Path, busybox: Path = DEBIAN_BUSYBOX) -> Path:
@@ -111,6 +129,12 @@ def _tar(
             member.linkname = target
             archive.addfile(member)
     return output.getvalue()
+
+
+def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
 
 
 def _member(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:

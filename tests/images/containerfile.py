@@ -1,0 +1,104 @@
+"""Carry out a Containerfile without a container engine: its own instructions, in folders, by chroot.
+
+A stage is a folder with a configuration; its files are hard links to those that it starts from, for a step adds files
+and replaces them, and writes into none. Known are the instructions and forms that the repository's Containerfile uses;
+any other is an error, so that nothing of it can be passed over.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+_ARGUMENT = re.compile(r"\$\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage as it is after its last instruction so far."""
+
+    root: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    entrypoint: tuple[str, ...] = ()
+
+    @property
+    def process(self) -> dict[str, object]:
+        """Return its configuration as an image has it (image-spec 1.0, config.md)."""
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        return {"Env": variables, "User": self.user, "Entrypoint": list(self.entrypoint)}
+
+
+def instructions(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each instruction's word and the rest of its line."""
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            word, _, rest = line.partition(" ")
+            yield word, rest.strip()
+
+
+def build(text: str, context: Path, bases: Mapping[str, Path], folder: Path) -> Mapping[str, Stage]:
+    """Carry all stages out below ``folder``; ``bases`` are the root folders that stand for the images named."""
+    arguments: dict[str, str] = {}
+    stages: dict[str, Stage] = {}
+    name = ""
+    for word, rest in instructions(text):
+        if word == "ARG":
+            arguments |= dict([rest.split("=", 1)])
+        elif word == "FROM":
+            image, _, name = _filled(rest, arguments).partition(" AS ")
+            stages[name] = _begun(stages.get(image), bases.get(image), folder / name)
+        else:
+            stages[name] = _done(word, rest, stages[name], context, stages)
+    return stages
+
+
+def _filled(text: str, arguments: Mapping[str, str]) -> str:
+    return _ARGUMENT.sub(lambda match: arguments[match[1]], text)
+
+
+def _begun(stage: Stage | None, base: Path | None, root: Path) -> Stage:
+    start = stage or Stage(base or Path("no such base"), {"PATH": "/usr/local/bin:/usr/bin:/bin"})
+    subprocess.run(["cp", "--archive", "--link", str(start.root), str(root)], check=True)
+    return replace(start, root=root)
+
+
+def _done(word: str, rest: str, stage: Stage, context: Path, stages: Mapping[str, Stage]) -> Stage:
+    match word:
+        case "COPY":
+            _copy(shlex.split(rest), stage.root, context, stages)
+        case "RUN":
+            _run(rest, stage)
+        case "ENV":
+            return replace(
+                stage, environment={**stage.environment, **dict(each.split("=", 1) for each in shlex.split(rest))}
+            )
+        case "USER":
+            return replace(stage, user=rest)
+        case "ENTRYPOINT":
+            return replace(stage, entrypoint=tuple(json.loads(rest)))
+        case _:
+            raise ValueError(f"instruction {word!r} is not known here")
+    return stage
+
+
+def _copy(words: list[str], root: Path, context: Path, stages: Mapping[str, Stage]) -> None:
+    source = context
+    if words[0].startswith("--from="):
+        source = stages[words.pop(0).removeprefix("--from=")].root
+    what, where = words
+    shutil.copytree(
+        source / what.lstrip("/"), root / where.lstrip("/"), symlinks=True, copy_function=os.link, dirs_exist_ok=True
+    )
+
+
+def _run(command: str, stage: Stage) -> None:
+    enter = ["unshare", "--mount", "--net", "/usr/sbin/chroot", str(stage.root), "/bin/sh", "-c", command]
+    done = subprocess.run(enter, env=dict(stage.environment), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"RUN {command!r} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-2000:]}")
