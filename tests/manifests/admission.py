@@ -70,7 +70,10 @@ def _matches(rule: Object, write: Write) -> bool:
 
 
 def _value(expression: str, known: Mapping[str, Any]) -> Any:
-    return _ENVIRONMENT.compile(expression).eval(data=known).plain_value()
+    value = _ENVIRONMENT.compile(expression).eval(data=known)
+    # The library returns what went wrong as a value; a real server refuses the write (`failurePolicy: Fail`).
+    assert value.type() != cel.Type.ERROR, f"{value.value()}: {expression}"
+    return value.plain_value()
 
 
 @dataclass(slots=True)
@@ -92,7 +95,7 @@ class Rehearsal:
 
     async def patch(self, user: User, plural: str, name: str, change: Object, subresource: str = "") -> str:
         old = self._objects[f"{plural}/{name}"]
-        new = _merged(old, change)
+        new = _changed(old, change)
         why = self._why(Write("/".join(filter(None, (plural, subresource))), "UPDATE", user, new, old))
         if not why:
             self._objects[f"{plural}/{name}"] = new
@@ -103,7 +106,7 @@ class Rehearsal:
         why = self._why(Write(resource, "CREATE", user, binding))
         if not why:
             change = {"spec": {"nodeName": "n"}, "metadata": {"annotations": dict(annotations)}}
-            self._objects[f"pods/{pod}"] = _merged(self._objects[f"pods/{pod}"], change)
+            self._objects[f"pods/{pod}"] = _changed(self._objects[f"pods/{pod}"], change)
         return why
 
     async def take_pods_of(self, schedulers: str) -> None:
@@ -112,6 +115,13 @@ class Rehearsal:
 
     def _why(self, write: Write) -> str:
         return "\n".join(self.judge.refusals(write))
+
+
+def _changed(old: Object, change: Object) -> Object:
+    """Apply a patch; empty annotations are left out, as a real server does."""
+    new: Object = _merged(old, change)
+    metadata = {key: value for key, value in new["metadata"].items() if key != "annotations" or value}
+    return new | {"metadata": metadata}
 
 
 def _merged(old: Any, change: Any) -> Any:
