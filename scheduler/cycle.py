@@ -47,6 +47,8 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 _LEAVING = (
     Happening.POD_GONE | Happening.PORTS_FREED | Happening.VFS_FREED | Happening.UNITS_FREED | Happening.VOLUMES_FREED
 )
+# Rows of which volumes are asked first, and how many times as many next.
+_FIRST_PORTION, _LARGER = 16, 8
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
@@ -168,8 +170,36 @@ class Decider:
         wides: Sequence[tuple[WideRule, Wide]],
         lap: Lap,
     ) -> _Choice | list[_Refused]:
-        """Filter and score all nodes by the volumes, and by what the pods there, nominated ones too, are to this."""
+        """Filter and score nodes by the volumes, and by what the pods there, nominated ones too, are to this.
+
+        What volumes allow may be another answer for each node: the best are asked first, unless all must be compared.
+        """
         rows, refused = ranking.passing(), list[_Refused]()
+        for some in [rows] if wides else self._portions(task, ranking, rows):
+            found = self._choose_among(task, ranking, some, volumes, wides, lap)
+            if isinstance(found, _Choice):
+                return found
+            refused += found
+        return [*_refused(ranking), *refused]
+
+    def _portions(self, task: Task, ranking: Ranking, rows: Rows) -> Iterator[Rows]:
+        """Yield rows from the best down, each time more of them."""
+        ordered, start, size = rows[list(self._in_order(task, rows, ranking.scores(rows)))], 0, _FIRST_PORTION
+        while start < len(ordered):
+            yield ordered[start : start + size]
+            start, size = start + size, size * _LARGER
+
+    def _choose_among(
+        self,
+        task: Task,
+        ranking: Ranking,
+        rows: Rows,
+        volumes: Sequence[tuple[VolumeRule, Filter]],
+        wides: Sequence[tuple[WideRule, Wide]],
+        lap: Lap,
+    ) -> _Choice | list[_Refused]:
+        """Choose the best of these rows; if none will do, return why not, beside what the ranking has found."""
+        refused = list[_Refused]()
         judges: list[tuple[VolumeRule | WideRule, Filter]] = [*volumes, *((rule, wide.refuse) for rule, wide in wides)]
         for rule, judge in judges:
             refusals = judge(rows)
@@ -194,7 +224,7 @@ class Decider:
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
             return _Choice(row, chosen, ranking.parts(row) | own)
-        return [*_refused(ranking), *refused]
+        return refused
 
     def _in_order(self, task: Task, rows: Rows, totals: Amounts) -> Iterator[int]:
         """Yield the places of these rows: where the pod is nominated first, as others went for it; then the best."""

@@ -22,13 +22,11 @@ _Handle = tuple[str, str]
 
 def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
     wanted = _handles((use.key for use in task.volumes.claims), catalogue)
-    limited = {name for name in catalogue.limited_nodes() if name in nodes.row_of} if wanted else set()
-    if not limited:
+    if not wanted or not catalogue.has_limits:
         return None
 
     def is_full(row: int) -> bool:
-        name = nodes.names[row]
-        return name in limited and _exceeds(wanted, name, catalogue)
+        return _exceeds(wanted, nodes.names[row], catalogue)
 
     def refuse(rows: Rows) -> Refusals | None:
         return refuse_where(np.fromiter(map(is_full, rows.tolist()), np.bool_, len(rows)), _REASON)

@@ -66,8 +66,10 @@ class Catalogue:
         """Return how many volumes each driver can attach to a node, where it says so."""
         return self._limits.get(node, _NO_LIMITS)
 
-    def limited_nodes(self) -> Iterable[str]:
-        return self._limits.keys()
+    @property
+    def has_limits(self) -> bool:
+        """Say whether any node's driver limits what it attaches."""
+        return any(self._limits.values())
 
     def attached_to(self, node: str) -> Collection[VolumeAttachment]:
         found = self._attached_to.get(node)
