@@ -1,6 +1,7 @@
 """A cluster behind an API server, filled and emptied for a benchmark, and a watch on how fast its pods are bound."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -10,12 +11,15 @@ from typing import Any
 import msgspec
 
 from bench import scheduler_load as load
+from mooring import names
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 
 _PODS = "/api/v1/namespaces/default/pods"
 _EVENTS = "/api/v1/namespaces/default/events"
 _AT_ONCE = 32
 _STALLED_S = 60.0
+# An assignment of 2 VFs.
+_ASSIGNMENT_BYTES = 500
 _POLL_S = 0.1
 
 
@@ -59,6 +63,24 @@ async def clear(client: Client) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{path}: not empty {_STALLED_S:.0f} s after its deletion")
             await client.request("DELETE", path, params={"gracePeriodSeconds": "0"})
+
+
+async def bind_all(client: Client) -> float:
+    """Bind all pods with ready-made Bindings as large as the scheduler's; return the binds a second."""
+    pods = msgspec.json.decode(await client.request("GET", _PODS))["items"]
+    nodes = msgspec.json.decode(await client.request("GET", "/api/v1/nodes"))["items"]
+    targets = itertools.cycle(node["metadata"]["name"] for node in nodes)
+    bindings = [_binding(pod["metadata"], target) for pod, target in zip(pods, targets, strict=False)]
+    async with watching_binds(client) as binds:
+        await _few_at_once(_send(client, "POST", path, body) for path, body in bindings)
+        await binds.reach(len(pods))
+    return binds.rate
+
+
+def _binding(pod: load.Json, node: str) -> tuple[str, load.Json]:
+    annotations = {names.ASSIGNMENT: "x" * _ASSIGNMENT_BYTES}
+    metadata = {"name": pod["name"], "uid": pod["uid"], "annotations": annotations}
+    return f"{_PODS}/{pod['name']}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": node}}
 
 
 async def count_events(client: Client) -> int:

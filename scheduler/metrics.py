@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -44,6 +45,8 @@ VICTIMS = Histogram(
 )
 REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
+# Finding what belongs to a label takes longer than to count.
+_binds, _waited_s = lru_cache(BINDS.labels), lru_cache(WAITED_S.labels)
 # kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
 _MOST_ATTEMPTS = 15
 # Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
@@ -97,7 +100,7 @@ class Figures:
     def bind(self, outcome: Outcome, spent_s: float) -> None:
         """Count the definite end of a bind."""
         bound = outcome.kind == "bound"
-        BINDS.labels(outcome.kind).inc()
+        _binds(outcome.kind).inc()
         self._bind_s["Success" if bound else "Error"].observe(spent_s)
         self._attempt("scheduled" if bound else "error", spent_s)
 
@@ -110,7 +113,7 @@ class Figures:
 def count_scheduled(waited_s: float, attempts: int) -> None:
     """Count a pod that was bound after so long in the queue."""
     label = str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+"
-    WAITED_S.labels(label).observe(waited_s)
+    _waited_s(label).observe(waited_s)
     TRIES.observe(attempts)
 
 
