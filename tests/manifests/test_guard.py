@@ -20,7 +20,8 @@ NOT_SCHEDULER = (
     "annotation 'mooring.dev/assignment': 'alice' is not Mooring's scheduler, which alone sets, changes or removes it"
 )
 FIXED = "cannot change once the pod has a node: its VFs are given"
-OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": "5f1c"}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "owner", "uid": "5f1c"}
+OTHER = OWNER | {"name": "other"}
 ONE_VF = {names.REQUEST: "[{}]"}
 
 
@@ -31,7 +32,8 @@ def pod(name: str = "p", annotations: dict[str, str] | None = None, **spec: Any)
 
 
 def node(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": {"a": "b"}, "annotations": {"other": "one"}}, "spec": {}, "status": {}}
+    metadata = {"name": name, "labels": {"a": "b"}, "annotations": {"other": "one"}, "ownerReferences": [OWNER]}
+    return {"metadata": metadata, "spec": {}, "status": {}}
 
 
 def annotated(**changes: str | None) -> dict[str, Any]:
@@ -120,7 +122,12 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ({"metadata": {"annotations": {"new": ""}}}, "", "no annotation but 'mooring.dev/inventory'"),
         ({"metadata": {"labels": {"a": None}}}, "", "neither spec nor labels, finalizers or owners"),
         ({"metadata": {"finalizers": ["x.example/y"]}}, "", "neither spec nor labels, finalizers or owners"),
-        ({"metadata": {"ownerReferences": [OWNER]}}, "", "neither spec nor labels, finalizers or owners"),
+        (
+            {"metadata": {"ownerReferences": [OTHER]}},
+            "",
+            "neither spec nor labels, finalizers or owners",
+        ),
+        ({"metadata": {"ownerReferences": None}}, "", "neither spec nor labels, finalizers or owners"),
         ({"spec": {"unschedulable": True}}, "", "neither spec nor labels, finalizers or owners"),
         ({"status": {"phase": "Terminated"}}, "status", "nothing of a node's status but capacity and allocatable"),
         ({"status": {"allocatable": {"cpu": "99"}}}, "status", "no resource but 'rdma-sriov/vf'"),
