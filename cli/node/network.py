@@ -13,9 +13,9 @@ from cli.node.states import Change, File, Host, Placed
 
 FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"
-_OURS = "mooring.conflist"
 _ENDINGS = (".conf", ".conflist", ".json")  # what containerd and CRI-O read
-_BEFORE = ("00-", "00-0-", "000-", "!")
+# The names of ours, the one to be wished for first; each comes before the one ahead of it.
+_OURS = ("00-mooring.conflist", "00-0-mooring.conflist", "0-mooring.conflist", "!mooring.conflist")
 _LEAST = "0.4.0"  # the oldest version that mooring-cni speaks; lists of before are read as it
 
 
@@ -37,7 +37,7 @@ def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
 
 def _first(host: Host) -> tuple[str, dict[str, Any]]:
     """Return name and content of the first configuration that is not ours; a single plugin as a list of one."""
-    names = [name for name in host.below(FOLDER) if name.endswith(_ENDINGS) and not name.endswith(_OURS)]
+    names = [name for name in host.below(FOLDER) if name.endswith(_ENDINGS) and name not in _OURS]
     if not names:
         raise NodeError(
             f"folder {FOLDER!r} has no network configuration: install the cluster's first, or --network none"
@@ -71,15 +71,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _name_before(first: str) -> str:
-    names = (f"{prefix}{_OURS}" for prefix in _BEFORE)
-    found = next((name for name in names if name.encode() < first.encode()), None)
+    found = next((name for name in _OURS if name.encode() < first.encode()), None)
     if found is None:
         raise NodeError(f"no name comes before {first!r} in {FOLDER!r}: rename that file")
     return found
 
 
 def _ours(host: Host) -> Sequence[str]:
-    return [name for name in host.below(FOLDER) if name.endswith(_OURS) and _plugins_of_ours(host, name)]
+    return [name for name in host.below(FOLDER) if name in _OURS and _plugins_of_ours(host, name)]
 
 
 def _plugins_of_ours(host: Host, name: str) -> bool:

@@ -99,6 +99,16 @@ def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost)
     assert kubeadm.text(FLANNEL_AT) == FLANNEL
 
 
+def test_a_chain_that_an_operator_has_placed_is_left_alone(host_of: HostOf) -> None:
+    """Also under a name like ours: only the names that mooring-node takes are its own."""
+    placed = wheelhouse.REPOSITORY / "manifests/cni/10-mooring.conflist"
+    host = host_of({**KUBEADM, "/etc/cni/net.d/05-mooring.conflist": placed.read_text()})
+    _install(host)
+    assert host.run("check")[0] == 0
+    names = sorted(path.name for path in (host.root / "etc/cni/net.d").iterdir())
+    assert names == ["05-mooring.conflist", "10-flannel.conflist"]
+
+
 def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostOf) -> None:
     """A .conf is a list of one; where a person has chained us already there is nothing to do."""
     host = host_of(
