@@ -44,6 +44,11 @@ def test_promises_hold_whatever_is_lost_late_doubled_or_killed(seed: int) -> Non
     assert _told(seed).promises.binds > 10
 
 
+def test_the_simulation_preempts() -> None:
+    """Victims go, and some of them hang, in a life that holds its promises."""
+    assert sum(_told(seed).promises.preempted for seed in range(4)) > 3
+
+
 def test_promises_hold_for_many_more_seeds(request: pytest.FixtureRequest) -> None:
     """Run with --long."""
     if not request.config.getoption("--long"):

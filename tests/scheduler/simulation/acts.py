@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from devcluster.apiserver.status import ApiError
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from tests.scheduler.simulation.cluster import OFFER_MBPS, VFS, PodState
+from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
@@ -75,6 +75,9 @@ class Acts:
             (2, self._cut_off),
             (1, self._compact),
             (6, self._cut_watches),
+            (12, self._create_important),
+            (6, self._change_budget),
+            (3, self._hang),
         )
         self._acts = [act for _, act in weighed]
         self._weights = [weight for weight, _ in weighed]
@@ -149,6 +152,23 @@ class Acts:
         }
         if absent := sorted(used - self._storage.claims().keys()):
             self._storage.create_claim(self._source.choice(absent))
+
+    def _create_important(self) -> None:
+        """Create a pod that is above most others, sometimes one that preempts nobody."""
+        if len(self._cluster.pods()) < _MOST_PODS:
+            spec: dict[str, object] = {"priorityClassName": self._source.choice(CLASSES)}
+            if self._source.random() < 0.2:
+                spec["preemptionPolicy"] = "Never"
+            self._cluster.create_pod(self._source.choice(_REQUESTS[:8]), cpu=self._source.choice(_CPUS), spec=spec)
+
+    def _change_budget(self) -> None:
+        """Let a disruption controller count anew, or an operator take the budget away."""
+        self._cluster.put_budget(self._source.choice((0, 1, 5, None)))
+
+    def _hang(self) -> None:
+        """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or go on again."""
+        agent = self._world.agents[self._node()]
+        agent.hangs = not agent.hangs
 
     def _create_gated(self) -> None:
         self._cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]})

@@ -13,6 +13,9 @@ from mooring.inventory import Inventory, Out, Pf, dump_inventory
 from tests.scheduler.simulation.api import MERGE, Api, Json
 
 PODS = "/api/v1/namespaces/default/pods"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+# Above all other pods, the second of them above the first.
+CLASSES = ("system-cluster-critical", "system-node-critical")
 _POD_STORAGE, _NODE_STORAGE = ("", "pods"), ("", "nodes")
 _MBPS, OFFER_MBPS = 100_000, 90_000
 VFS = (3, 2)
@@ -111,6 +114,7 @@ class Cluster:
         self._api = api
         self._read: dict[str, tuple[int, PodState]] = {}
         self._serial = 0
+        self._budgets: set[str] = set()
 
     def pods(self) -> list[PodState]:
         """Return all pods in the order of their names."""
@@ -150,12 +154,24 @@ class Cluster:
             "metadata": {
                 "name": name,
                 "annotations": annotations,
+                "labels": {"owned": "yes"} if more.get("owned") else {},
                 "ownerReferences": owners if more.get("owned") else [],
             },
             "spec": {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})},
         }
         self._api.call("POST", PODS, body)
         return name
+
+    def put_budget(self, allowed: int | None) -> None:
+        """Say how many of the pods that a ReplicaSet owns may be disrupted; None: there is no budget."""
+        if f"{BUDGETS}/owned" in self._budgets:
+            self._api.call("DELETE", f"{BUDGETS}/owned")
+            self._budgets.clear()
+        if allowed is not None:
+            spec = {"selector": {"matchLabels": {"owned": "yes"}}, "minAvailable": 1}
+            self._api.call("POST", BUDGETS, {"metadata": {"name": "owned"}, "spec": spec})
+            self._api.call("PATCH", f"{BUDGETS}/owned/status", {"status": {"disruptionsAllowed": allowed}}, MERGE)
+            self._budgets.add(f"{BUDGETS}/owned")
 
     def patch_pod(self, name: str, patch: Json, subresource: str = "") -> None:
         self._api.call("PATCH", f"{PODS}/{name}{subresource}", patch, MERGE)
@@ -194,4 +210,4 @@ class Cluster:
         return [one for one in listed["items"] if one["reason"] == reason]
 
 
-__all__ = ["CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState"]
+__all__ = ["CLASSES", "CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState"]

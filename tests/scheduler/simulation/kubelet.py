@@ -16,9 +16,12 @@ class NodeAgent:
     hardware: Hardware = field(default_factory=Hardware)
     ledger: dict[str, tuple[str, AssignedVf]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    hangs: bool = False
 
     def sync(self) -> None:
         """Do what a kubelet does on its round: start, stop, and give back what the gone have left."""
+        if self.hangs:
+            return
         mine = {pod.uid: pod for pod in self.cluster.pods() if pod.node == self.name}
         self.give_back({uid for uid, _ in self.ledger.values()} - mine.keys())
         for pod in mine.values():

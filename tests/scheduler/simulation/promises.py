@@ -18,7 +18,7 @@ from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.kubelet import NodeAgent
-from tests.scheduler.simulation.schedulers import Decision
+from tests.scheduler.simulation.schedulers import Decision, ordered
 from tests.scheduler.simulation.storage import Storage
 
 # How long, in seconds, a scheduler may not know of a change: its watch is late, torn, and listed anew with backoff.
@@ -51,6 +51,7 @@ class Promises:
     slips: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     binds: int = 0
+    preempted: int = 0
 
     @property
     def leader(self) -> str:
@@ -76,6 +77,8 @@ class Promises:
         """Take note of a scheduler's write that the API server has carried out."""
         if request.path.endswith("/binding"):
             self._see_binding(request)
+        elif request.method == "DELETE":
+            self._see_deletion(request)
         elif "/leases" in request.path:
             holder = msgspec.json.decode(request.body)["spec"].get("holderIdentity")
             self.leaders.append((self.loop.time(), request.process if holder else ""))
@@ -99,6 +102,18 @@ class Promises:
         self.broken += [f"{pod.name}: {why}" for why in self._not_offered(pod, made)]
         known_since = timestamp(datetime.fromtimestamp(self.loop.wall() - STALE_S, UTC))
         self.broken += [f"{pod.name}: {why}" for why in self.storage.wrongs(pod, known_since)]
+
+    def _see_deletion(self, request: Request) -> None:
+        """A scheduler deletes only whom it has chosen, while it led, for the sake of a pod above it."""
+        self.preempted += 1
+        uid = str(msgspec.json.decode(request.body)["preconditions"]["uid"])
+        made = next((one for one in self.decisions.get(ordered(uid), ()) if one.process == request.process), None)
+        if made is None:
+            self.broken.append(f"{request.process} deleted the pod of uid {uid} as nobody had decided")
+        elif not self.led(made.process, made.at) and made.process not in self.paused:
+            self.broken.append(f"{made.process} decided to delete the pod of uid {uid} without leading")
+        elif not int(made.annotations["above"]) > int(made.annotations["below"]):
+            self.broken.append(f"the pod of uid {uid} went for one that is not above it")
 
     def _decision(self, process: str, pod: PodState, node: str) -> Decision | None:
         for made in reversed(self.decisions.get(pod.uid, [])):

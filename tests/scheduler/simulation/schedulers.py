@@ -11,7 +11,7 @@ from typing import Any
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
 from scheduler.cycle import Bind, Lap, no_lap
-from scheduler.instructions import Prepare
+from scheduler.instructions import Preempt, Prepare
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Instruction, Machine
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
@@ -27,16 +27,24 @@ class Decision:
     at: float
 
 
+def ordered(uid: str) -> str:
+    """Return under which name the decision stands that a pod has to go."""
+    return f"{uid} goes"
+
+
 class _Recorded(Machine):
     """The machine, whose decisions are written down."""
 
     write: Callable[[Bind], None]
+    write_order: Callable[[Preempt], None]
 
     def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
         instructions = super().step(now, lap)
         for one in instructions or ():
             if isinstance(one, Bind | Prepare):
                 self.write(one if isinstance(one, Bind) else one.decision)
+            elif isinstance(one, Preempt):
+                self.write_order(one)
         return instructions
 
 
@@ -71,6 +79,11 @@ class Scheduler:
         made = Decision(self.name, decision.seat.node, dict(decision.annotations), self.loop.time())
         self.tell(decision.task.uid, made)
 
+    def _record_order(self, order: Preempt) -> None:
+        for seat in order.victims:
+            ranks = {"above": str(order.pod.spec.priority), "below": str(seat.priority)}
+            self.tell(ordered(seat.uid), Decision(self.name, order.node, ranks, self.loop.time()))
+
 
 _RUNNING: ContextVar[Scheduler] = ContextVar("running")
 
@@ -80,4 +93,5 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     scheduler = _RUNNING.get()
     scheduler.machine = recorded = _Recorded(*arguments, **options)
     recorded.write = scheduler._record
+    recorded.write_order = scheduler._record_order
     return recorded

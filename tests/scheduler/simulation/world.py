@@ -118,6 +118,8 @@ class World:
         """Let all faults end; then whatever fits must be bound in bounded time, and the rest be told why not."""
         self.faults.stop()
         self.network.heal()
+        for agent in self.agents.values():
+            agent.hangs = False
         for scheduler in self.slots.values():
             self.loop.thaw(scheduler.name)
         until = self.loop.time() + _SETTLED_WITHIN_S
