@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 Measure = Any
 Rows = NDArray[np.intp]
 Fact = TypeVar("Fact", bound=Hashable)
+_Fact_co = TypeVar("_Fact_co", bound=Hashable, covariant=True)
 
 
-class Facts(Protocol[Fact]):
+class Facts(Protocol[_Fact_co]):
     """A fact of each row."""
 
-    def __getitem__(self, row: int, /) -> Fact: ...
+    def __getitem__(self, row: int, /) -> _Fact_co: ...
 
-    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> NDArray[np.int64]: ...
+    def spread(self, judge: Callable[[_Fact_co], int], rows: Rows) -> NDArray[np.int64]: ...
 
 
 class Lines(Protocol):
