@@ -31,17 +31,13 @@ PROGRAM = "mooring-scheduler"
 _REQUEST_S = 5.0
 _READ_S = 15.0
 # Objects made and not freed before the youngest are looked through (some ms), and how many such passes before the next
-# older are; the oldest hardly ever are.
-_ALLOCATIONS, _YOUNG, _MIDDLE = 50_000, 100, 1000
+# older are: hardly ever, they are as many as the cluster. By Python's own thresholds (700, 10, 10) it takes a tenth of
+# all CPU.
+_ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
 # Connections for lists and the lease, for conditions and events, and for binds: none may hold up another.
 _READS = 16
 _TELLS = 17
 _WRITES = 32
-
-
-# Nodes and pods live long, and next to nothing dies in cycles: by Python's own thresholds (700, 10, 10) the collector
-# takes a tenth of all CPU. The young are still looked at in a few milliseconds.
-_GC_THRESHOLDS = (20_000, 20, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class Config:
 def main(argv: Sequence[str] | None = None) -> int:
     """Schedule until SIGTERM or SIGINT; return the exit status."""
     log.set_up(PROGRAM)
-    gc.set_threshold(*_GC_THRESHOLDS)
+    spare_collections()
     try:
         _, config = load(Config, PROGRAM, sys.argv[1:] if argv is None else argv, os.environ)
         access = load_access(config.kubeconfig or None)
@@ -79,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def spare_collections() -> None:
     """Let garbage be collected seldom: a pass over a large cluster's objects would hold everything up for seconds.
 
-    What has been listed is frozen, that is never looked at again; what changes is freed by reference counts.
+    What has been listed is frozen, that is never looked at again; what changes is freed by reference counts. Next to
+    nothing dies in cycles.
     """
     gc.set_threshold(_ALLOCATIONS, _YOUNG, _MIDDLE)
 

@@ -26,6 +26,7 @@ class Watch:
         self._wake = asyncio.Event()
         self._ended = False
         self._bookmark_due = False
+        self._is_complete = True
 
     @property
     def selector(self) -> Selector:
@@ -34,10 +35,11 @@ class Watch:
 
     def offer(self, change: Change) -> None:
         """Queue a change, or end the watch where the queue is full."""
-        event = None if self._ended else change.seen_by(self._selector)
+        event = change.seen_by(self._selector)
         if event is None:
             return
-        if len(self._queue) >= self._limit:
+        if self._ended or len(self._queue) >= self._limit:
+            self._is_complete = False
             self.end()
         else:
             self._queue.append(event)
@@ -56,14 +58,13 @@ class Watch:
     async def batches(self) -> AsyncIterator[tuple[list[Event], bool]]:
         """Yield events in order, and whether a bookmark is due right after them; end with the watch.
 
-        A bookmark is due only with an emptied queue, so the store's revision at that moment is what the client has
-        seen.
+        A bookmark is due only with an emptied queue and where nothing was left out, so the store's revision at that
+        moment is what the client has seen.
         """
         while True:
             await self._wake.wait()
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
-            drained = not self._queue
-            bookmark = drained and self._bookmark_due
+            bookmark = self._bookmark_due and self._is_complete and not self._queue
             if bookmark:
                 self._bookmark_due = False
             if batch or bookmark:

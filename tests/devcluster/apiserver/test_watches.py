@@ -8,8 +8,11 @@ import aiohttp
 import msgspec
 import pytest
 
+from devcluster.apiserver.selectors import Selector
 from devcluster.apiserver.serve import ApiServer, Options
+from devcluster.apiserver.store import Change, Entry
 from devcluster.apiserver.streaming import WatchLimits
+from devcluster.apiserver.watch import Watch
 
 MERGE = "application/merge-patch+json"
 
@@ -265,3 +268,14 @@ async def test_both_event_apis_watch_the_same_events(api: Any, group: str) -> No
         seen = (await events.next())["object"]
     names = ("involvedObject", "message") if group == "/api/v1" else ("regarding", "note")
     assert (seen[names[0]]["name"], seen[names[1]], seen["reason"]) == ("p", "text", "R")
+
+
+@pytest.mark.parametrize(("limit", "complete"), [(1, False), (2, True)])
+async def test_a_watch_that_has_left_out_a_change_gives_no_bookmark(limit: int, *, complete: bool) -> None:
+    """Whoever resumed from there would never hear of what was left out."""
+    watch = Watch(Selector(), limit)
+    for revision in (1, 2):
+        watch.offer(Change(revision, None, Entry("default", "a", "u", revision, b"{}", {}, {}), gone=False))
+    watch.bookmark()
+    watch.end()
+    assert [(len(batch), bookmark) async for batch, bookmark in watch.batches()] == [(limit, complete)]
