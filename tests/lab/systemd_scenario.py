@@ -71,9 +71,13 @@ class Systemd:
         found = subprocess.run(["pgrep", "-P", str(self._outer.pid)], capture_output=True, text=True, check=False)
         return found.stdout.strip()
 
-    def ask(self, *words: str) -> str:
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command where this systemd is the first process."""
         command = ["nsenter", "-t", self._pid, "--pid", "--mount", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def ask(self, *words: str) -> str:
+        return self.run(*words).stdout.strip()
 
     def shown(self, name: str) -> str:
         return self.ask("systemctl", "show", "--value", "-p", name, UNIT)

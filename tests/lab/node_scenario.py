@@ -1,0 +1,113 @@
+"""Run inside the lab: mooring-node sets this very host up, under a real systemd with stand-ins for runtime and kubelet.
+
+Prints one JSON object of what was seen after each command. The releases are there already: scripts that start the
+programs of this repository, and in the second release a shim that ends at once.
+"""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from cli.node import venv
+from tests.lab.systemd_scenario import Systemd, until, write_program
+
+# Not below /tmp, which a system that boots empties.
+PLACE = Path("/run/lab")
+UNITS, LOG = Path("/etc/systemd/system"), PLACE / "asked"
+RUNTIME = "unix:///run/containerd/containerd.sock"
+FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
+FLANNEL = '{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}'
+# What a kubelet does first: it asks the runtime for its version, at the socket that it is told.
+KUBELET = f"""\
+import grpc, sys, time
+channel = grpc.insecure_channel(sys.argv[1].partition("=")[2])
+channel.unary_unary("/runtime.v1.RuntimeService/Version")(b"", timeout=20)
+open({str(LOG)!r}, "a").write(sys.argv[1].partition("=")[2] + chr(10))
+time.sleep(3600)
+"""
+SERVICE = "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart={}\n{}"
+# The interpreter of a test may lie below a home.
+DROP_IN = "[Service]\nProtectHome=no\n"
+SMALL = ("--folder", f"{PLACE}/small", "--cni-bin", f"{PLACE}/bin", "--cni-conf", f"{PLACE}/conf")
+
+
+def release(name: str, shim: tuple[str, ...]) -> Path:
+    """Make a wheelhouse whose release is built; return it."""
+    wheels = PLACE / name
+    wheels.mkdir()
+    (wheels / f"mooring-{version('mooring')}-py3-none-any.whl").write_text(name)
+    folder = Path("/opt/mooring/versions") / venv.release_of(wheels)
+    write_program(folder / "bin/mooring-cri-shim", *shim)
+    write_program(folder / "bin/mooring-cni", sys.executable, "-m", "cni")
+    (folder / "complete").write_text(name)
+    return wheels
+
+
+def make_host() -> None:
+    """Let /etc and /opt be written; have a runtime and a kubelet as units."""
+    PLACE.mkdir()
+    for command in ("mount -t tmpfs tmpfs /opt", f"cp -a /etc {PLACE}", f"mount --bind {PLACE}/etc /etc"):
+        subprocess.run(command.split(), check=True)
+    for path in (FLAGS, Path("/etc/cni/net.d/10-flannel.conflist")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    FLAGS.write_text(f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint={RUNTIME}"\n')
+    Path("/etc/cni/net.d/10-flannel.conflist").write_text(FLANNEL)
+    write_program(Path("/opt/runtime"), sys.executable, "-m", "devcluster.runtime", "--listen", RUNTIME, *SMALL)
+    write_program(Path("/opt/kubelet"), sys.executable, "-c", KUBELET)
+    Path("/run/containerd").mkdir()
+    (UNITS / "lab.target").write_text(
+        "[Unit]\nDescription=lab\nDefaultDependencies=no\nWants=containerd.service kubelet.service\n"
+    )
+    here = f"WorkingDirectory={Path.cwd()}\n"
+    (UNITS / "containerd.service").write_text(SERVICE.format("/opt/runtime", here))
+    restarts = f"EnvironmentFile={FLAGS}\nRestart=always\nRestartSec=1\n"
+    (UNITS / "kubelet.service").write_text(SERVICE.format("/opt/kubelet $KUBELET_KUBEADM_ARGS", restarts))
+    for unit in ("mooring-cri-shim", "mooring-cni"):
+        (UNITS / f"{unit}.service.d").mkdir()
+        (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here)
+
+
+def tree() -> dict[str, str]:
+    """Return the files of /etc and /var/lib that the installation may touch."""
+    folders = (UNITS, Path("/etc/cni"), Path("/etc/udev"), Path("/etc/modules-load.d"), FLAGS.parent, Path("/opt/cni"))
+    paths = [path for folder in folders if folder.exists() for path in sorted(folder.rglob("*"))]
+    return {str(path): path.read_text(errors="replace") if path.is_file() else "" for path in paths}
+
+
+def told() -> str:
+    return LOG.read_text().splitlines()[-1] if LOG.exists() else ""
+
+
+def main() -> None:
+    make_host()
+    first = release("first", (sys.executable, "-m", "cri_shim"))
+    second = release("second", ("/bin/false",))
+    systemd = Systemd()
+    until(lambda: told() == RUNTIME)
+    before = tree()
+
+    def node(*words: str) -> tuple[int, str]:
+        done = systemd.run(sys.executable, "-m", "cli.node", *words, "--node-name", "n1")
+        return done.returncode, done.stdout + done.stderr
+
+    installed = node("install", "--wheelhouse", str(first))
+    until(lambda: told() != RUNTIME)
+    seen: dict[str, object] = {"install": installed, "told": told(), "check": node("check")}
+    seen["limit"] = systemd.ask("systemctl", "show", "--value", "-p", "LimitMEMLOCK", "containerd.service")
+    systemd.ask("systemctl", "stop", "mooring-cni.service")
+    seen["stopped"] = node("check")
+    seen["mended"] = [systemd.ask("systemctl", "start", "mooring-cni.service"), *node("check")]
+    seen["upgrade"] = node("upgrade", "--wheelhouse", str(second))
+    seen["rolled_back"] = node("check")
+    seen["remove"] = node("remove")
+    until(lambda: told() == RUNTIME)
+    seen["left"] = sorted(path for path in {*before, *tree()} if before.get(path) != tree().get(path))
+    seen["units"] = systemd.ask("systemctl", "list-units", "--no-legend", "--plain", "mooring-*")
+    systemd.end()
+    print(json.dumps({"seen": seen}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""mooring-node on a host of its own, the lab, with a real systemd: commands, order, rollback and removal."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.lab, pytest.mark.systemd]
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+SCENARIO = Path(__file__).with_name("node_scenario.py")
+
+
+def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
+    """The kubelet speaks to the shim; a release whose shim does not start is rolled back; removal leaves nothing."""
+    done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=115)
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"seen"')))["seen"]
+    assert seen["install"][0] == 0, seen["install"][1]
+    assert seen["told"] == "unix:///run/mooring/cri.sock"
+    assert seen["check"] == [0, "all is as it was installed\n"]
+    assert seen["limit"] == "infinity"
+    assert seen["stopped"][0] == 1
+    assert "mooring-cni.service: inactive" in seen["stopped"][1]
+    assert seen["mended"] == ["", 0, "all is as it was installed\n"]
+    assert seen["upgrade"][0] == 1
+    assert "mooring-cri-shim.service ended with" in seen["upgrade"][1]
+    assert seen["rolled_back"] == [0, "all is as it was installed\n"]
+    assert seen["remove"][0] == 0, seen["remove"][1]
+    assert seen["left"] == []
+    assert seen["units"] == ""
