@@ -6,8 +6,8 @@ Against devcluster's API server, and against a real one where KUBECONFIG names o
 etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster with the same pods less their
 VFs, its client's limits lifted. Pods are created beforehand. A process's CPU (user and system) counts from its start to
 its rest, less what it takes to start on the same cluster without pods. "binds alone" is the rate at which the server
-takes ready-made Bindings, 32 at once, from a client that does nothing else: no scheduler's is higher. Exit status 1 if
-a goal is missed.
+takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the server allows, and no bound,
+since other work on the machine slows each run differently. Exit status 1 if a goal is missed.
 """
 
 import argparse
