@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from mooring.kube.events import Identity
+from scheduler.instructions import Blame, Instruction, Notice
+from scheduler.objects import Node, Pod
 
 
 class LeftOut:
@@ -15,11 +17,21 @@ class LeftOut:
     def __len__(self) -> int:
         return sum(len(reasons) for reasons in self._why.values())
 
-    def note(self, kind: type[Any], identity: Identity, why: str) -> bool:
-        """Know why an object is left out; say whether that is new."""
+    def node(self, identity: Identity, why: str) -> list[Instruction]:
+        return self._note(Node, identity, Notice("node", "node left out", {"node": identity.name, "reason": why}))
+
+    def pod(self, identity: Identity, why: str) -> list[Instruction]:
+        about = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": why}
+        return self._note(Pod, identity, Notice("pod", "pod left out", about))
+
+    def other(self, kind: type[Any], identity: Identity, blame: Blame, why: str) -> list[Instruction]:
+        about = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": why}
+        return self._note(kind, identity, Notice(blame, "left out", about))
+
+    def _note(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
         reasons, key = self._why.setdefault(kind, {}), (identity.namespace, identity.name)
-        known, reasons[key] = reasons.get(key), why
-        return known != why
+        known, reasons[key] = reasons.get(key), notice.fields["reason"]
+        return [] if known == notice.fields["reason"] else [notice]
 
     def drop(self, kind: type[Any], identity: Identity) -> None:
         """Take it that the object is gone, or read."""

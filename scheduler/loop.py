@@ -113,7 +113,7 @@ class Loop:
         self._figures = metrics.Figures(machine.scheduler_name)
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
-        self._reading = Reading(ways.api, self._receive, machine.has)
+        self._reading = Reading(ways.api, self._receive, machine.intake.has)
         self._group: asyncio.TaskGroup | None = None
         # Ordered, so that a simulation by seed repeats itself.
         self._writes: dict[asyncio.Task[None], float] = {}
@@ -235,7 +235,7 @@ class Loop:
         now = self._clock() if at is None else at
         match message:
             case Seen(kind, Synced() as listed):
-                steps = self._machine.keeping(kind, listed.there, now)
+                steps = self._machine.intake.keeping(kind, listed.there, now)
                 self._inbox.appendleft(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
             case _Unfolding(rest, came):
                 for first in rest:
@@ -245,7 +245,7 @@ class Loop:
                 self._reading.note(message, leads=self._leads)
                 if not self._reading.missing():
                     self._settled()
-                return self._machine.retell() if self._leads and not self._reading.missing() else []
+                return self._machine.trust.retell() if self._leads and not self._reading.missing() else []
             case Seen(kind, event):
                 return self._machine.see(kind, event, now)
             case _:
@@ -268,7 +268,7 @@ class Loop:
         for instruction in instructions:
             match instruction:
                 case Bind():
-                    waited = self._machine.waited(instruction.task.uid)
+                    waited = self._machine.roster.waited(instruction.task.uid)
                     self._start(self._bind(instruction, *waited))
                 case Prepare():
                     self._start(self._prepare(instruction))

@@ -132,7 +132,7 @@ class _Derived(Collector):
 
     def collect(self) -> Iterable[Metric]:
         pending = GaugeMetricFamily("scheduler_pending_pods", "Pods by place in the queue", labels=["queue"])
-        for place, count in self._machine.depths().items():
+        for place, count in self._machine.roster.depths().items():
             pending.add_metric([_QUEUES.get(place, place)], count)
         yield pending
         incoming = CounterMetricFamily(
@@ -144,7 +144,7 @@ class _Derived(Collector):
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         disputed = "VFs that more than one live pod claims"
-        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.disputed())
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.trust.disputed)
         spent = "Searches for a placement on one node that ran out of steps"
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()

@@ -123,7 +123,7 @@ async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: Ma
         await _until(lambda: _is_ready(stage))
         fits_nowhere = await stage.add_pod("q", nodeSelector={"no": "where"})
         await stage.seen(fits_nowhere.metadata.uid)
-        assert stage.machine.depths()["active"] == 2
+        assert stage.machine.roster.depths()["active"] == 2
         assert not await stage.is_bound("p")
         stage.loop.lead()
         await _until(lambda: stage.is_bound("p"))
@@ -253,7 +253,7 @@ async def test_nothing_is_decided_or_sent_without_the_lease(stage: Stage, make_n
         assert not await stage.is_bound("first")
         seat = stage.machine.cluster.seat(first.metadata.uid)
         assert seat is not None, "the reservation stands: nobody knows what became of the Binding"
-        assert stage.machine.depths()["active"] == 1
+        assert stage.machine.roster.depths()["active"] == 1
 
 
 async def _tried(stage: Stage) -> bool:

@@ -405,7 +405,7 @@ def test_what_was_left_out_is_forgotten_with_the_object(machine: Machine) -> Non
             assert len(_notices(machine.see(kind, broken, 0.0))) == 1
             assert machine.see(kind, Synced((broken,)), 0.0) == []
             machine.see(kind, gone, 0.0)
-            assert len(machine._left_out) == 0
+            assert len(machine.intake.left_out) == 0
 
 
 def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
@@ -416,12 +416,12 @@ def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: M
     _see(machine, make_node(), bound, waiting)
 
     def has(pod: Pod, version: str) -> bool:
-        return machine.has(Pod, Identity(pod.metadata.name, "default", pod.metadata.uid, version))
+        return machine.intake.has(Pod, Identity(pod.metadata.name, "default", pod.metadata.uid, version))
 
     assert (has(bound, "7"), has(bound, "8"), has(waiting, "7"), has(make_pod(), "7")) == (True, False, False, False)
     machine.see(Pod, Synced((), (Identity("p", "default", bound.metadata.uid, "7"),)), 0.0)
     assert machine.cluster.seat(bound.metadata.uid) is not None
-    assert machine.depths()["active"] == 0
+    assert machine.roster.depths()["active"] == 0
     _see(machine, waiting)
     assert len(_binds(_steps(machine))) == 1
     assert not has(waiting, "")

@@ -54,7 +54,7 @@ class Play:
     def waiting_in_vain(self) -> list[str]:
         """Return what was told to the parked pods that would be placed if they were looked at now."""
         decider, found = Decider(self.machine.cluster), []
-        for pending in self.machine._pending.values():
+        for pending in self.machine.roster.pending.values():
             refused = pending.told.startswith("the API server refuses")
             if isinstance(pending.task, Task) and not refused and pending.task.uid not in self.bound_now():
                 decision = decider.decide(pending.task, self.now)
@@ -164,7 +164,7 @@ class Play:
     def namespace(self) -> None:
         labels = self.chance.choice(({}, {"team": "t"}))
         item = msgspec.convert({"metadata": {"name": self.chance.choice("de"), "labels": labels}}, Namespace)
-        self.machine.around(Namespace, Changed(Identity(item.metadata.name), item), self.now)
+        self.machine.see(Namespace, Changed(Identity(item.metadata.name), item), self.now)
 
     def time(self) -> None:
         self.now += 70.0

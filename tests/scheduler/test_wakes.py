@@ -68,10 +68,10 @@ class Scene:
             tried.append(uid)
 
     def _next(self) -> str | None:
-        before = {uid: one.attempts for uid, one in self.machine._pending.items()}
+        before = {uid: one.attempts for uid, one in self.machine.roster.pending.items()}
         if self.machine.step(self.now) is None:
             return None
-        after = self.machine._pending.items()
+        after = self.machine.roster.pending.items()
         (uid,) = [uid for uid, one in after if one.attempts > before.get(uid, 0)]
         return uid
 
@@ -263,21 +263,21 @@ def test_a_gated_pod_stays_out_until_its_last_gate_is_lifted(scene: Scene) -> No
     scene.node()
     gates = [{"name": "a"}, {"name": "b"}]
     pod = scene.pod(spec={"schedulingGates": gates})
-    assert scene.machine.depths()["gated"] == 1
+    assert scene.machine.roster.depths()["gated"] == 1
     assert scene.tries() == []
     document = msgspec.to_builtins(pod)
     for left, expected in ((gates[1:], []), (None, [pod.metadata.uid])):
         document["spec"]["schedulingGates"] = left
         scene.machine.pods(Changed(_identity(pod), msgspec.convert(document, Pod)), scene.now)
         assert scene.tries() == expected
-    assert scene.machine.depths()["gated"] == 0
+    assert scene.machine.roster.depths()["gated"] == 0
 
 
 def test_a_gated_pod_that_is_deleted_is_gone(scene: Scene) -> None:
     """From the count too."""
     pod = scene.pod(spec={"schedulingGates": [{"name": "a"}]})
     scene.remove(pod)
-    assert scene.machine.depths()["gated"] == 0
+    assert scene.machine.roster.depths()["gated"] == 0
 
 
 def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:

@@ -177,9 +177,9 @@ def test_what_cannot_come_true_gives_the_reservation_back(
     assert isinstance(report, Report)
     assert report.message == f"binding volumes: {why}"
     assert store.machine.cluster.seat(uid) is None
-    assert store.machine.depths()["backoff"] == 1
+    assert store.machine.roster.depths()["backoff"] == 1
     store.now += 10.0
-    assert store.run() or store.machine.depths()["parked"] == 1
+    assert store.run() or store.machine.roster.depths()["parked"] == 1
 
 
 def test_a_write_that_is_refused_gives_the_reservation_back(store: Store) -> None:
