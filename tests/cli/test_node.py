@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.node.steps import LISTEN, LISTEN_CRIO
+from cli.node.venv import release_of
 from tests.cli import wheelhouse
 from tests.cli.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
 
@@ -144,25 +147,34 @@ def test_a_run_that_fails_takes_everything_back(host_of: HostOf, files: dict[str
     assert host.tree() == before
 
 
+def _tiny_wheelhouse(folder: Path) -> Path:
+    """Make a wheelhouse whose Mooring needs nothing and is empty, so that real environments are built quickly."""
+    folder.mkdir()
+    info = f"mooring-{version('mooring')}.dist-info"
+    with zipfile.ZipFile(folder / f"mooring-{version('mooring')}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: mooring\nVersion: {version('mooring')}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+        wheel.comment = folder.name.encode()
+    return folder
+
+
 def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHost) -> None:
-    """The third release removes the first; install and upgrade are not taken for each other."""
-    wheels = {name: str(kubeadm.wheelhouse(name)) for name in ("one", "two", "three")}
-    assert kubeadm.run("upgrade", "--wheelhouse", wheels["one"])[0] == 1
-    releases = kubeadm.root / "opt/mooring/versions"
-    for release in releases.glob("0*"):
-        (release / "complete").unlink()
-    for index, (name, folder) in enumerate(wheels.items()):
-        _rebuild(releases, Path(folder))
-        status, said = kubeadm.run("upgrade" if index else "install", "--wheelhouse", folder)
-        assert status == 0, (name, said)
-    assert kubeadm.run("install", "--wheelhouse", wheels["one"])[0] == 1
+    """The third release removes the first, remove all; install and upgrade are not taken for each other."""
+    before, releases = kubeadm.tree(), kubeadm.root / "opt/mooring/versions"
+    wheels = [_tiny_wheelhouse(kubeadm.root.parent / name) for name in ("one", "two", "three")]
+    names = [release_of(folder) for folder in wheels]
+    assert kubeadm.run("upgrade", "--wheelhouse", str(wheels[0]))[0] == 1
+    for command, folder in zip(("install", "upgrade", "upgrade"), wheels, strict=True):
+        status, said = kubeadm.run(command, "--wheelhouse", str(folder))
+        assert status == 0, said
+    assert kubeadm.run("install", "--wheelhouse", str(wheels[0]))[0] == 1
+    assert (kubeadm.root / "opt/mooring/current").readlink() == Path("versions") / names[2]
+    assert {path.name for path in releases.glob("0*")} == set(names[1:])
     assert kubeadm.run("check")[0] == 0
-
-
-def _rebuild(releases: Path, wheels: Path) -> None:
-    from cli.node.venv import release_of
-
-    (releases / release_of(wheels) / "complete").write_text("")
+    assert kubeadm.run("remove")[0] == 0
+    assert list(releases.glob("0*")) == []
+    assert kubeadm.tree() == before
 
 
 def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
