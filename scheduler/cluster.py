@@ -10,7 +10,7 @@ shows holds), the bind is refused for good (`remove`), or the pod is gone.
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mooring.assignment import Assignment
 from scheduler.census import Census
@@ -26,12 +26,13 @@ from scheduler.volumes.usage import Usage
 from scheduler.volumes.used import NO_VOLUMES, Used
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Seat:
     """A pod on a node: what it uses there, and what it counts for when nodes are compared (``scored``).
 
-    ``assumed`` until the API server has shown it bound; ``kin`` is what rules about other pods look at. ``preempted``
-    while it is being deleted for the sake of a pod of higher priority; ``started`` is RFC 3339, empty until it has.
+    Nothing of it changes but ``assumed``, which it is until the API server has shown it bound; ``kin`` is what rules
+    about other pods look at. ``preempted`` while it is being deleted for the sake of a pod of higher priority;
+    ``started`` is RFC 3339, empty until it has.
     """
 
     uid: str
@@ -41,7 +42,7 @@ class Seat:
     scored: Amounts = field(default_factory=dict)
     ports: frozenset[HostPort] = frozenset()
     assignment: Assignment | None = None
-    assumed: bool = False
+    assumed: bool = field(default=False, compare=False)
     kin: Kin | None = None
     volumes: Used = NO_VOLUMES
     priority: int = 0
@@ -165,7 +166,7 @@ class Cluster:
     def put(self, seat: Seat, now: float) -> None:
         """Seat a pod, in place of what was known of it."""
         known = self._seats.get(seat.uid)
-        if known is not None and replace(known, assumed=seat.assumed) == seat:
+        if known is not None and known == seat:
             # The watch shows what was assumed, or known already.
             self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
             return
@@ -197,9 +198,8 @@ class Cluster:
     def confirm(self, uid: str) -> None:
         """Take a pod as bound: the API server has said so."""
         seat = self._seats.get(uid)
-        if seat is not None and seat.assumed:
-            confirmed = replace(seat, assumed=False)
-            self._seats[uid] = self._on[seat.node][uid] = confirmed
+        if seat is not None:
+            seat.assumed = False
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
         """Return when each VF of a node became free, by PF name and index, as far as it is known."""

@@ -5,7 +5,6 @@ wait for it, and nobody else.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
@@ -192,7 +191,7 @@ class Intake:
         seat, notices = read_seat(pod, known)
         self._cluster.put(seat, now)
         # For our own bind, or a change of a pod's status, nobody waits.
-        if known is None or replace(known, assumed=False) != seat:
+        if known is None or known != seat:
             left = of_leaving(known) | Happening.POD_LABELS if known is not None else NOTHING
             self._queue.wake(left | Happening.POD_SEATED, now)
         self._trust.see(pod, seat, now)

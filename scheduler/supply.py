@@ -97,12 +97,16 @@ class _PfStock:
         self.disputed: set[int] = set()
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
+        self.free &= ~(1 << vf)
+        claimants = self._claims.get(vf)
+        if claimants is None:
+            self._claims[vf] = {uid: rate}
+            self.reserved += max(rate - self._out.get(vf, 0), 0)
+            return
         before = self._rate(vf)
-        claimants = self._claims.setdefault(vf, {})
         claimants[uid] = rate
         if len(claimants) > 1:
             self.disputed.add(vf)
-        self.free &= ~(1 << vf)
         self.reserved += self._rate(vf) - before
 
     def release(self, vf: int, uid: str) -> None:
