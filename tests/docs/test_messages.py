@@ -1,0 +1,89 @@
+"""Every text that the programs can print has its entry in the troubleshooting pages, and no entry is of no use."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from tests.docs import texts
+
+DOCS = texts.ROOT / "docs"
+GUARD = texts.ROOT / "manifests/base/guard"
+_SPAN = re.compile(r"``\s?(.+?)\s?``|`([^`]+)`", re.DOTALL)
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+# Strings of two words that nobody is told: by their beginning, with the reason.
+NOT_PRINTED = {
+    "#!… -ISE": "the forwarder's own source; what it prints has entries",
+    "import sys; open(": "a program for a subprocess",
+    "# ": "files that mooring-node writes",
+    "[Service] Environment=": "likewise",
+    "options ib_core netns_mode=": "likewise, by the advertiser",
+    "text/plain; version=": "a media type",
+    "Version RunPodSandbox": "names of CRI methods",
+    "ListImages ImageStatus": "likewise",
+    "scored ": "a column's name",
+    "VFs that more than one live pod claims": "the description of a metric",
+    "Searches for a placement on one node": "likewise",
+}
+
+
+def entries() -> dict[str, str]:
+    """Return the pages' entries as patterns, each with its page."""
+    found: dict[str, str] = {}
+    for page in sorted(DOCS.glob("messages-*.md")):
+        for item in re.split(r"^- ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            for text in _leading_spans(item):
+                found.setdefault(texts.normal(text), page.name)
+    return found
+
+
+def _leading_spans(item: str) -> list[str]:
+    """Return the code spans that an item begins with: they end where prose begins."""
+    found, end = [], 0
+    for span in _SPAN.finditer(item):
+        if item[end : span.start()].strip() not in ("", ","):
+            break
+        found.append(" ".join((span[1] or span[2]).split()))
+        end = span.end()
+    return found
+
+
+def guard_texts() -> list[texts.Text]:
+    """Return what the admission policies refuse in: messages, and the literals of message expressions."""
+    found: list[texts.Text] = []
+    for path in sorted(GUARD.glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            for rule in (document or {}).get("spec", {}).get("validations", ()):
+                spoken = [rule["message"], *_literals(rule.get("messageExpression", ""))]
+                found += [texts.Text(texts.normal(text), path.name) for text in spoken]
+    return [text for text in found if " " in text.pattern and len(re.findall(r"[A-Za-z]{2,}", text.pattern)) > 1]
+
+
+def _literals(expression: str) -> list[str]:
+    return [literal.replace('\\"', '"') for literal in _LITERAL.findall(expression)]
+
+
+def printed() -> list[texts.Text]:
+    source = [text for text in texts.texts() if not text.pattern.startswith(tuple(NOT_PRINTED))]
+    return [*source, *guard_texts()]
+
+
+def test_every_text_that_can_be_printed_has_an_entry() -> None:
+    """A message without an entry is one whose reader is left alone; write one in the page that fits."""
+    known = entries()
+    missing = sorted({f"{text.pattern!r} ({text.place})" for text in printed() if text.pattern not in known})
+    assert missing == [], "add to docs/messages-*.md as '- `text …`: meaning, what to do':\n" + "\n".join(missing)
+
+
+def test_every_entry_is_a_text_of_the_code() -> None:
+    """An entry whose message is gone or reworded leads nobody anywhere."""
+    there = {text.pattern for text in [*texts.strings(), *guard_texts()]} | FORWARDED
+    stale = sorted(f"{text!r} ({page})" for text, page in entries().items() if text not in there)
+    assert stale == []
+
+
+# Texts inside the forwarder's source, which is itself a string of `cni/forwarder.py`.
+FORWARDED = set(
+    re.findall(r'"msg":"([^"]+)"', Path(texts.ROOT / "cni/forwarder.py").read_text(encoding="utf-8").replace("\\\\'", "'"))
+)
