@@ -209,10 +209,11 @@ class Ranking:
         look, codes, scores = self._nodes.look(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
         for rule, one in self._filters:
             marks = one.judge(look)
-            if np.count_nonzero(marks):
-                kinds, which = np.unique(marks, return_inverse=True)
+            refused = np.flatnonzero((codes == 0) & (marks != 0))
+            if len(refused):
+                kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
-                codes = np.where(codes, codes, table[which])
+                codes[refused] = table[which]
         for (preference, scorer), part in zip(self._scorers, self._use_parts, strict=True):
             own = scorer(look)
             part[rows] = own
@@ -223,14 +224,19 @@ class Ranking:
 
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
-        look, code, score = self._nodes.look_at(row), self._fact_codes.item(row), self._fact_scores.item(row)
+        look, code = self._nodes.look_at(row), self._fact_codes.item(row)
         for rule, one in self._filters:
-            code = code or self._code_of_mark(rule, one, one.judge(look))
+            if not code and (mark := one.judge(look)):
+                code = self._code_of_mark(rule, one, mark)
+        self._codes[row] = code
+        if code:
+            self._standing[row] = _OUT
+            return
+        score = self._fact_scores.item(row)
         for (preference, scorer), part in zip(self._scorers, self._use_parts, strict=True):
             part[row] = own = scorer(look)
             score += preference.weight * own
-        self._codes[row] = code
-        self._standing[row] = _OUT if code else score
+        self._standing[row] = score
 
     def _code_of_mark(self, rule: UseRule, judged: UseFilter, mark: int) -> int:
         codes = self._codes_of[rule.name]

@@ -6,24 +6,22 @@ its VFs and the min rate that they still hold; a VF that is both out and claimed
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Inventory, Pf
 from scheduler.place import Room
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A pod's VFs, and whose they are."""
 
     uid: str
     assignment: Assignment
 
 
-@dataclass(frozen=True, slots=True)
-class Supply:
+class Supply(NamedTuple):
     """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted."""
 
     pfs: tuple[Pf, ...] = ()
