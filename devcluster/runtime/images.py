@@ -24,14 +24,19 @@ _FOLDERS = ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp")
 _ACCOUNTS = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
 
 
-def write_images(path: Path, names: Sequence[str] = (), busybox: Path = DEBIAN_BUSYBOX) -> Path:
-    """Write the tarball to ``path`` and return it; ``names`` are further names of the busybox image."""
+def write_images(
+    path: Path, names: Sequence[str] = (), busybox: Path = DEBIAN_BUSYBOX, asleep: Sequence[str] = ()
+) -> Path:
+    """Write the tarball to ``path`` and return it.
+
+    ``names`` are further names of the busybox image, ``asleep`` of the pause image: for pods without a command.
+    """
     blobs: dict[str, bytes] = {}
     layer = _add(blobs, _layer(busybox.read_bytes(), _applets(busybox)), "application/vnd.oci.image.layer.v1.tar")
     shell = _image(blobs, layer, {"Cmd": ["sh"]})
     pause = _image(blobs, layer, {"Entrypoint": ["/bin/sleep", _FOREVER_S]})
     manifests = [_named(shell, name) for name in (BUSYBOX, *names)]
-    return _write_layout(path, blobs, [*manifests, _named(pause, PAUSE)])
+    return _write_layout(path, blobs, [*manifests, *(_named(pause, name) for name in (PAUSE, *asleep))])
 
 
 def _write_layout(path: Path, blobs: Mapping[str, bytes], manifests: Sequence[Mapping[str, object]]) -> Path:
