@@ -1,7 +1,7 @@
 """The manifest of rit-k8s-rdma's documents, unmodified but for `schedulerName`, from `kubectl apply` to its containers.
 
-The manifest is the one that `docs/migration.md` shows under "Before"; the host is simulated, containerd and runc are not.
-Its image is one of theirs that nobody can pull any more: here it is a name of an image that sleeps.
+The manifest is the one that `docs/migration.md` shows under "Before". The host is simulated, containerd and
+runc are not. Its image is one of theirs that nobody can pull any more: here it is a name of an image that sleeps.
 """
 
 import re
