@@ -93,11 +93,13 @@ def _as_taking(
 
 
 def _take_down(taking: Taking) -> None:
-    """Take an entered VF's netdev down, under a name that is nobody's."""
-    name = taking.entry.original.name
-    if name is not None:
-        netlink.set_up(name, up=False)
-        netlink.rename(name, temporary_name(taking.vf.pci))
+    """Take an entered VF's netdev down, under a name that is nobody's; the one to come may be an altname of its own."""
+    original = taking.entry.original
+    if original.name is not None:
+        netlink.set_up(original.name, up=False)
+        if taking.entry.ifname in original.altnames:
+            netlink.remove_altname(original.name, taking.entry.ifname)
+        netlink.rename(original.name, temporary_name(taking.vf.pci))
 
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:

@@ -7,6 +7,7 @@ step, and whatever a killed call left behind: it looks where the VF is now and d
 run again at any point. The entry is removed last.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -99,6 +100,9 @@ def _silence(entry: LedgerEntry) -> str | None:
         if link is not None:
             podlink.withdraw(link)
             netlink.set_up(link.name, up=False)
+            # The pod's own, which may be somebody's on the host.
+            for altname in set(link.altnames) - set(entry.original.altnames):
+                netlink.remove_altname(link.name, altname)
         return link.name if link is not None else None
 
     return _in_its_netns(entry, quieten)
@@ -116,10 +120,23 @@ def _fetch(node: Node, entry: LedgerEntry, name: str | None) -> None:
             # That of IPoIB is unmade with its device.
             link = found.name if (found := _in_pod(entry)) is not None else None
         if link is not None:
-            netlink.move(link, host, temporary_name(entry.pci))
+            _move_home(link, host, temporary_name(entry.pci))
 
     if name is not None or device is not None:
         _in_its_netns(entry, leave)
+
+
+def _move_home(name: str, host: str, to: str) -> None:
+    """Move a netdev to the host; altnames that a link there took meanwhile are in its way, and in its entry."""
+    try:
+        netlink.move(name, host, to)
+    except OSError as taken:
+        link = netlink.find(name) if taken.errno == errno.EEXIST else None
+        if link is None or not link.altnames:
+            raise
+        for altname in link.altnames:
+            netlink.remove_altname(name, altname)
+        netlink.move(name, host, to)
 
 
 def _in_its_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:

@@ -114,7 +114,8 @@ def move(name: str, netns: str, to: str) -> None:
     """Move a link into the network namespace at a path, where its name is ``to``; one that is up goes down.
 
     One message, because each waits for its turn behind other links' moves. The kernel moves first: where the name is
-    taken, the link is there under its old one, and the error is EEXIST.
+    taken, the link is there under its old one, and the error is EEXIST. So it is, and the link stays, where one of its
+    altnames is taken there (Linux 6.6).
     """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -124,11 +125,12 @@ def move(name: str, netns: str, to: str) -> None:
 
 
 def add_altname(name: str, altname: str) -> None:
-    _alter(rtnetlink.NEW_LINK_PROP, name, altname)
+    _alter(rtnetlink.NEW_LINK_PROP, name, altname, CREATE | EXCLUSIVE)
 
 
 def remove_altname(name: str, altname: str) -> None:
-    _alter(rtnetlink.DEL_LINK_PROP, name, altname)
+    # To a request that removes, EXCLUSIVE's bit means many at once, which the kernel refuses here (NLM_F_BULK).
+    _alter(rtnetlink.DEL_LINK_PROP, name, altname, 0)
 
 
 def add_address(name: str, address: str) -> None:
@@ -217,9 +219,9 @@ def _set(name: str, *attributes: Attribute) -> None:
     rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(_index(name)), attributes)
 
 
-def _alter(kind: int, name: str, altname: str) -> None:
+def _alter(kind: int, name: str, altname: str, flags: int) -> None:
     properties = rtnetlink.pack(_ALT_IFNAME, _string(altname))
-    rtnetlink.exchange(kind, _ifinfo(_index(name)), [(_PROP_LIST | NESTED, properties)], CREATE | EXCLUSIVE)
+    rtnetlink.exchange(kind, _ifinfo(_index(name)), [(_PROP_LIST | NESTED, properties)], flags)
 
 
 def _index(name: str) -> int:

@@ -294,3 +294,46 @@ def test_an_add_whose_caller_is_killed_is_undone_on_real_vfs(lab: Lab) -> None:
     assert all(line.startswith("same") for line in outcomes[1::2]), outcomes
     assert int(lines[-2]) > 0
     assert lines[-1] == "0"
+
+
+def test_an_interface_may_have_its_own_altname_for_a_name(lab: Lab) -> None:
+    """The altname gives way while the pod has the VF, and is there again after it."""
+    lines = run(
+        lab,
+        record("p1", SECOND)
+        + """
+        ip link property add dev eth3 altname kept altname rdma7; state >/tmp/before
+        ip netns add p1; ask ADD p1; ip -n p1 -j link show rdma7 | jq -c '.[0] | [.ifname, .altnames]'
+        ask DEL p1; same end
+        """,
+    )
+    assert lines == ["0", '["rdma7",["kept"]]', "0", "same end"]
+
+
+@pytest.mark.parametrize("altname", ["nobodys", "eth0", "mo0-3b09"])
+def test_an_altname_that_a_pod_gave_its_vf_keeps_no_vf(lab: Lab, altname: str) -> None:
+    """Nobody's, a host link's name, or the one that the VF is to have on its way: the first DEL ends well."""
+    lines = run(
+        lab,
+        record("p1", SECOND)
+        + f"""
+        ip netns add p1; ask ADD p1; ip -n p1 link property add dev rdma7 altname {altname}
+        ask DEL p1; same end
+        """,
+    )
+    assert lines == ["0", "0", "same end"]
+
+
+def test_an_altname_that_another_link_took_meanwhile_keeps_no_vf(lab: Lab) -> None:
+    """The kernel lets no link in whose altname is taken: it stays behind, and the log says so."""
+    lines = run(
+        lab,
+        record("p1", SECOND)
+        + """
+        ip link property add dev eth3 altname first altname second
+        ip netns add p1; ask ADD p1; ip link property add dev eth5 altname first
+        ask DEL p1; jq -r 'select(.altname) | .event, .altname' /tmp/log-p1; ls /var/lib/mooring/vfs
+        ip -j link show eth3 | jq -c '.[0].altnames'
+        """,
+    )
+    assert lines == ["0", "0", "vf's altname is another link's now", "first", '["second"]']
