@@ -34,7 +34,10 @@ def restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
         pf, vf = node.sysfs.found_as(entry.pci, entry.pf, entry.vf)
         entry = replace(entry, pf=pf, vf=vf)
         free = not same_boot or freeing.free_again(node.sysfs, entry)
-        if "guid" in _restore_settings(node, entry, _fresh(entry) if not same_boot else entry.original.settings):
+        wanted = _fresh(entry) if not same_boot else entry.original.settings
+        _restore_settings(node, entry, wanted)
+        # Also where the PF has the old one by now: whoever set it may have been killed before the rebind.
+        if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
             freeing.rebind(node.sysfs, entry.pci)
         if same_boot and entry.original.name is not None:
             _restore_netdev(node, entry)
@@ -43,10 +46,9 @@ def restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
     return free
 
 
-def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> set[str]:
-    """Set what was changed and is not as wanted, and return its names: one that the NIC refuses keeps no other."""
+def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
+    """Set what was changed and is not as wanted: one that the NIC refuses keeps no other."""
     refusals = []
-    restored: set[str] = set()
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
         found = node.port.read(entry.pf, entry.vf)
@@ -57,12 +59,10 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> set
                 settings = VfSettings(**values)
                 try:
                     node.port.write(entry.pf, entry.vf, settings)
-                    restored |= values.keys()
                 except OSError as refused:
                     refusals.append(refusal_text(entry, settings, refused))
     if refusals:
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
-    return restored
 
 
 def _fresh(entry: LedgerEntry) -> VfSettings:

@@ -354,6 +354,23 @@ def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: L
     assert lines == ["ADD 0", other, "bound anew", "DEL 0", own, "bound anew", "same", "77", "true"]
 
 
+def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> None:
+    """The PF has the old GUID again, the driver was not bound since: the VF still has the pod's."""
+    program = Path(__file__).with_name("guid_call.py")
+    script = f"""
+        rdma link del rx0; echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids; prepared
+        guid() {{
+          CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod CNI_ARGS="IgnoreUnknown=1;K8S_POD_UID=pod" \
+          {sys.executable} {program} /tmp/guids </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
+        }}
+        guid ADD; inside=$(inside ip -j link show net1 | jq '.[0].ifindex')
+        echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids
+        guid DEL; [ $(ip -j link show eth2 | jq '.[0].ifindex') -gt $inside ] && echo bound anew; same
+        """
+    lines = run(lab, script, FIRST | {"link": "infiniband", "guid": "02:00:00:00:00:00:00:99"})
+    assert lines == ["ADD 0", "DEL 0", "bound anew", "same"]
+
+
 def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
     """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
     program = """
