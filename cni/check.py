@@ -95,7 +95,12 @@ def _from_interface(
 
 
 def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> tuple[Mapping[str, Any], list[str]]:
-    """Return a VF's interface as the result lists it (empty: not at all), and what the result has not of it."""
+    """Return a VF's interface as the result lists it (empty: not at all), and what the result has not of it.
+
+    A VF without a netdev is in no result.
+    """
+    if entry.original.name is None:
+        return {}, []
     interfaces = previous.get("interfaces") or ()
     places = [
         index

@@ -76,6 +76,12 @@ def test_what_the_result_lists_or_the_network_gives_is_expected() -> None:
     assert from_kernel(ENTRY, FOUND, 4000, {}) == [f"vf {PCI}: interface 'net1' has mtu 1500 and not 4000"]
 
 
+def test_a_vf_without_a_netdev_is_in_no_result() -> None:
+    """ADD lists its interfaces, and such a VF has none: CHECK finds nothing lacking."""
+    bare = replace(ENTRY, original=Original(), addresses=())
+    assert from_result(bare, {"interfaces": [], "ips": []}, "/run/netns/pod") == ({}, [])
+
+
 def test_a_vf_without_a_netdev_lacks_none() -> None:
     """InfiniBand alone: settings and RDMA device count, no interface does."""
     entry = replace(ENTRY, original=Original(), addresses=())
