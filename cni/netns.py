@@ -73,7 +73,8 @@ def is_same(path: str, cookie: int) -> bool:
 def enter(path: str) -> None:
     """Put the calling thread into the namespace at ``path`` for the rest of its life; raise NetnsGoneError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A path may be anything: a pipe would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as gone:
         raise NetnsGoneError(gone.errno, f"network namespace {path!r}: {gone.strerror}") from gone
     try:

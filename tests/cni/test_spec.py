@@ -1,6 +1,7 @@
 """The CNI specification on a simulated host: every command in every version, as runtimes and Multus send them."""
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -335,6 +336,16 @@ def test_the_hosts_own_namespace_is_no_pod(host: Any) -> None:
     host.record(FIRST)
     answer = host.call("ADD", netns=str(host.layout.netns))
     assert (answer["code"], "the host's own network namespace" in answer["msg"]) == (4, True)
+
+
+@pytest.mark.timeout(20)
+def test_a_path_that_is_no_namespace_holds_nothing_up(host: Any, tmp_path: Path) -> None:
+    """A pipe that nobody writes to would be waited for, and every later call of the container behind it."""
+    host.record(FIRST)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    answer = host.call("ADD", netns=str(pipe))
+    assert (answer["code"], "cannot be entered" in answer["msg"]) == (4, True)
 
 
 def test_show_puts_ledger_and_kernel_side_by_side(host: Any) -> None:
