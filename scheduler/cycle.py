@@ -110,10 +110,14 @@ class _Refused:
 
 
 class Decider:
-    """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions."""
+    """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions.
 
-    def __init__(self, cluster: Cluster) -> None:
+    ``named`` is how many nodes are named for each reason in ``why``.
+    """
+
+    def __init__(self, cluster: Cluster, named: int = _NAMED) -> None:
         self._cluster = cluster
+        self._named = named
         self._rankings = Rankings(cluster.nodes)
         self.preemption = Preemption(cluster)
 
@@ -293,8 +297,8 @@ class Decider:
             helped_by |= one.helped_by
             for text in one.texts:
                 counted[text] = counted.get(text, 0) + len(one.rows)
-                some = [self._cluster.nodes.names[row] for row in one.rows[:_NAMED]]
-                named[text] = sorted([*named.get(text, ()), *some])[:_NAMED]
+                some = [self._cluster.nodes.names[row] for row in one.rows[: self._named]]
+                named[text] = sorted([*named.get(text, ()), *some])[: self._named]
         listed = ", ".join(sorted(f"{count} {text}" for text, count in counted.items()))
         why: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
         return Unschedulable(task, f"0/{total} nodes are available: {listed}.", helped_by, why)

@@ -31,29 +31,44 @@ class Access:
     headers: Callable[[], Mapping[str, str]] = dict
 
 
-def load_access(kubeconfig: str | None) -> Access:
-    """Load the kubeconfig named; without one, KUBECONFIG, then in-cluster, then ~/.kube/config. Raise AccessError."""
+def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
+    """Load the kubeconfig named; without one, KUBECONFIG, then in-cluster, then ~/.kube/config. Raise AccessError.
+
+    ``context`` is one of the file's, its current one without.
+    """
     from kubernetes import client, config
 
     settings = client.Configuration()
     try:
-        _load(config, kubeconfig, settings)
+        _load(config, kubeconfig, context, settings)
         tls = _tls(settings) if settings.host.startswith("https") else None
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as unusable:
         raise AccessError(f"kubeconfig {kubeconfig or 'by default'!r} cannot be used: {unusable}") from unusable
     return Access(settings.host.rstrip("/"), tls, settings.tls_server_name, lambda: _headers(settings))
 
 
-def _load(config: Any, kubeconfig: str | None, settings: Any) -> None:
+def context_namespace(kubeconfig: str | None, context: str | None = None) -> str:
+    """Return the namespace that a kubeconfig's context names, ``default`` where none does."""
+    from kubernetes import config
+
+    try:
+        contexts, current = config.list_kube_config_contexts(config_file=kubeconfig)
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError):
+        return "default"
+    chosen = next((one for one in contexts if one["name"] == context), {}) if context else current
+    return str(chosen.get("context", {}).get("namespace") or "default")
+
+
+def _load(config: Any, kubeconfig: str | None, context: str | None, settings: Any) -> None:
     # The loader's default location holds KUBECONFIG's value where that is set.
-    if kubeconfig is None and config.KUBE_CONFIG_DEFAULT_LOCATION == "~/.kube/config":
+    if kubeconfig is None and context is None and config.KUBE_CONFIG_DEFAULT_LOCATION == "~/.kube/config":
         try:
             config.load_incluster_config(client_configuration=settings)
         except config.ConfigException:
             pass
         else:
             return
-    config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
+    config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
 
 
 def _tls(settings: Any) -> ssl.SSLContext:

@@ -15,7 +15,9 @@ EXTRAS = {
     "advertiser": "advertiser",
     "cri-shim": "cri_shim",
     "cni": "cni",
+    "cli": "cli",
 }
+PROGRAMS = {"": "mooring-node", "cli": "kubectl-mooring"}
 NAMES = {"mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli", "devcluster"}
 
 
@@ -54,6 +56,6 @@ def test_a_program_starts_with_its_own_extra_alone(wheels: Path, tmp_path: Path,
     flags = ("--quiet", "--disable-pip-version-check", "--no-compile", "--no-index", "--find-links", str(wheels))
     subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *flags, requirement], check=True)
     subprocess.run([python, "-I", "-c", f"import {EXTRAS[extra]}.__main__"], check=True)
-    program = tmp_path / "bin" / f"mooring-{extra or 'node'}"
+    program = tmp_path / "bin" / PROGRAMS.get(extra, f"mooring-{extra}")
     said = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
-    assert said.startswith(f"usage: {program.name}")
+    assert said.startswith(f"usage: {program.name.replace('kubectl-', 'kubectl ')}")

@@ -1,0 +1,86 @@
+"""kubectl-mooring, which kubectl finds as `kubectl mooring`; also `python -m cli`."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from cli.plugin.arguments import PROGRAM, Arguments, parse
+from cli.plugin.commands import Asked, run
+from cli.plugin.progress import Progress
+from cli.plugin.reading import Reader
+from cli.plugin.tables import Answer, draw, printable
+from mooring.kube.access import Access, AccessError, context_namespace, load_access
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status: 0, 1 failure or findings, 2 usage."""
+    arguments = parse(sys.argv[1:] if argv is None else argv)
+    try:
+        answer = _lint(arguments) if arguments.command == "lint" else _ask(arguments)
+        _show(answer, arguments)
+    except BrokenPipeError:
+        # Who reads has seen enough; the interpreter flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (OSError, RuntimeError) as failed:
+        print(f"{PROGRAM}: {printable(str(failed))}", file=sys.stderr)
+        return 1
+    return answer.status
+
+
+def _lint(arguments: Arguments) -> Answer:
+    # The scheduler's reading of pods computes with numpy, whose import takes as long as all else here together.
+    from cli.plugin.lint import report
+
+    texts = [(file, sys.stdin.read() if file == "-" else Path(file).read_text()) for file in arguments.files]
+    return report(texts, arguments.scheduler)
+
+
+def _ask(arguments: Arguments) -> Answer:
+    """Ask the API server; raise RuntimeError with the words for a person."""
+    kubeconfig, context = arguments.kubeconfig or None, arguments.context or None
+    try:
+        access = load_access(kubeconfig, context)
+        namespace = arguments.namespace or context_namespace(kubeconfig, context)
+        return asyncio.run(_run(access, Asked(arguments, namespace, time.time())))
+    except (AccessError, KubeError) as failed:
+        raise RuntimeError(str(failed)) from failed
+
+
+async def _run(access: Access, asked: Asked) -> Answer:
+    progress = Progress(sys.stderr, time.monotonic)
+    try:
+        async with Client(access, timeout_s=asked.arguments.request_timeout) as client:
+            return await run(Reader(client, progress.tell), asked)
+    finally:
+        progress.end()
+
+
+def _show(answer: Answer, arguments: Arguments) -> None:
+    if arguments.output == "json":
+        print(json.dumps(answer.document, indent=2))
+    elif arguments.output == "yaml":
+        print(yaml.safe_dump(json.loads(json.dumps(answer.document)), sort_keys=False), end="")
+    else:
+        print(draw(answer.tables, coloured=_is_coloured(arguments.colour)))
+    for note in answer.notes:
+        print(f"{PROGRAM}: {printable(note)}", file=sys.stderr)
+    sys.stdout.flush()
+
+
+def _is_coloured(choice: str) -> bool:
+    if choice == "auto":
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return choice == "always"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

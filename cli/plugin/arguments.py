@@ -1,0 +1,89 @@
+"""The command line of `kubectl mooring`, with kubectl's own flags."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring import names
+
+PROGRAM = "kubectl mooring"
+OUTPUTS = ("table", "wide", "json", "yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What to show, of which cluster, and how; an empty ``namespace`` is the context's own."""
+
+    command: str
+    output: str = "table"
+    colour: str = "auto"
+    kubeconfig: str = ""
+    context: str = ""
+    request_timeout: float = 30.0
+    namespace: str = ""
+    all_namespaces: bool = False
+    pod: str = ""
+    recompute: bool = False
+    most: int = 10
+    files: tuple[str, ...] = ()
+    scheduler: tuple[str, ...] = (names.SCHEDULER_NAME,)
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read the command line; exit with status 2 and the usage where it is wrong."""
+    given = vars(_parser().parse_args(argv))
+    for several in ("files", "scheduler"):
+        if several in given:
+            given[several] = tuple(given[several] or (names.SCHEDULER_NAME,))
+    return Arguments(**given)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Show who has which SR-IOV VFs in a cluster, and why.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    shared, cluster, scoped = _shared(), _cluster(), _scoped()
+    commands.add_parser("nodes", parents=[shared, cluster], help="VFs free, used and out of each PF, bandwidth left")
+    commands.add_parser("pods", parents=[shared, cluster, scoped], help="who holds which VFs, and who waits for some")
+    explain = commands.add_parser(
+        "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
+    )
+    explain.add_argument("pod", metavar="POD")
+    explain.add_argument(
+        "--recompute", action="store_true", help="decide anew about a pod that waits, and name every node"
+    )
+    top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
+    top.add_argument("--most", type=int, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
+    commands.add_parser("doctor", parents=[shared, cluster], help="what is wrong: programs, guard, skew, refused pods")
+    lint = commands.add_parser(
+        "lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"
+    )
+    lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
+    lint.add_argument(
+        *("--scheduler",),
+        action="append",
+        metavar="NAME",
+        help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
+    )
+    return parser
+
+
+def _shared() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("-o", "--output", choices=OUTPUTS, default="table", help="(default table)")
+    shared.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="(default auto)")
+    return shared
+
+
+def _cluster() -> argparse.ArgumentParser:
+    cluster = argparse.ArgumentParser(add_help=False)
+    cluster.add_argument("--kubeconfig", default="", metavar="FILE")
+    cluster.add_argument("--context", default="", metavar="NAME")
+    cluster.add_argument("--request-timeout", type=float, default=30.0, metavar="S", help="seconds (default 30)")
+    return cluster
+
+
+def _scoped() -> argparse.ArgumentParser:
+    scoped = argparse.ArgumentParser(add_help=False)
+    scoped.add_argument("-n", "--namespace", default="", metavar="NAME")
+    scoped.add_argument("-A", "--all-namespaces", action="store_true")
+    return scoped

@@ -1,0 +1,98 @@
+"""Read what a command needs of the API, and let its report judge it. Reads only: nothing of the cluster is changed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+from cli.plugin import doctor, explain, nodes, pods, top
+from cli.plugin.arguments import Arguments
+from cli.plugin.objects import Event, Guard, Node, Pod
+from cli.plugin.reading import Reader
+from cli.plugin.tables import Answer
+from cli.plugin.use import uses
+
+_NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
+_GUARD = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+_GUARD_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+# Pods that have ended hold nothing.
+_LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command line, the namespace that it is about, and the UNIX time."""
+
+    arguments: Arguments
+    namespace: str
+    now: float
+
+    @property
+    def is_wide(self) -> bool:
+        return self.arguments.output == "wide"
+
+
+async def run(reader: Reader, asked: Asked) -> Answer:
+    """Carry out a command; raise a KubeError where the API gives no good answer."""
+    answer = await COMMANDS[asked.arguments.command](reader, asked)
+    notes = tuple(dict.fromkeys(reader.notes))
+    return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
+
+
+async def _nodes(reader: Reader, asked: Asked) -> Answer:
+    listed, live = await asyncio.gather(reader.all(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
+    return nodes.report(uses(listed or (), live), wide=asked.is_wide)
+
+
+async def _pods(reader: Reader, asked: Asked) -> Answer:
+    path = _PODS if asked.arguments.all_namespaces else f"/api/v1/namespaces/{asked.namespace}/pods"
+    return pods.report(await reader.all(path, Pod, _LIVE) or (), wide=asked.is_wide)
+
+
+async def _explain(reader: Reader, asked: Asked) -> Answer:
+    name, namespace = asked.arguments.pod, asked.namespace
+    about = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name}"}
+    events = reader.all(f"/api/v1/namespaces/{namespace}/events", Event, about)
+    pod, told = await asyncio.gather(reader.one(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod), events)
+    found = None if asked.arguments.recompute else explain.latest(told or (), pod.metadata.uid)
+    if found is None and not pod.spec.node_name:
+        found = await _recomputed(reader, pod.metadata.uid, asked.now)
+    if found is None:
+        found = explain.Told("none", "the event that says why is gone: an API server keeps events for an hour", {})
+    return explain.report(pod, found)
+
+
+async def _recomputed(reader: Reader, uid: str, now: float) -> explain.Told:
+    # The scheduler's rules compute with numpy, whose import takes as long as all else here together.
+    from cli.plugin.recompute import PATHS, recompute
+
+    kinds = list(PATHS)
+    listed = await asyncio.gather(*(reader.all(PATHS[kind], kind) for kind in kinds))
+    objects = {kind: found or [] for kind, found in zip(kinds, listed, strict=True)}
+    if any(listed[index] is None for index in (0, 1)):
+        return explain.Told("none", "nothing can be decided without all nodes and pods", {})
+    return recompute(objects, uid, now)
+
+
+async def _top(reader: Reader, asked: Asked) -> Answer:
+    listed, live = await asyncio.gather(reader.all(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
+    return top.report(uses(listed or (), live), live or (), asked.arguments.most)
+
+
+async def _doctor(reader: Reader, asked: Asked) -> Answer:
+    listed, live, policies, bindings = await asyncio.gather(
+        reader.all(_NODES, Node),
+        reader.all(_PODS, Pod, _LIVE),
+        reader.all(_GUARD, Guard),
+        reader.all(_GUARD_BINDINGS, Guard),
+    )
+    return doctor.report(doctor.Patient(uses(listed or (), live), live, policies, bindings, version("mooring")))
+
+
+COMMANDS: Mapping[str, Callable[[Reader, Asked], Awaitable[Answer]]] = {
+    "nodes": _nodes,
+    "pods": _pods,
+    "explain": _explain,
+    "top": _top,
+    "doctor": _doctor,
+}

@@ -1,0 +1,176 @@
+"""`kubectl mooring doctor`: what is wrong with an installation, as far as the API shows it. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from cli.plugin.objects import Guard, Pod
+from cli.plugin.tables import Answer, Cell, Table, Tone, cells
+from cli.plugin.use import NodeUse
+
+NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
+POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory")
+SCHEDULER = "mooring-scheduler"
+_NAME, _VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
+_TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warning"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be: about what, and what it is."""
+
+    level: Literal["error", "warning"]
+    subject: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked at; None is what could not be read, which is neither good nor bad."""
+
+    nodes: Sequence[NodeUse]
+    pods: Sequence[Pod] | None
+    policies: Sequence[Guard] | None
+    bindings: Sequence[Guard] | None
+    version: str
+
+
+def report(patient: Patient) -> Answer:
+    """Return the programs of every node and all findings; status 1 if any is an error."""
+    found = sorted(_findings(patient), key=lambda one: (one.level, one.subject))
+    is_well = not any(one.level == "error" for one in found)
+    document = {
+        "kind": "MooringDoctor",
+        "v": 1,
+        "ok": is_well,
+        "version": patient.version,
+        "scheduler": _scheduler_versions(patient.pods),
+        "nodes": [_item(node) for node in patient.nodes],
+        "findings": [asdict(one) for one in found],
+    }
+    findings = Table(
+        ("LEVEL", "SUBJECT", "FOUND"),
+        [cells(Cell(one.level, _TONES[one.level]), one.subject, one.found) for one in found],
+        "findings",
+        "nothing is wrong that the API shows",
+    )
+    return Answer(document, (_programs(patient), findings), status=0 if is_well else 1)
+
+
+def _item(node: NodeUse) -> dict[str, object]:
+    programs = dict(node.inventory.programs) if node.inventory else {}
+    return {"node": node.name, "ready": node.is_ready, "fault": node.fault, "programs": programs}
+
+
+def _programs(patient: Patient) -> Table:
+    """Show how many nodes run which versions: equal nodes share a row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for node in patient.nodes:
+        programs = node.inventory.programs if node.inventory else {}
+        versions = (programs.get(one, "") for one in NODE_PROGRAMS)
+        alike.setdefault((node.fault or "ready", *versions), []).append(node.name)
+    rows = [
+        cells(len(those), Cell(state, "good" if state == "ready" else "bad"), *versions, _some(those))
+        for (state, *versions), those in sorted(alike.items(), key=lambda one: -len(one[1]))
+    ]
+    return Table(("NODES", "STATE", *(one.upper() for one in NODE_PROGRAMS), "WHICH"), rows, "nodes", "no nodes")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _findings(patient: Patient) -> Iterator[Finding]:
+    for node in patient.nodes:
+        yield from _of_node(node)
+    yield from _skew(patient)
+    yield from _scheduler(patient.pods)
+    yield from _guard(patient.policies, patient.bindings)
+    for pod in patient.pods or ():
+        yield from _of_pod(pod)
+
+
+def _of_node(node: NodeUse) -> Iterator[Finding]:
+    subject = f"node/{node.name}"
+    if node.fault:
+        # Not every node has a NIC: without an inventory it may be meant so.
+        yield Finding("warning" if node.fault == "no inventory" else "error", subject, node.fault)
+    if node.inventory is not None and node.inventory.programs:
+        for program in NODE_PROGRAMS:
+            if program not in node.inventory.programs:
+                yield Finding("warning", subject, f"{program} has not said its version: it may not run")
+    for pci, pods in node.disputed.items():
+        yield Finding("error", subject, f"VF {pci} is claimed by {' and '.join(pods)}")
+    for use in node.pfs:
+        if not use.pf.up:
+            yield Finding("warning", subject, f"link of PF {use.pf.name} is down")
+        if use.left_mbps is not None and use.left_mbps < 0:
+            yield Finding("error", subject, f"PF {use.pf.name} has {-use.left_mbps} Mb/s more reserved than it offers")
+        for entry in use.pf.out:
+            yield Finding("warning", subject, f"PF {use.pf.name} VF {entry.vfs} out: {entry.why}")
+
+
+def _skew(patient: Patient) -> Iterator[Finding]:
+    versions: dict[str, Counter[str]] = {}
+    for node in patient.nodes:
+        for program, version in (node.inventory.programs if node.inventory else {}).items():
+            versions.setdefault(program, Counter())[version] += 1
+    for version in _scheduler_versions(patient.pods):
+        versions.setdefault(SCHEDULER, Counter())[version] += 1
+    for program, counted in sorted(versions.items()):
+        if len(counted) > 1:
+            listed = ", ".join(f"{version} ({count})" for version, count in sorted(counted.items()))
+            yield Finding("warning", f"program/{program}", f"several versions run: {listed}")
+    known = {version for counted in versions.values() for version in counted}
+    if known and patient.version not in known:
+        yield Finding(
+            "warning", "program/kubectl-mooring", f"is of {patient.version}, the cluster of {_several(known)}"
+        )
+    elif len(known) > 1 and not any(len(counted) > 1 for counted in versions.values()):
+        yield Finding("warning", "program", f"programs are of several versions: {_several(known)}")
+
+
+def _several(known: Iterable[str]) -> str:
+    return ", ".join(sorted(known))
+
+
+def _schedulers(pods: Sequence[Pod] | None) -> list[Pod]:
+    return [pod for pod in pods or () if (pod.metadata.labels or {}).get(_NAME) == SCHEDULER and not pod.is_over]
+
+
+def _scheduler_versions(pods: Sequence[Pod] | None) -> list[str]:
+    return sorted({(pod.metadata.labels or {}).get(_VERSION, "") for pod in _schedulers(pods)} - {""})
+
+
+def _scheduler(pods: Sequence[Pod] | None) -> Iterator[Finding]:
+    if pods is None:
+        return
+    ours = _schedulers(pods)
+    ready = [pod for pod in ours if (one := pod.condition("Ready")) is not None and one.status == "True"]
+    if not ours:
+        yield Finding("warning", "scheduler", f"no pod has the label {_NAME}={SCHEDULER}: it may run elsewhere")
+    elif not ready:
+        yield Finding("error", "scheduler", f"none of {len(ours)} pods is ready")
+
+
+def _guard(policies: Sequence[Guard] | None, bindings: Sequence[Guard] | None) -> Iterator[Finding]:
+    if policies is None or bindings is None:
+        return
+    there = {policy.metadata.name for policy in policies}
+    denying = {one.spec.policy_name for one in bindings if "Deny" in (one.spec.validation_actions or ())}
+    for policy in POLICIES:
+        if policy not in there:
+            yield Finding("error", f"guard/{policy}", "ValidatingAdmissionPolicy is missing: anybody may write that")
+        elif policy not in denying:
+            yield Finding("error", f"guard/{policy}", "no ValidatingAdmissionPolicyBinding makes it deny")
+
+
+def _of_pod(pod: Pod) -> Iterator[Finding]:
+    subject = f"pod/{pod.key}"
+    _, wrong = pod.held()
+    if wrong and not pod.is_over:
+        yield Finding("error", subject, f"assignment is not believed: {wrong}")
+    scheduled = pod.condition("PodScheduled")
+    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "InvalidRequest":
+        yield Finding("warning", subject, f"refused: {scheduled.message or ''}")

@@ -1,0 +1,97 @@
+"""`kubectl mooring explain POD`: why this node and these VFs, or why not each node. Pure."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cli.plugin.objects import Event, Pod
+from cli.plugin.pods import as_item, standing, vf_table
+from cli.plugin.tables import Answer, Cell, Table, cells
+from mooring import names
+from mooring.parsing import shorten
+
+_TOLD = ("Scheduled", "FailedScheduling")
+Why = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of a decision: its words, its data as `mooring.dev/why` has them, and where both are from."""
+
+    source: Literal["event", "recomputed", "none"]
+    message: str
+    why: Why
+    when: str = ""
+
+
+def latest(events: Iterable[Event], uid: str) -> Told | None:
+    """Return what the scheduler told last about the pod ``uid``; None if no event of it is left."""
+    ours = [
+        (event, when)
+        for event in events
+        if event.involved_object.uid == uid
+        and event.reason in _TOLD
+        and names.WHY in (event.metadata.annotations or {})
+        and (when := event.last_timestamp or event.event_time) is not None
+    ]
+    if not ours:
+        return None
+    event, when = max(ours, key=lambda one: one[1])
+    why = _read((event.metadata.annotations or {})[names.WHY])
+    return Told("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
+
+
+def _read(text: str) -> Why:
+    """Read the annotation; whatever cannot be shown of it is not."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) and document.get("v") == 1 else {}
+
+
+def report(pod: Pod, told: Told) -> Answer:
+    """Return what the pod has, and the reasons of the decision."""
+    one = standing(pod)
+    told_of = {"source": told.source, "when": told.when, "message": told.message, "decision": told.why}
+    document = {"kind": "MooringExplanation", "v": 1, **as_item(one), **told_of}
+    facts = [
+        ("pod", pod.key),
+        ("state", one.state),
+        ("why", one.why),
+        ("node", pod.spec.node_name),
+        ("decision", told.message),
+        ("known from", f"{told.source} {told.when}".strip()),
+    ]
+    tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
+    if one.vfs:
+        tables.append(replace(vf_table(one.vfs), title="its VFs"))
+    return Answer(document, (*tables, *_reasons(told.why)))
+
+
+def _reasons(why: Why) -> Iterator[Table]:
+    if scores := _mapping(why.get("scores")):
+        rows = [cells(name, shorten(score)) for name, score in sorted(scores.items())]
+        title = f"what spoke for {shorten(why.get('node'))} among {shorten(why.get('nodes'))} nodes"
+        yield Table(("PREFERENCE", "SCORE"), rows, title)
+    if counts := _mapping(why.get("counts")):
+        refused = _mapping(why.get("refused"))
+        rows = [
+            cells(shorten(count), reason, _some(refused.get(reason), count))
+            for reason, count in sorted(counts.items(), key=lambda one: str(one[0]))
+        ]
+        yield Table(("NODES", "REASON", "WHICH"), rows, f"why none of {shorten(why.get('nodes'))} nodes will do")
+    if preemption := why.get("preemption"):
+        rows = [(Cell(json.dumps(preemption, sort_keys=True)),)]
+        yield Table(("",), rows, "who has to go for it")
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _some(named: object, count: object) -> str:
+    listed: Sequence[object] = named if isinstance(named, list | tuple) else ()
+    more = count - len(listed) if isinstance(count, int) else 0
+    return ", ".join(map(str, listed)) + (f" and {more} more" if listed and more > 0 else "")

@@ -1,0 +1,149 @@
+"""`kubectl mooring lint FILE`: what of a manifest would be refused, by line, field and rule. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from cli.plugin.manifests import ManifestError, Place, PodPlace, pods
+from cli.plugin.tables import Answer, Cell, Table
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.parsing import MAX_BYTES, shorten
+from mooring.request import PodRequest, read_request
+from scheduler.objects import Pod
+from scheduler.task import Refusal, read_task
+
+# As the guard has them (manifests/base/guard/interfaces.yaml).
+_LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
+_KNOWN = (names.REQUEST, names.PLACEMENT)
+_OURS = "mooring.dev/"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that would be refused; ``line`` counts from 1."""
+
+    file: str
+    line: int
+    subject: str
+    field: str
+    rule: str
+
+
+def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Answer:
+    """Look at files, as names and texts; status 1 if anything would be refused."""
+    found: list[Finding] = []
+    looked_at = 0
+    for file, text in files:
+        try:
+            for place in pods(text):
+                looked_at += 1
+                found += _pod(file, place, schedulers)
+        except ManifestError as broken:
+            found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
+    rows = [(Cell(_line(one), "bad"),) for one in found]
+    empty = f"{looked_at} pods and templates of pods: nothing would be refused"
+    document = {
+        "kind": "MooringLint",
+        "v": 1,
+        "ok": not found,
+        "pods": looked_at,
+        "findings": [asdict(one) for one in found],
+    }
+    return Answer(document, (Table(("",), rows, empty=empty),), status=1 if found else 0)
+
+
+def _line(one: Finding) -> str:
+    return ": ".join(filter(None, (f"{one.file}:{one.line}", one.subject, one.field, one.rule)))
+
+
+def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Finding]:
+    pod, found = there.pod, list[tuple[Place, str]]()
+    if pod is not there.whole:
+        found += _misplaced(there)
+    annotations = pod.at("metadata", "annotations")
+    if isinstance(annotations.value, dict):
+        found += _annotations(annotations)
+    request, wrong = _request(annotations)
+    found += wrong
+    if request is not None and request.interfaces:
+        found += _spec(pod, schedulers)
+        found += _containers(pod, request, annotations)
+    if not found:
+        found += _as_the_scheduler(pod)
+    return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in found]
+
+
+def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
+    own = there.whole.at("metadata", "annotations")
+    for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
+        if isinstance(own.value, dict) and key in own.value:
+            where = there.pod.at("metadata", "annotations").field
+            yield own.at(key), f"stands on the object and not on its pods: move it to {where}"
+
+
+def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:
+    size = 0
+    for key, value in annotations.value.items():
+        place = annotations.at(key)
+        if not isinstance(value, str):
+            yield place, f"{shorten(value)} is not a string: quote it"
+            continue
+        size += len(key.encode()) + len(value.encode())
+        if len(value) > _LONGEST.get(key, len(value)):
+            yield place, f"has {len(value)} characters, the most is {_LONGEST[key]}"
+        if key == names.ASSIGNMENT:
+            yield place, "is written by the scheduler only"
+        elif key.startswith(_OURS) and key not in _KNOWN and not key.startswith(names.REQUEST_OF):
+            yield place, f"unknown annotation; known are {', '.join(_KNOWN)} and {names.REQUEST_OF}KIND"
+    if size > MAX_BYTES:
+        yield annotations, f"have {size} bytes, the most is {MAX_BYTES}"
+
+
+def _request(annotations: Place) -> tuple[PodRequest | None, list[tuple[Place, str]]]:
+    """Return the request; or that there is none to judge further, and why it is refused."""
+    texts = annotations.value if isinstance(annotations.value, dict) else {}
+    try:
+        return read_request({key: text for key, text in texts.items() if isinstance(text, str)}), []
+    except AnnotationError as wrong:
+        return None, [(annotations.at(wrong.key), f"{wrong.path}: {wrong.rule}" if wrong.path else wrong.rule)]
+
+
+def _spec(pod: Place, schedulers: tuple[str, ...]) -> Iterator[tuple[Place, str]]:
+    scheduler, node = pod.at("spec", "schedulerName"), pod.at("spec", "nodeName")
+    if scheduler.value not in schedulers:
+        said = "is missing" if scheduler.value is None else f"{shorten(scheduler.value)} gives no interfaces"
+        yield scheduler, f"{said}: a pod with interfaces names {' or '.join(map(repr, schedulers))}"
+    if node.value:
+        yield node, f"{shorten(node.value)} is preset, so that no scheduler would choose the VFs"
+    if pod.at("spec", "hostNetwork").value:
+        yield pod.at("spec", "hostNetwork"), "a pod in the host's network cannot be given interfaces"
+
+
+def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator[tuple[Place, str]]:
+    known = {
+        one.get("name")
+        for kind in ("initContainers", "containers")
+        for one in pod.at("spec", kind).value or ()
+        if isinstance(one, dict)
+    }
+    key = names.REQUEST if names.REQUEST in annotations.value else names.SEED_REQUEST
+    for index, interface in enumerate(request.interfaces):
+        for name in sorted(set(interface.containers or ()) - known):
+            yield annotations.at(key), f"[{index}].containers: {name!r} is not a container of this pod"
+
+
+def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
+    """Ask the scheduler's own reading of a pod, which refuses some more."""
+    value: Any = pod.value if isinstance(pod.value, dict) else {}
+    metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
+    try:
+        read = msgspec.convert({**value, "metadata": {"name": "", **metadata}}, Pod)
+    except msgspec.ValidationError as unreadable:
+        yield pod, f"not a pod: {unreadable}"
+        return
+    task = read_task(read)
+    if isinstance(task, Refusal) and not any(key.startswith(names.REQUEST_OF) for key in read.annotations):
+        yield pod.at("spec"), task.reason

@@ -1,0 +1,59 @@
+"""`kubectl mooring nodes`: each node's PFs, what of them is free, held and out. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from cli.plugin.tables import Answer, Cell, Table, cells, unknown
+from cli.plugin.use import NodeUse, PfUse
+
+_COLUMNS = ("NODE", "STATE", "PF", "NETWORK", "LINK", "VFS", "FREE", "USED", "OUT", "LEFT-MBPS", "OFFER-MBPS")
+_WIDE = ("PCI", "RDMA", "NUMA", "WHY-OUT")
+
+
+def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
+    """Return one row a PF; a node that offers none has a row that says why."""
+    rows = [row for node in found for row in _rows(node, wide=wide)]
+    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
+    document = {"kind": "MooringNodes", "v": 1, "items": [_item(node) for node in found]}
+    return Answer(document, (Table(columns, rows, empty="no nodes"),))
+
+
+def _rows(node: NodeUse, *, wide: bool) -> Iterable[tuple[Cell, ...]]:
+    state = Cell(node.fault or "ready", "bad" if node.fault else "good")
+    if not node.pfs:
+        yield cells(node.name, state, *[None] * (len(_COLUMNS) - 2 + (len(_WIDE) if wide else 0)))
+    for use in node.pfs:
+        yield cells(node.name, state, *_row(use), *(_more(use) if wide else ()))
+
+
+def _row(use: PfUse) -> tuple[object, ...]:
+    pf = use.pf
+    link = Cell(f"{'up' if pf.up else 'down'}{' IB' if pf.link == 'infiniband' else ''}", "" if pf.up else "bad")
+    out = Cell(str(use.out), "warning" if use.out else "")
+    left = Cell(str(use.left_mbps), "bad") if (use.left_mbps or 0) < 0 else unknown(use.left_mbps)
+    return (pf.name, pf.network, link, len(pf.vfs), unknown(use.free), unknown(use.used), out, left, pf.offer_mbps)
+
+
+def _more(use: PfUse) -> tuple[object, ...]:
+    pf = use.pf
+    why = "; ".join(f"{entry.vfs}: {entry.why}" for entry in pf.out)
+    return pf.pci, pf.rdma, pf.numa, why
+
+
+def _item(node: NodeUse) -> dict[str, object]:
+    return {"node": node.name, "ready": node.is_ready, "fault": node.fault, "pfs": [_pf(use) for use in node.pfs]}
+
+
+def _pf(use: PfUse) -> dict[str, object]:
+    pf = use.pf
+    return {
+        "name": pf.name,
+        "pci": pf.pci,
+        "rdma": pf.rdma,
+        "network": pf.network,
+        "link": pf.link,
+        "up": pf.up,
+        "numa": pf.numa,
+        "vfs": {"offered": len(pf.vfs), "free": use.free, "used": use.used, "out": use.out},
+        "mbps": {"line": pf.mbps, "offered": pf.offer_mbps, "reserved": use.reserved_mbps, "left": use.left_mbps},
+        "out": [{"vfs": str(entry.vfs), "why": entry.why} for entry in pf.out],
+    }

@@ -1,0 +1,111 @@
+"""The fields of the API's objects that the person's commands show; all others are passed over."""
+
+from datetime import datetime
+
+import msgspec
+
+from mooring.assignment import Assignment, believe
+from mooring.errors import AnnotationError
+
+
+class Struct(msgspec.Struct, rename="camel", gc=False):
+    """The manner of all types here."""
+
+
+class Metadata(Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class Condition(Struct):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class NodeInfo(Struct):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class NodeStatus(Struct):
+    conditions: list[Condition] | None = None
+    node_info: NodeInfo | None = None
+
+
+class Node(Struct):
+    metadata: Metadata
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    @property
+    def is_ready(self) -> bool:
+        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
+
+
+class PodSpec(Struct):
+    node_name: str | None = None
+    scheduler_name: str = ""
+
+
+class PodStatus(Struct):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(Struct):
+    metadata: Metadata
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def is_over(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((one for one in self.status.conditions or () if one.type == kind), None)
+
+    def held(self) -> tuple[Assignment | None, str]:
+        """Return what the pod was given, and why its assignment is not believed, empty where it is."""
+        try:
+            return believe(self.annotations, self.metadata.uid, self.spec.node_name or ""), ""
+        except AnnotationError as unreadable:
+            return None, str(unreadable)
+
+
+class Reference(Struct):
+    uid: str = ""
+
+
+class Event(Struct):
+    """``last_timestamp`` is absent from events of the newer API, which have ``event_time``."""
+
+    metadata: Metadata
+    involved_object: Reference = msgspec.field(default_factory=Reference)
+    reason: str | None = None
+    message: str | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+
+class GuardSpec(Struct):
+    policy_name: str = ""
+    validation_actions: list[str] | None = None
+
+
+class Guard(Struct):
+    """A ValidatingAdmissionPolicy, or the binding of one."""
+
+    metadata: Metadata
+    spec: GuardSpec = msgspec.field(default_factory=GuardSpec)

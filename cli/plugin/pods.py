@@ -1,0 +1,105 @@
+"""`kubectl mooring pods`: who holds which VFs, and who waits for some. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cli.plugin.objects import Pod
+from cli.plugin.tables import Answer, Cell, Table, Tone, cells
+from mooring import names
+from mooring.assignment import AssignedVf
+from mooring.request import asks_for_vfs
+
+_COLUMNS = ("NAMESPACE", "NAME", "STATE", "NODE", "PF", "VF", "PCI", "NETWORK", "MIN-MBPS", "MAX-MBPS")
+_WIDE = ("LINK", "MAC", "VLAN", "NAME", "CONTAINERS", "WHY")
+
+
+def concerns(pod: Pod) -> bool:
+    """Say whether a pod asks for VFs or was given some."""
+    return names.ASSIGNMENT in pod.annotations or asks_for_vfs(pod.annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A pod, what it was given, what it is at in one word, and why that is not what its owner wants."""
+
+    pod: Pod
+    vfs: tuple[AssignedVf, ...]
+    state: str
+    why: str
+
+
+def standing(pod: Pod) -> Standing:
+    """Look at a pod as its annotations and its status show it."""
+    assignment, wrong = pod.held()
+    return Standing(pod, assignment.vfs if assignment else (), *_state(pod, wrong))
+
+
+def _state(pod: Pod, wrong: str) -> tuple[str, str]:
+    if wrong:
+        return "NotBelieved", wrong
+    if pod.metadata.deletion_timestamp is not None:
+        return "Terminating", ""
+    scheduled = pod.condition("PodScheduled")
+    if not pod.spec.node_name and scheduled is not None and scheduled.status == "False":
+        return scheduled.reason or "Pending", scheduled.message or ""
+    return pod.status.phase or "Pending", ""
+
+
+def report(pods: Iterable[Pod], *, wide: bool) -> Answer:
+    """Return one row a VF, and one for each pod that asks for VFs and has none."""
+    ours = [standing(pod) for pod in sorted(filter(concerns, pods), key=lambda pod: pod.key)]
+    rows = [row for one in ours for row in _rows(one, wide=wide)]
+    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
+    document = {"kind": "MooringPods", "v": 1, "items": [as_item(one) for one in ours]}
+    return Answer(document, (Table(columns, rows, empty="no pods with interfaces"),))
+
+
+def _rows(one: Standing, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+    tone: Tone = "good" if one.state == "Running" else "bad" if one.why else ""
+    metadata = one.pod.metadata
+    first = cells(metadata.namespace, metadata.name, Cell(one.state, tone), one.pod.spec.node_name)
+    for vf in one.vfs:
+        yield (*first, *cells(*_row(vf), *((*_more(vf), one.why) if wide else ())))
+    if not one.vfs:
+        nothing = [None] * (len(_COLUMNS) - 4)
+        yield (*first, *cells(*nothing, *((*[None] * (len(_WIDE) - 1), one.why) if wide else ())))
+
+
+def _row(vf: AssignedVf) -> tuple[object, ...]:
+    return vf.pf, vf.vf, vf.pci, vf.network, vf.min_tx_rate or None, vf.settings.max_tx_rate or None
+
+
+def _more(vf: AssignedVf) -> tuple[object, ...]:
+    return vf.link, vf.settings.mac, vf.settings.vlan, vf.name, ",".join(vf.containers or ()) or "all"
+
+
+def vf_table(vfs: Iterable[AssignedVf]) -> Table:
+    """Return one row a VF, without whose it is."""
+    return Table(_COLUMNS[4:], [cells(*_row(vf)) for vf in vfs])
+
+
+def as_item(one: Standing) -> dict[str, object]:
+    """Return a pod as a program reads it."""
+    return {
+        "namespace": one.pod.metadata.namespace,
+        "name": one.pod.metadata.name,
+        "uid": one.pod.metadata.uid,
+        "state": one.state,
+        "why": one.why,
+        "node": one.pod.spec.node_name or "",
+        "vfs": [_entry(vf) for vf in one.vfs],
+    }
+
+
+def _entry(vf: AssignedVf) -> dict[str, object]:
+    """Return a VF; settings that were not asked for are absent."""
+    return {
+        **vf.settings.to_fields(),
+        "pf": vf.pf,
+        "vf": vf.vf,
+        "pci": vf.pci,
+        "link": vf.link,
+        "network": vf.network,
+        "name": vf.name,
+        "containers": None if vf.containers is None else list(vf.containers),
+    }

@@ -1,0 +1,98 @@
+"""Tables as values, and how they are drawn: plain where they are piped, with colours on a terminal. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Tone = Literal["", "good", "bad", "warning", "faint"]
+_CODES: Mapping[str, str] = {"good": "32", "bad": "31", "warning": "33", "faint": "2", "head": "1"}
+_GAP = "   "
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text of one line, and how it is meant."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows below their columns' names; ``title`` stands above. Without rows, ``empty`` is said instead."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has found: the document for programs, the tables for people, notes beside, the exit status."""
+
+    document: Mapping[str, object]
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...] = field(default=())
+    status: int = 0
+
+
+def cells(*values: object) -> tuple[Cell, ...]:
+    """Return values as cells; what is not known is ``?``, what there is none of ``-``."""
+    return tuple(one if isinstance(one, Cell) else Cell(_shown(one)) for one in values)
+
+
+def unknown(value: int | None) -> Cell:
+    return Cell("?", "warning") if value is None else Cell(str(value))
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def draw(tables: Sequence[Table], *, coloured: bool) -> str:
+    """Return the tables as text."""
+    return "\n\n".join("\n".join(_lines(table, coloured=coloured)) for table in tables)
+
+
+def _lines(table: Table, *, coloured: bool) -> Iterator[str]:
+    if table.title:
+        yield _paint(table.title, "head", coloured)
+    if not table.rows:
+        yield table.empty
+        return
+    texts = [[printable(cell.text) for cell in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
+    right = [all(_is_number(text) for text in column) for column in zip(*texts, strict=True)]
+    if any(table.columns):
+        yield _line(table.columns, ["head"] * len(widths), widths, right, coloured)
+    for row, text in zip(table.rows, texts, strict=True):
+        yield _line(text, [cell.tone for cell in row], widths, right, coloured)
+
+
+def _line(
+    texts: Sequence[str], tones: Sequence[str], widths: Sequence[int], right: Sequence[bool], coloured: bool
+) -> str:
+    padded = [
+        text.rjust(width) if is_right else text.ljust(width)
+        for text, width, is_right in zip(texts, widths, right, strict=True)
+    ]
+    padded[-1] = padded[-1].rstrip()
+    return _GAP.join(_paint(text, tone, coloured) for text, tone in zip(padded, tones, strict=True)).rstrip()
+
+
+def _paint(text: str, tone: str, coloured: bool) -> str:
+    return f"\x1b[{_CODES[tone]}m{text}\x1b[0m" if coloured and tone else text
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdecimal() or text in ("-", "?")
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters: annotations are anybody's, and a terminal obeys what it is shown."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    )

@@ -1,0 +1,83 @@
+"""`kubectl mooring top`: where bandwidth is reserved: by network, node and PF, and the pods that reserve most. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cli.plugin.objects import Pod
+from cli.plugin.tables import Answer, Cell, Table, cells
+from cli.plugin.use import NodeUse, PfUse
+
+_FULL, _NEARLY = 95, 80
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What belongs together, by the names that say which: VFs held and on offer, Mb/s reserved and on offer."""
+
+    names: tuple[str, ...]
+    used: int
+    vfs: int
+    reserved: int
+    offered: int
+
+    @property
+    def percent(self) -> int | None:
+        return round(100 * self.reserved / self.offered) if self.offered else None
+
+
+def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
+    """Return the largest ``most`` of each; of networks all."""
+    known = [(node.name, use) for node in found for use in node.pfs if use.used is not None]
+    sums = {
+        "networks": (("NETWORK",), _largest([((use.pf.network,), use) for _, use in known])),
+        "nodes": (("NODE",), _largest([((node,), use) for node, use in known])[:most]),
+        "pfs": (("NODE", "PF"), _largest([((node, use.pf.name), use) for node, use in known])[:most]),
+    }
+    greedy = _greedy(pods)[:most]
+    document = {"kind": "MooringTop", "v": 1} | {
+        title: [_item(columns, one) for one in of] for title, (columns, of) in sums.items()
+    }
+    document["pods"] = [dict(zip(("pod", "node", "vfs", "reserved_mbps"), one, strict=True)) for one in greedy]
+    tables = tuple(_table(title, columns, of) for title, (columns, of) in sums.items())
+    biggest = Table(
+        ("POD", "NODE", "VFS", "RESERVED-MBPS"), [cells(*one) for one in greedy], "pods", "no pod holds a VF"
+    )
+    return Answer(document, (*tables, biggest))
+
+
+def _largest(uses: Iterable[tuple[tuple[str, ...], PfUse]]) -> list[_Sum]:
+    sums: dict[tuple[str, ...], _Sum] = {}
+    for key, use in uses:
+        one = sums.get(key, _Sum(key, 0, 0, 0, 0))
+        reserved, used = use.reserved_mbps or 0, use.used or 0
+        sums[key] = _Sum(
+            key, one.used + used, one.vfs + len(use.pf.vfs), one.reserved + reserved, one.offered + use.pf.offer_mbps
+        )
+    return sorted(sums.values(), key=lambda one: (-one.reserved, -one.used, one.names))
+
+
+def _greedy(pods: Iterable[Pod]) -> list[tuple[str, str, int, int]]:
+    found = []
+    for pod in pods:
+        assignment, _ = pod.held()
+        if assignment is not None and assignment.vfs and not pod.is_over:
+            reserved = sum(vf.min_tx_rate for vf in assignment.vfs)
+            found.append((pod.key, assignment.node, len(assignment.vfs), reserved))
+    return sorted(found, key=lambda one: (-one[3], -one[2], one[0]))
+
+
+def _table(title: str, columns: tuple[str, ...], sums: Sequence[_Sum]) -> Table:
+    rows = [cells(*one.names, one.used, one.vfs, one.reserved, one.offered, _percent(one)) for one in sums]
+    return Table((*columns, "USED", "VFS", "RESERVED-MBPS", "OFFER-MBPS", "%"), rows, title, "nothing on offer")
+
+
+def _percent(one: _Sum) -> Cell:
+    if one.percent is None:
+        return Cell("-")
+    return Cell(str(one.percent), "bad" if one.percent >= _FULL else "warning" if one.percent >= _NEARLY else "")
+
+
+def _item(columns: tuple[str, ...], one: _Sum) -> dict[str, object]:
+    of: dict[str, object] = {name.lower(): value for name, value in zip(columns, one.names, strict=True)}
+    numbers = {"used": one.used, "vfs": one.vfs, "reserved_mbps": one.reserved, "offer_mbps": one.offered}
+    return of | numbers | {"percent": one.percent}

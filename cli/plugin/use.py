@@ -1,0 +1,97 @@
+"""Who uses what: each node's PFs with the VFs that live pods hold, by the scheduler's own derivation. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cli.plugin.objects import Node, Pod
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.inventory import Inventory, Pf, read_inventory
+from scheduler.supply import Claim, disputes, existing, supply
+
+
+@dataclass(frozen=True, slots=True)
+class PfUse:
+    """One PF: how many of its VFs on offer are free, held and out, and what is reserved, in Mb/s.
+
+    All but what the inventory says is None where pods could not be read.
+    """
+
+    pf: Pf
+    free: int | None
+    used: int | None
+    out: int
+    left_mbps: int | None
+
+    @property
+    def reserved_mbps(self) -> int | None:
+        return None if self.left_mbps is None else self.pf.offer_mbps - self.left_mbps
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """One node; ``fault`` says why nothing new is given there, empty where it may be.
+
+    ``disputed`` names for each VF's PCI address the pods that claim it, where there are several.
+    """
+
+    name: str
+    is_ready: bool
+    fault: str
+    inventory: Inventory | None
+    pfs: tuple[PfUse, ...]
+    disputed: Mapping[str, tuple[str, ...]]
+
+
+def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
+    """Return all nodes by name; ``pods`` is None where they could not be read."""
+    claims: dict[str, list[Claim]] = {}
+    keys: dict[str, str] = {}
+    for pod in pods or ():
+        assignment, _ = pod.held()
+        if assignment is not None and not pod.is_over:
+            claims.setdefault(assignment.node, []).append(Claim(pod.metadata.uid, assignment))
+            keys[pod.metadata.uid] = pod.key
+    ordered = sorted(nodes, key=lambda node: node.metadata.name)
+    return [_use(node, None if pods is None else claims.get(node.metadata.name, []), keys) for node in ordered]
+
+
+def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) -> NodeUse:
+    inventory, fault = _inventory(node)
+    pfs: tuple[PfUse, ...] = ()
+    disputed: dict[str, tuple[str, ...]] = {}
+    if inventory is not None:
+        pfs = _pfs(inventory, claims)
+        found = disputes(inventory, claims or ())
+        disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in found.items()}
+    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed)
+
+
+def _inventory(node: Node) -> tuple[Inventory | None, str]:
+    text = (node.metadata.annotations or {}).get(names.INVENTORY)
+    if text is None:
+        return None, "no inventory"
+    try:
+        inventory = read_inventory(text)
+    except AnnotationError as unreadable:
+        return None, str(unreadable)
+    boot = node.status.node_info.boot_id if node.status.node_info else ""
+    if inventory.boot != boot:
+        return inventory, "inventory of another boot"
+    return inventory, "" if node.is_ready else "node is not Ready"
+
+
+def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, ...]:
+    if claims is None:
+        return tuple(PfUse(pf, None, None, len(pf.vfs - pf.usable), None) for pf in inventory.pfs)
+    held: dict[str, set[int]] = {}
+    for claim in claims:
+        for vf in existing(inventory, claim.assignment):
+            held.setdefault(vf.pf, set()).add(vf.vf)
+    left = supply(inventory, claims)
+    found = []
+    for pf, room in zip(inventory.pfs, left.rooms, strict=True):
+        used = len(held.get(pf.name, ()))
+        # A VF that is both out and held counts as held.
+        found.append(PfUse(pf, room.vfs, used, len(pf.vfs) - room.vfs - used, room.mbps))
+    return tuple(found)

@@ -1,0 +1,134 @@
+"""What `kubectl mooring lint` says of manifests, by line, field and rule."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.__main__ import main
+from cli.plugin.lint import report
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: a
+  annotations:
+    mooring.dev/interfaces: '%s'
+spec:
+  schedulerName: mooring
+  containers:
+    - name: c
+      image: i
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  template:
+    metadata:
+      annotations:
+        mooring.dev/interfaces: |
+          [{"min_tx_rate": 1}]
+    spec:
+      hostNetwork: true
+      nodeName: n1
+      containers: [{name: c}]
+"""
+
+
+def said(text: str) -> list[tuple[int, str, str]]:
+    """Return the findings in a file as line, field and rule."""
+    document = json.loads(json.dumps(report([("f.yaml", text)], ("mooring",)).document))
+    return [(one["line"], one["field"], one["rule"]) for one in document["findings"]]
+
+
+@pytest.mark.parametrize("request_text", ["[]", "[{}]", '[{"min_tx_rate":1,"max_tx_rate":2,"containers":["c"]}]'])
+def test_what_the_scheduler_takes_is_not_spoken_of(request_text: str) -> None:
+    """Status 0, and no finding."""
+    assert said(POD % request_text) == []
+
+
+@pytest.mark.parametrize(
+    ("request_text", "rule"),
+    [
+        ("{", "not valid JSON"),
+        ("{}", "an object of 0 is not a list"),
+        ('[{"min_tx_rat":1}]', "[0].min_tx_rat: unknown field"),
+        ('[{"min_tx_rate":-1}]', "[0].min_tx_rate: -1 is not an integer"),
+        ('[{"min_tx_rate":2,"max_tx_rate":1}]', "[0].min_tx_rate: 2 exceeds max_tx_rate 1"),
+        ('[{},{"containers":["d"]}]', "[1].containers: 'd' is not a container of this pod"),
+        (f"[{'{},' * 64}{{}}]", "a list of 65 has more than 64 entries"),
+    ],
+)
+def test_a_request_is_judged_as_the_scheduler_judges_it(request_text: str, rule: str) -> None:
+    """On the line of its annotation, with the place within it."""
+    ((line, field, found),) = said(POD % request_text)
+    assert (line, field) == (6, "metadata.annotations.mooring.dev/interfaces")
+    assert found.startswith(rule)
+
+
+def test_every_field_that_the_guard_would_refuse_is_named_on_its_own_line() -> None:
+    """In a template too, under the field's whole path."""
+    found = said(f"# two documents\n---\n{DEPLOYMENT}")
+    assert [(line, field) for line, field, _ in found] == [
+        (13, "spec.template.spec.schedulerName"),
+        (15, "spec.template.spec.nodeName"),
+        (14, "spec.template.spec.hostNetwork"),
+    ]
+
+
+def test_a_request_on_the_deployment_and_not_on_its_pods_is_found() -> None:
+    """Nothing would read it there, and nothing would say so."""
+    text = DEPLOYMENT.replace("  name: web\n", "  name: web\n  annotations: {rdma_interfaces_required: '[{}]'}\n")
+    assert any("move it to spec.template.metadata.annotations" in rule for _, _, rule in said(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("mooring.dev/interfaces", "mooring.dev/interface", "unknown annotation; known are"),
+        ("mooring.dev/interfaces", "mooring.dev/assignment", "is written by the scheduler only"),
+        ("    mooring", "    rdma_interfaces_required: '[]'\n    mooring", "only one may be given"),
+        ("'[{}]'", "[{}]", "is not a string: quote it"),
+        ("'[{}]'", f"'[{{}}{' ' * 40_000}]'", "has 40004 characters, the most is 32768"),
+        ("name: c\n", "name: c\n      resources: {limits: {rdma-sriov/vf: 2}}\n", "they must be as many"),
+        ("kind: Pod\n", "kind: Pod\n\tx", "not YAML"),
+    ],
+)
+def test_all_else_that_would_be_refused_is_found(old: str, new: str, rule: str) -> None:
+    """Misspelt keys, both keys at once, sizes, and what only the scheduler knows."""
+    assert any(rule in found for _, _, found in said((POD % "[{}]").replace(old, new)))
+
+
+def test_anything_may_be_linted() -> None:
+    """Files that hold no pods, or nothing that makes sense, raise nothing."""
+    for text in (
+        "",
+        "---\n---\n",
+        "[]",
+        "kind: [x]",
+        "kind: Pod",
+        "kind: List\nitems: [1]",
+        "a: &a [*a]",
+        "kind: Pod\nspec: 3",
+    ):
+        said(text)
+
+
+def test_the_status_is_1_and_each_line_begins_with_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So editors and CI find the place."""
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(POD % "[{}]")
+    bad.write_text(POD % "[1]")
+    assert main(["lint", str(good)]) == 0
+    assert capsys.readouterr().out == "1 pods and templates of pods: nothing would be refused\n"
+    assert main(["lint", str(good), str(bad)]) == 1
+    start = f"{bad}:6: Pod/a: metadata.annotations.mooring.dev/interfaces: [0]: 1 is not an object"
+    assert capsys.readouterr().out == f"{start}\n"
+    assert main(["lint", str(tmp_path / "none.yaml")]) == 1
+    assert "No such file" in capsys.readouterr().err

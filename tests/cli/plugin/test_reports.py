@@ -1,0 +1,232 @@
+"""The reports, from values alone."""
+
+import json
+
+import msgspec
+import pytest
+
+from cli.plugin import doctor, explain, nodes, pods, top
+from cli.plugin.objects import Event, Guard
+from cli.plugin.tables import Answer, Cell, Table, cells, draw
+from cli.plugin.use import uses
+from mooring import names
+from mooring.indexes import Indexes
+from mooring.inventory import Out
+from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
+
+
+def text(answer: Answer) -> list[list[str]]:
+    """Return the first table's rows as words."""
+    return [line.split() for line in draw(answer.tables[:1], coloured=False).splitlines()[1:]]
+
+
+def test_a_pf_shows_what_is_free_held_and_out_and_these_are_all_its_vfs() -> None:
+    """A VF that is held and out counts as held; both hold their rate."""
+    out = Out(Indexes.of([0, 3]), "bound to vfio-pci")
+    first, second = pf(0, out=(out,)), pf(1, up=False)
+    found = uses(as_nodes(node("n1", (first, second))), as_pods(bound("a", "n1", (first, 0, 5000), (first, 1, 0))))
+    answer = nodes.report(found, wide=False)
+    assert text(answer) == [
+        ["n1", "ready", "pf0", "rail0", "up", "4", "1", "2", "1", "85000", "90000"],
+        ["n1", "ready", "pf1", "rail1", "down", "4", "4", "0", "0", "90000", "90000"],
+    ]
+
+
+def test_what_nobody_could_read_is_shown_as_unknown() -> None:
+    """Without pods nothing is known of use; zero would be a lie."""
+    answer = nodes.report(uses(as_nodes(node("n1", (pf(),))), None), wide=False)
+    assert text(answer)[0][5:] == ["4", "?", "?", "0", "?", "90000"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"boot": "boot-0"}, "inventory of another boot"),
+        ({"ready": False}, "node is not Ready"),
+        ({"inventory": "{"}, "annotation 'mooring.dev/inventory'"),
+    ],
+)
+def test_a_node_from_which_nothing_new_is_given_says_why(fields: dict[str, object], fault: str) -> None:
+    """It is the reason that the scheduler goes by."""
+    (found,) = uses(as_nodes(node("n1", (pf(),), **fields)), [])
+    assert found.fault.startswith(fault)
+
+
+def test_an_assignment_that_names_another_pod_holds_nothing_and_is_shown() -> None:
+    """A forged or copied annotation takes no VF from anybody."""
+    forged = pod(
+        "b", "[{}]", annotations={names.ASSIGNMENT: given("uid-a", "n1", (pf(), 0, 0))}, spec={"nodeName": "n1"}
+    )
+    both = as_pods(bound("a", "n1", (pf(), 0, 0)), forged)
+    (found,) = uses(as_nodes(node("n1", (pf(),))), both)
+    assert found.pfs[0].used == 1
+    assert not found.disputed
+    shown = text(pods.report(both, wide=False))
+    assert [row[1:3] for row in shown] == [["a", "Running"], ["b", "NotBelieved"]]
+
+
+def test_a_pod_that_has_ended_holds_nothing() -> None:
+    """Its VFs are free again, whatever its annotation still says."""
+    ended = bound("a", "n1", (pf(), 0, 5000)) | {"status": {"phase": "Succeeded"}}
+    (found,) = uses(as_nodes(node("n1", (pf(),))), as_pods(ended))
+    assert (found.pfs[0].used, found.pfs[0].left_mbps) == (0, 90_000)
+
+
+def test_top_adds_up_by_network_node_and_pf_and_names_the_biggest_first() -> None:
+    """Shares are of what is offered."""
+    rails = (pf(0), pf(1))
+    holding = as_pods(
+        bound("small", "n1", (rails[0], 0, 9000)), bound("big", "n2", (rails[0], 0, 18000), (rails[1], 0, 9000))
+    )
+    found = uses(as_nodes(node("n1", rails), node("n2", rails)), holding)
+    document = json.loads(json.dumps(top.report(found, holding, 1).document))
+    assert document["networks"][0] == {
+        "network": "rail0", "used": 2, "vfs": 8, "reserved_mbps": 27_000, "offer_mbps": 180_000, "percent": 15,
+    }  # fmt: skip
+    assert [one["node"] for one in document["nodes"]] == ["n2"]
+    assert [(one["node"], one["pf"]) for one in document["pfs"]] == [("n2", "pf0")]
+    assert document["pods"] == [{"pod": "default/big", "node": "n2", "vfs": 2, "reserved_mbps": 27_000}]
+
+
+def binding_of(policy: str, action: str) -> Guard:
+    spec = {"policyName": policy, "validationActions": [action]}
+    return msgspec.convert({"metadata": {"name": policy}, "spec": spec}, Guard)
+
+
+def waiting(reason: str, message: str) -> dict[str, object]:
+    """Return the status of a pod that was not scheduled."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+def well() -> doctor.Patient:
+    """Return an installation of which nothing is wrong."""
+    label = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
+    running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in doctor.POLICIES]
+    binding = [binding_of(name, "Deny") for name in doctor.POLICIES]
+    scheduler = as_pods(pod("s", labels=label, status=running))
+    return doctor.Patient(uses(as_nodes(node("n1", (pf(),))), scheduler), scheduler, guard, binding, "0.1.0")
+
+
+def found_by(patient: doctor.Patient) -> dict[str, str]:
+    """Return the doctor's findings by subject."""
+    findings = json.loads(json.dumps(doctor.report(patient).document))["findings"]
+    return {one["subject"]: f"{one['level']}: {one['found']}" for one in findings}
+
+
+def test_the_doctor_finds_nothing_where_nothing_is_wrong() -> None:
+    """Status 0, and no finding."""
+    answer = doctor.report(well())
+    assert found_by(well()) == {}
+    assert answer.status == 0
+
+
+def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
+    """Without it anybody writes assignments: an error, so that a script sees it."""
+    patient = well()
+    audits = binding_of("mooring-bindings", "Audit")
+    assert patient.policies is not None
+    assert patient.bindings is not None
+    sick = doctor.Patient(
+        patient.nodes, patient.pods, patient.policies[1:], [*patient.bindings[2:], audits], patient.version
+    )
+    found = found_by(sick)
+    assert sorted(found) == ["guard/mooring-assignment", "guard/mooring-bindings"]
+    assert all(one.startswith("error") for one in found.values())
+    assert doctor.report(sick).status == 1
+
+
+def test_what_the_doctor_may_not_read_is_no_finding() -> None:
+    """Nobody is told that a guard is missing which he has no right to see."""
+    patient = well()
+    assert found_by(doctor.Patient(patient.nodes, None, None, None, "0.1.0")) == {}
+
+
+def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
+    """Each by its own subject, with the words that name the rule."""
+    claimants = as_pods(
+        bound("a", "n1", (pf(), 0, 60_000)),
+        bound("b", "n1", (pf(), 0, 0), (pf(), 1, 60_000)),
+        pod("c", "{", status=waiting("InvalidRequest", "unknown field")),
+    )
+    patient = well()
+    old = {"mooring-advertiser": "0.0.9", "mooring-cni": "0.1.0"}
+    all_nodes = as_nodes(
+        node("n1", (pf(),)), node("n2", (pf(),), programs=old), node("n3", (pf(),), boot="boot-0"), node("n4")
+    )
+    sick = doctor.Patient(uses(all_nodes, claimants), claimants, patient.policies, patient.bindings, "0.1.0")
+    answer = doctor.report(sick)
+    lines = [" ".join(line.split()) for line in draw(answer.tables[1:], coloured=False).splitlines()[2:]]
+    assert lines == [
+        "error node/n1 VF 0000:04:00.2 is claimed by default/a and default/b",
+        "error node/n1 PF pf0 has 30000 Mb/s more reserved than it offers",
+        "error node/n3 inventory of another boot",
+        "warning node/n2 mooring-cri-shim has not said its version: it may not run",
+        "warning node/n4 no inventory",
+        "warning pod/default/c refused: unknown field",
+        "warning program/mooring-advertiser several versions run: 0.0.9 (1), 0.1.0 (2)",
+        "warning scheduler no pod has the label app.kubernetes.io/name=mooring-scheduler: it may run elsewhere",
+    ]
+    assert answer.status == 1
+
+
+def event(uid: str, when: str, reason: str, why: str) -> Event:
+    return msgspec.convert(
+        {
+            "metadata": {"annotations": {names.WHY: why}},
+            "involvedObject": {"uid": uid},
+            "reason": reason,
+            "message": reason,
+            "lastTimestamp": when,
+        },
+        Event,
+        strict=False,
+    )
+
+
+def test_the_latest_event_of_that_very_pod_explains_it() -> None:
+    """An earlier pod of that name has another uid; what is no JSON explains nothing, and stops nothing."""
+    events = [
+        event("u1", "2026-01-01T00:00:01Z", "FailedScheduling", '{"v":1,"nodes":1}'),
+        event("u1", "2026-01-01T00:00:02Z", "Scheduled", '{"v":1,"node":"n1"}'),
+        event("u0", "2026-01-01T00:00:03Z", "FailedScheduling", '{"v":1}'),
+    ]
+    told = explain.latest(events, "u1")
+    assert told is not None
+    assert (told.message, told.why, told.when) == ("Scheduled", {"v": 1, "node": "n1"}, "2026-01-01T00:00:02Z")
+    broken = explain.latest([event("u1", "2026-01-01T00:00:01Z", "Scheduled", "{")], "u1")
+    assert broken is not None
+    assert broken.why == {}
+    assert explain.latest(events, "u2") is None
+
+
+@pytest.mark.parametrize("why", [{"counts": 3}, {"counts": {"x": []}, "refused": []}, {"scores": "x"}, {"nodes": {}}])
+def test_an_event_that_says_nonsense_is_shown_as_far_as_it_goes(why: dict[str, object]) -> None:
+    """Anybody may write events."""
+    answer = explain.report(as_pods(pod("a", "[{}]"))[0], explain.Told("event", "m", why))
+    assert "default/a" in draw(answer.tables, coloured=True)
+
+
+def test_a_table_is_plain_where_it_is_piped_and_coloured_on_a_terminal() -> None:
+    """The same words; numbers stand on the right."""
+    table = Table(("NAME", "VFS"), [cells("a", 1), cells(Cell("bb", "bad"), 10)])
+    assert draw([table], coloured=False) == "NAME   VFS\na        1\nbb      10"
+    assert draw([table], coloured=True).splitlines()[2] == "\x1b[31mbb  \x1b[0m    10"
+
+
+def test_what_an_annotation_says_never_commands_the_terminal() -> None:
+    """Escape sequences in somebody's annotation are shown as what they are: not text."""
+    hostile = Table(("NAME",), [cells("a\x1b]0;owned\x07\nb")])
+    assert (
+        draw([hostile], coloured=False)
+        == "NAME\na\N{REPLACEMENT CHARACTER}]0;owned\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b"
+    )
+
+
+def test_a_pod_says_why_it_waits() -> None:
+    """In wide output, as the scheduler said it last."""
+    waits = as_pods(pod("a", "[{}]", status=waiting("Unschedulable", "0/3")))
+    drawn = draw(pods.report(waits, wide=True).tables, coloured=False)
+    assert drawn.splitlines()[1].split()[:4] == ["default", "a", "Unschedulable", "-"]
+    assert drawn.endswith("0/3")
