@@ -19,6 +19,8 @@ from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
 from scheduler import metrics
 from scheduler.constraints.installed import installed
+from scheduler.extender.desk import Desk
+from scheduler.extender.server import serve as extend
 from scheduler.health import serve
 from scheduler.leader import Election
 from scheduler.loop import Loop, Ways
@@ -53,6 +55,9 @@ class Config:
         "evict a pod whose assignment its node contradicts for 5 min, if it never started and a controller owns it",
     )
     metrics_addr: str = option("127.0.0.1:10259", "host:port of /metrics, /healthz, /livez and /readyz, empty for none")
+    extender_addr: str = option(
+        "", "host:port on which a stock kube-scheduler is answered as its extender, empty for none"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,10 +103,12 @@ async def _run(config: Config, access: Access) -> None:
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
             writer = Writer(telling, config.scheduler_name)
-            loop = Loop(machine, Ways(api, leaders), writer, time.time, may_decide, gc.freeze)
+            ways = Ways(api, leaders)
+            loop = Loop(machine, ways, writer, time.time, may_decide, gc.freeze)
+            desk = Desk(machine.guests, loop, ways, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
-            async with serve(config.metrics_addr, loop.not_ready):
+            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, desk):
                 await (_stand(election, loop) if config.leader_elect else _alone(loop))
 
 

@@ -1,28 +1,19 @@
 """Serve /metrics, /healthz, /livez and /readyz."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from scheduler.listening import listen
+
 Why = Callable[[], str]
 
 
-@asynccontextmanager
-async def serve(address: str, not_ready: Why) -> AsyncIterator[None]:
+def serve(address: str, not_ready: Why) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``, empty for nowhere); ``not_ready`` says why not, empty when ready."""
-    if not address:
-        yield
-        return
-    host, _, port = address.rpartition(":")
-    runner = web.AppRunner(_application(not_ready), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
-        yield
-    finally:
-        await runner.cleanup()
+    return listen(address, _application(not_ready))
 
 
 def _application(not_ready: Why) -> web.Application:

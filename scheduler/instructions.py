@@ -17,7 +17,9 @@ class Report:
     """Tell a pod's owner: by an event, and while the pod waits by its PodScheduled condition."""
 
     pod: Pod
-    reason: Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts", "Preempted"]
+    reason: Literal[
+        "Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts", "Preempted", "NoAssignment"
+    ]
     message: str
     why: Why = field(default_factory=lambda: {"v": 1})
     # What to write as the node on which the pod is nominated, empty for none; None leaves it as it is.

@@ -9,6 +9,7 @@ from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster
+from scheduler.extender.stranded import Stranded
 from scheduler.happenings import of_leaving, of_node
 from scheduler.instructions import Blame, Instruction, Notice
 from scheduler.left_out import LeftOut
@@ -34,6 +35,7 @@ class Intake:
         roster: Roster,
         trust: Trust,
         surroundings: Surroundings,
+        stranded: Stranded,
     ) -> None:
         self._scheduler_name = scheduler_name
         self._cluster = cluster
@@ -41,6 +43,7 @@ class Intake:
         self._roster = roster
         self._trust = trust
         self._surroundings = surroundings
+        self._stranded = stranded
         self.left_out = LeftOut()
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
@@ -197,11 +200,12 @@ class Intake:
         self._trust.see(pod, seat, now)
         if seat.assignment is not None and (known is None or known.assignment != seat.assignment):
             notices += self._trust.settle(seat.node, now)
-        return notices
+        return [*notices, *self._stranded.see(pod)]
 
     def _leave(self, uid: str, now: float) -> None:
         self._roster.forget(uid, now)
         self._trust.drop(uid)
+        self._stranded.drop(uid)
         seat = self._cluster.remove(uid, now)
         if seat is not None:
             self._queue.wake(of_leaving(seat), now)

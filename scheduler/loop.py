@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Any, TypeVar
 
 import structlog
 
@@ -32,6 +33,7 @@ from scheduler.reading import Listed, Reading, Seen, taken_apart
 from scheduler.writer import Writer
 
 _log = structlog.get_logger()
+_T = TypeVar("_T")
 # The machine's task gives way to the readers after this long, in seconds.
 _SLICE_S = 0.01
 # While a leader may not decide, this often is looked whether it may again, in seconds.
@@ -116,7 +118,7 @@ class Loop:
         self._reading = Reading(ways.api, self._receive, machine.intake.has)
         self._group: asyncio.TaskGroup | None = None
         # Ordered, so that a simulation by seed repeats itself.
-        self._writes: dict[asyncio.Task[None], float] = {}
+        self._writes: dict[asyncio.Task[Any], float] = {}
         self._leads = False
         self._stopping = False
         self._not_before = 0.0
@@ -157,6 +159,23 @@ class Loop:
             for task in self._writes:
                 task.cancel()
         return drained
+
+    def standing_by(self) -> str:
+        """Say why nothing may be decided for others now; empty if it may, as by a leader that knows everything."""
+        if self._stopping:
+            return "is ending"
+        if not self._leads or not self._may_decide():
+            return "does not lead"
+        if missing := self._reading.missing():
+            return missing
+        return "" if time.monotonic() >= self._not_before else "has taken over just now"
+
+    def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
+        """Carry out a write that is waited for at the end; what it frees is given out when it has ended."""
+        task = asyncio.create_task(write)
+        self._writes[task] = time.monotonic()
+        task.add_done_callback(self._ended)
+        return task
 
     def stop(self) -> None:
         """Decide nothing more."""
@@ -245,7 +264,7 @@ class Loop:
                 self._reading.note(message, leads=self._leads)
                 if not self._reading.missing():
                     self._settled()
-                return self._machine.trust.retell() if self._leads and not self._reading.missing() else []
+                return self._machine.retell() if self._leads and not self._reading.missing() else []
             case Seen(kind, event):
                 return self._machine.see(kind, event, now)
             case _:
@@ -269,25 +288,20 @@ class Loop:
             match instruction:
                 case Bind():
                     waited = self._machine.roster.waited(instruction.task.uid)
-                    self._start(self._bind(instruction, *waited))
+                    self.start(self._bind(instruction, *waited))
                 case Prepare():
-                    self._start(self._prepare(instruction))
+                    self.start(self._prepare(instruction))
                 case Evict():
-                    self._start(self._evict(instruction))
+                    self.start(self._evict(instruction))
                 case Preempt():
-                    self._start(self._preempt(instruction))
+                    self.start(self._preempt(instruction))
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
                     metrics.NOTICES.labels(blame).inc()
                     _log.warning(event, **fields)
 
-    def _start(self, write: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(write)
-        self._writes[task] = time.monotonic()
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._writes.pop(task, None)
         self._awake.set()
         if not task.cancelled() and (failed := task.exception()) is not None:

@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from scheduler.cluster import Cluster
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import Bind, Decider, Lap, Unschedulable, no_lap
+from scheduler.extender.guests import Guests
 from scheduler.instructions import (
     Ending,
     Evict,
@@ -46,7 +47,9 @@ class Machine:
         self.roster = Roster(self.cluster, self.queue, self.nominations, kinds)
         self.trust = Trust(self.cluster, scheduler_name, evicts=evict_never_started)
         surroundings = Surroundings(self.cluster.census, self._decider.preemption.budgets)
-        self.intake = Intake(scheduler_name, self.cluster, self.queue, self.roster, self.trust, surroundings)
+        self.guests = Guests(self.cluster, self.queue, self._decider.preemption, kinds)
+        stranded = self.guests.stranded
+        self.intake = Intake(scheduler_name, self.cluster, self.queue, self.roster, self.trust, surroundings, stranded)
         self._waiting = self.roster.storage.waiting
         # The pod that is being decided about.
         self._trying = ""
@@ -171,6 +174,10 @@ class Machine:
             found += self._give_back(decision, why, now) if why else [decision]
         found += self.trust.overdue(now)
         return [*found, *(Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())]
+
+    def retell(self) -> list[Instruction]:
+        """Return what stays true until somebody acts: a new leader tells it again."""
+        return [*self.trust.retell(), *self.guests.stranded.retell()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""

@@ -43,6 +43,9 @@ PREEMPTIONS = Counter("scheduler_preemption_attempts", "Pods for whose sake othe
 VICTIMS = Histogram(
     "scheduler_preemption_victims", "Pods chosen to go for one pod", buckets=[2**power for power in range(7)]
 )
+EXTENDER_REQUESTS = Counter(
+    "mooring_extender_requests", "Requests of a kube-scheduler, by verb and HTTP status", ["verb", "code"]
+)
 REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
 # Finding what belongs to a label takes longer than to count.

@@ -164,13 +164,13 @@ class Preemption:
                 trial.take_off(seat)
             if trial.refusal():
                 return None
-            breaking, others = self.budgets.split(sorted(lower, key=_importance))
-            doomed = _not_reprieved(trial, breaking)
-            victims = sorted([*doomed, *_not_reprieved(trial, others)], key=_importance)
+            breaking, others = self.budgets.split(sorted(lower, key=importance))
+            doomed = not_reprieved(trial, breaking)
+            victims = sorted([*doomed, *not_reprieved(trial, others)], key=importance)
         return _Candidate(row, tuple(victims), len(doomed)) if victims else None
 
 
-def _not_reprieved(trial: Trial, seats: Sequence[Seat]) -> list[Seat]:
+def not_reprieved(trial: Trial, seats: Sequence[Seat]) -> list[Seat]:
     """Put pods back as long as the trial's pod fits; return those that had to stay off."""
     off = []
     for seat in seats:
@@ -181,7 +181,7 @@ def _not_reprieved(trial: Trial, seats: Sequence[Seat]) -> list[Seat]:
     return off
 
 
-def _importance(seat: Seat) -> tuple[int, str]:
+def importance(seat: Seat) -> tuple[int, str]:
     """Return a key that has the most important pod first: by priority, then who has run the longest."""
     return -seat.priority, _started(seat)
 

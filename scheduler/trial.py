@@ -40,12 +40,16 @@ class Aspect(Protocol):
 class Trials:
     """The trials of one pod, and what they have in common."""
 
-    def __init__(self, task: Task, cluster: Cluster, judge: Judge, *, is_wide: bool) -> None:
-        """Take what asks rules about the whole cluster; ``is_wide`` if any of them has a say about the pod now."""
+    def __init__(self, task: Task, cluster: Cluster, judge: Judge, *, is_wide: bool, only_gives: bool = False) -> None:
+        """Take what asks rules about the whole cluster; ``is_wide`` if any of them has a say about the pod now.
+
+        With ``only_gives`` just what Mooring itself gives is judged: VFs, and units of other kinds.
+        """
         self.task = task
         self.cluster = cluster
         self.judge = judge
         self.is_wide = is_wide
+        self.only_gives = only_gives
         self.needs = [("pods", 1), *((name, amount) for name, amount in sorted(task.resources.items()) if amount > 0)]
         self._objections: Mapping[int, Texts] | None = None
 
@@ -79,17 +83,23 @@ class Trial:
         self._row = row
         self._nominated = nominated
         self._moved: dict[str, tuple[Seat, int]] = {}
-        self._aspects: list[Aspect] = [_Amounts(trials, row)]
-        if trials.task.ports:
-            self._aspects.append(_Ports(trials, row))
         self._given = _given(trials, row)
-        if self._given is not None:
-            self._aspects.append(self._given)
-        # Nobody who goes makes such a rule speak of the pod, but a nominated one may keep it away.
-        if trials.is_wide or any(seat.kin is not None and seat.kin.repelled for seat in nominated):
-            self._aspects.append(_Wide(trials, row))
+        self._aspects = list(self._judging())
         for seat in nominated:
             self.put_on(seat)
+
+    def _judging(self) -> Iterator[Aspect]:
+        trials, row = self._trials, self._row
+        if not trials.only_gives:
+            yield _Amounts(trials, row)
+            if trials.task.ports:
+                yield _Ports(trials, row)
+        if self._given is not None:
+            yield self._given
+        # Nobody who goes makes such a rule speak of the pod, but a nominated one may keep it away.
+        keeps_away = any(seat.kin is not None and seat.kin.repelled for seat in self._nominated)
+        if not trials.only_gives and (trials.is_wide or keeps_away):
+            yield _Wide(trials, row)
 
     def take_off(self, seat: Seat) -> None:
         self._move(seat, -1)

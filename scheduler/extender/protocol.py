@@ -1,0 +1,186 @@
+"""The words of kube-scheduler's extender protocol: JSON in, JSON out. Pure.
+
+Source: k8s.io/kube-scheduler/extender/v1, whose types have no JSON tags: keys are the Go fields' names, and Go reads
+them in whatever case. Those before it (``nodenames``, ``nodeToVictims``) are read too, so that keys are taken in lower
+case here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from scheduler.objects import Metadata, Pod, Struct
+
+_encode = msgspec.json.Encoder().encode
+_pod = msgspec.json.Decoder(Pod).decode
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_NULL = b"null"
+# Of a host's score. Source: extender/v1 MaxExtenderPriority.
+MOST = 10
+
+
+class ProtocolError(ValueError):
+    """A request is not of the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """ExtenderArgs: a pod and the nodes in question, by name; ``items`` are the nodes themselves if they were sent."""
+
+    pod: Pod
+    nodes: Sequence[str]
+    items: Mapping[str, msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The pods by uid that would have to leave a node, and how many disruption budgets that breaks."""
+
+    uids: tuple[str, ...]
+    broken_budgets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """ExtenderPreemptionArgs: a pod that fits nowhere, and by node whose going would make room."""
+
+    pod: Pod
+    victims: Mapping[str, Victims]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """ExtenderBindingArgs: a pod and the node that was chosen for it."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why nodes are not for the pod, by name; ``for_good`` are those that no other pod's going helps."""
+
+    for_now: Mapping[str, str]
+    for_good: Mapping[str, str]
+
+
+class _Object(Struct):
+    metadata: Metadata
+
+
+class _Nodes(Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+_node = msgspec.json.Decoder(_Object).decode
+
+
+def read_asked(body: bytes) -> Asked:
+    """Read the arguments of `filter` and `prioritize`; raise ProtocolError."""
+    try:
+        fields = _fields(body)
+        pod = _read_pod(fields)
+        if (sent := fields.get("nodenames")) is not None:
+            return Asked(pod, msgspec.json.decode(sent, type=list[str]))
+        listed = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
+        items = {_node(item).metadata.name: item for item in listed.items or ()}
+    except msgspec.MsgspecError as wrong:
+        raise ProtocolError(f"request is no ExtenderArgs: {wrong}") from wrong
+    return Asked(pod, list(items), items)
+
+
+def read_preemption(body: bytes) -> Preemption:
+    """Read the arguments of `preempt`; raise ProtocolError."""
+    try:
+        fields = _fields(body)
+        pod = _read_pod(fields)
+        if (sent := fields.get("nodenametometavictims")) is not None:
+            return Preemption(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
+        sent = fields.get("nodenametovictims") or fields.get("nodetovictims") or msgspec.Raw(b"{}")
+        return Preemption(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
+    except msgspec.MsgspecError as wrong:
+        raise ProtocolError(f"request is no ExtenderPreemptionArgs: {wrong}") from wrong
+
+
+def read_binding(body: bytes) -> Binding:
+    """Read the arguments of `bind`; raise ProtocolError."""
+    keys = ("podnamespace", "podname", "poduid", "node")
+    try:
+        fields = _fields(body)
+        found = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in keys]
+    except msgspec.MsgspecError as wrong:
+        raise ProtocolError(f"request is no ExtenderBindingArgs: {wrong}") from wrong
+    for key, value in zip(keys, found, strict=True):
+        # They become parts of a path.
+        if not value or "/" in value:
+            raise ProtocolError(f"request is no ExtenderBindingArgs: {key}: {value!r} is not a name")
+    return Binding(*found)
+
+
+def filtered(asked: Asked, refused: Refused) -> bytes:
+    """Return an ExtenderFilterResult: the nodes that pass, in the form in which they were sent."""
+    passing = [node for node in asked.nodes if node not in refused.for_now and node not in refused.for_good]
+    nodes = None if asked.items is None else {"items": [asked.items[node] for node in passing]}
+    return _encode(
+        {
+            "Nodes": nodes,
+            "NodeNames": passing if asked.items is None else None,
+            "FailedNodes": refused.for_now,
+            "FailedAndUnresolvableNodes": refused.for_good,
+            "Error": "",
+        }
+    )
+
+
+def failed(error: str) -> bytes:
+    """Return the ExtenderFilterResult or ExtenderBindingResult that says why there is none; empty if all went well."""
+    return _encode({"Error": error})
+
+
+def prioritized(scores: Mapping[str, int]) -> bytes:
+    """Return a HostPriorityList of scores from 0 to `MOST`."""
+    return _encode([{"Host": node, "Score": score} for node, score in scores.items()])
+
+
+def preempted(victims: Mapping[str, Victims]) -> bytes:
+    """Return an ExtenderPreemptionResult; in either form of the request, pods are told by uid."""
+    told = {
+        node: {"Pods": [{"UID": uid} for uid in one.uids], "NumPDBViolations": one.broken_budgets}
+        for node, one in victims.items()
+    }
+    return _encode({"NodeNameToMetaVictims": told})
+
+
+def _fields(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return an object's fields by their names in lower case; what is null is left out."""
+    return {key.lower(): value for key, value in _raw_fields(body).items() if bytes(value) != _NULL}
+
+
+def _read_pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
+    if "pod" not in fields:
+        raise ProtocolError("request has no pod")
+    pod = _pod(fields["pod"])
+    if not pod.metadata.uid:
+        raise ProtocolError("pod.metadata.uid is missing")
+    return pod
+
+
+def _victims(sent: msgspec.Raw) -> Victims:
+    """Read Victims, which hold whole pods, or MetaVictims, which hold uids."""
+    fields = _fields(sent)
+    pods = msgspec.json.decode(fields.get("pods", b"[]"), type=list[msgspec.Raw])
+    broken = msgspec.json.decode(fields.get("numpdbviolations", b"0"), type=int)
+    return Victims(tuple(_uid(_fields(pod)) for pod in pods), broken)
+
+
+def _uid(pod: Mapping[str, msgspec.Raw]) -> str:
+    if "uid" in pod:
+        return msgspec.json.decode(pod["uid"], type=str)
+    return msgspec.json.decode(pod.get("metadata", b"{}"), type=Metadata).uid

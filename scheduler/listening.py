@@ -1,0 +1,25 @@
+"""Listen for HTTP on an address of the command line."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+# At the end, answers that are under way are waited for this long, in seconds.
+_LAST_ANSWERS_S = 2.0
+
+
+@asynccontextmanager
+async def listen(address: str, application: web.Application) -> AsyncIterator[None]:
+    """Serve on ``address`` (``host:port``, empty for nowhere) until the context ends."""
+    if not address:
+        yield
+        return
+    host, _, port = address.rpartition(":")
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_LAST_ANSWERS_S)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+        yield
+    finally:
+        await runner.cleanup()
