@@ -22,6 +22,13 @@ NOT_PRINTED = {
     "Version RunPodSandbox": "names of CRI methods",
     "ListImages ImageStatus": "likewise",
     "scored ": "a column's name",
+    "VFs free, used and out of each PF": "the help of kubectl mooring's commands",
+    "who holds which VFs": "likewise",
+    "why this node and these VFs": "likewise",
+    "bandwidth reserved, and": "likewise",
+    "what is wrong: programs": "likewise",
+    "what of a manifest would": "likewise",
+    "kubectl mooring": "likewise",
     "VFs that more than one live pod claims": "the description of a metric",
     "Searches for a placement on one node": "likewise",
 }

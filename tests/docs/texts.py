@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli/node")
+PROGRAMS = ("mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli")
 BLANK = "…"
 
 # What these calls are given describes options, metrics and threads (`--help`, /metrics), or names what to look for.
