@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         "--recompute", action="store_true", help="decide anew about a pod that waits, and name every node"
     )
     top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
-    top.add_argument("--most", type=int, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
+    top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
     commands.add_parser("doctor", parents=[shared, cluster], help="what is wrong: programs, guard, skew, refused pods")
     lint = commands.add_parser(
         "lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"
@@ -65,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
     )
     return parser
+
+
+def _count(text: str) -> int:
+    """Read a number from 0 up; argparse names what is none."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return int(text)
 
 
 def _shared() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from cli.plugin.objects import Guard, Pod
 from cli.plugin.tables import Answer, Cell, Table, Tone, cells
-from cli.plugin.use import NodeUse
+from cli.plugin.use import NO_INVENTORY, NodeUse
 
 NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
 POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory")
@@ -84,6 +84,9 @@ def _some(names: Sequence[str]) -> str:
 def _findings(patient: Patient) -> Iterator[Finding]:
     for node in patient.nodes:
         yield from _of_node(node)
+    if bare := [node.name for node in patient.nodes if node.fault == NO_INVENTORY]:
+        # Not every node has a NIC that can: it may be meant so.
+        yield Finding("warning", "nodes", f"{len(bare)} without an inventory: {_some(bare)}")
     yield from _skew(patient)
     yield from _scheduler(patient.pods)
     yield from _guard(patient.policies, patient.bindings)
@@ -93,9 +96,8 @@ def _findings(patient: Patient) -> Iterator[Finding]:
 
 def _of_node(node: NodeUse) -> Iterator[Finding]:
     subject = f"node/{node.name}"
-    if node.fault:
-        # Not every node has a NIC: without an inventory it may be meant so.
-        yield Finding("warning" if node.fault == "no inventory" else "error", subject, node.fault)
+    if node.fault and node.fault != NO_INVENTORY:
+        yield Finding("error", subject, node.fault)
     if node.inventory is not None and node.inventory.programs:
         for program in NODE_PROGRAMS:
             if program not in node.inventory.programs:
@@ -161,7 +163,7 @@ def _guard(policies: Sequence[Guard] | None, bindings: Sequence[Guard] | None) -
     denying = {one.spec.policy_name for one in bindings if "Deny" in (one.spec.validation_actions or ())}
     for policy in POLICIES:
         if policy not in there:
-            yield Finding("error", f"guard/{policy}", "ValidatingAdmissionPolicy is missing: anybody may write that")
+            yield Finding("error", f"guard/{policy}", "ValidatingAdmissionPolicy is missing: it guards nothing")
         elif policy not in denying:
             yield Finding("error", f"guard/{policy}", "no ValidatingAdmissionPolicyBinding makes it deny")
 

@@ -59,7 +59,7 @@ def report(pod: Pod, told: Told) -> Answer:
     facts = [
         ("pod", pod.key),
         ("state", one.state),
-        ("why", one.why),
+        ("why", one.why if one.why != told.message else ""),
         ("node", pod.spec.node_name),
         ("decision", told.message),
         ("known from", f"{told.source} {told.when}".strip()),

@@ -44,7 +44,7 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
         except ManifestError as broken:
             found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
     rows = [(Cell(_line(one), "bad"),) for one in found]
-    empty = f"{looked_at} pods and templates of pods: nothing would be refused"
+    empty = f"nothing would be refused (pods and templates looked at: {looked_at})"
     document = {
         "kind": "MooringLint",
         "v": 1,

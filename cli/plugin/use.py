@@ -9,6 +9,8 @@ from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory
 from scheduler.supply import Claim, disputes, existing, supply
 
+NO_INVENTORY = "no inventory"
+
 
 @dataclass(frozen=True, slots=True)
 class PfUse:
@@ -70,7 +72,7 @@ def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) ->
 def _inventory(node: Node) -> tuple[Inventory | None, str]:
     text = (node.metadata.annotations or {}).get(names.INVENTORY)
     if text is None:
-        return None, "no inventory"
+        return None, NO_INVENTORY
     try:
         inventory = read_inventory(text)
     except AnnotationError as unreadable:

@@ -163,7 +163,7 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         "error node/n1 PF pf0 has 30000 Mb/s more reserved than it offers",
         "error node/n3 inventory of another boot",
         "warning node/n2 mooring-cri-shim has not said its version: it may not run",
-        "warning node/n4 no inventory",
+        "warning nodes 1 without an inventory: n4",
         "warning pod/default/c refused: unknown field",
         "warning program/mooring-advertiser several versions run: 0.0.9 (1), 0.1.0 (2)",
         "warning scheduler no pod has the label app.kubernetes.io/name=mooring-scheduler: it may run elsewhere",

@@ -1,0 +1,96 @@
+"""Lists as they come: in pages that expire, with objects that do not decode; and the line that says how far it is."""
+
+import io
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from cli.plugin.objects import Node
+from cli.plugin.progress import Progress
+from cli.plugin.reading import Reader
+from mooring.kube.access import Access
+from mooring.kube.client import JSON, Client
+from mooring.kube.failures import Gone, Status
+
+
+class Pages(Client):
+    """Answers from a list of pages, each a body or an error; keeps the tokens that it was asked for."""
+
+    def __init__(self, *pages: object) -> None:
+        super().__init__(Access("http://nowhere"))
+        self._left = list(pages)
+        self.tokens: list[str] = []
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
+        assert (method, body, content_type) == ("GET", None, JSON)
+        self.tokens.append((params or {}).get("continue", ""))
+        page = self._left.pop(0)
+        if isinstance(page, Exception):
+            raise page
+        return json.dumps(page).encode()
+
+
+def page(*nodes: object, token: str = "") -> object:
+    return {"items": list(nodes), "metadata": {"continue": token}}
+
+
+def named(name: str) -> object:
+    return {"metadata": {"name": name}}
+
+
+async def test_a_list_is_read_page_by_page_and_progress_is_told_between() -> None:
+    """Where the pages end, nothing more is told."""
+    told: list[tuple[str, int]] = []
+    client = Pages(page(named("a"), named("b"), token="1"), page(named("c")))
+    found = await Reader(client, lambda what, count: told.append((what, count))).all("/api/v1/nodes", Node)
+    assert [one.metadata.name for one in found or ()] == ["a", "b", "c"]
+    assert client.tokens == ["", "1"]
+    assert told == [("nodes", 2)]
+
+
+async def test_a_list_whose_pages_have_expired_is_read_anew_and_shows_nothing_twice() -> None:
+    """But not for ever."""
+    gone = Gone(Status(410, "Expired", "too old"))
+    client = Pages(page(named("a"), token="1"), gone, page(named("a"), named("b")))
+    found = await Reader(client).all("/api/v1/nodes", Node)
+    assert [one.metadata.name for one in found or ()] == ["a", "b"]
+    with pytest.raises(Gone):
+        await Reader(Pages(gone, gone, gone)).all("/api/v1/nodes", Node)
+
+
+async def test_an_object_that_does_not_decode_is_left_out_by_name() -> None:
+    """The others of its page are shown."""
+    odd = {"metadata": {"name": "odd", "annotations": ["x"]}}
+    reader = Reader(Pages(page(named("a"), odd, named("b"))))
+    found = await reader.all("/api/v1/nodes", Node)
+    assert [one.metadata.name for one in found or ()] == ["a", "b"]
+    (note,) = reader.notes
+    assert note.startswith("node 'odd' is left out: Expected `object | null`, got `array`")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_only_and_only_of_long_work() -> None:
+    """It is wiped at the end; a pipe and short work see nothing."""
+    now = [0.0]
+    terminal, pipe = Terminal(), io.StringIO()
+    shown, hidden = Progress(terminal, lambda: now[0]), Progress(pipe, lambda: now[0])
+    shown.tell("nodes", 500)
+    assert terminal.getvalue() == ""
+    now[0] = 1.0
+    for one in (shown, hidden):
+        one.tell("nodes", 1000)
+        one.end()
+    assert terminal.getvalue() == "\r\x1b[Knodes: 1000 read\r\x1b[K"
+    assert pipe.getvalue() == ""
