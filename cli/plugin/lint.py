@@ -68,12 +68,14 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
         found += _annotations(annotations)
     request, wrong = _request(annotations)
     found += wrong
-    if request is not None and request.interfaces:
+    if wrong or (request is not None and request.interfaces):
         found += _spec(pod, schedulers)
+    if request is not None:
         found += _containers(pod, request, annotations)
     if not found:
         found += _as_the_scheduler(pod)
-    return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in found]
+    ordered = sorted(found, key=lambda one: one[0].line)
+    return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in ordered]
 
 
 def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
@@ -103,7 +105,7 @@ def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:
 
 
 def _request(annotations: Place) -> tuple[PodRequest | None, list[tuple[Place, str]]]:
-    """Return the request; or that there is none to judge further, and why it is refused."""
+    """Return the request; None if there is none, or it cannot be read: then why."""
     texts = annotations.value if isinstance(annotations.value, dict) else {}
     try:
         return read_request({key: text for key, text in texts.items() if isinstance(text, str)}), []

@@ -75,9 +75,11 @@ def test_every_field_that_the_guard_would_refuse_is_named_on_its_own_line() -> N
     found = said(f"# two documents\n---\n{DEPLOYMENT}")
     assert [(line, field) for line, field, _ in found] == [
         (13, "spec.template.spec.schedulerName"),
-        (15, "spec.template.spec.nodeName"),
         (14, "spec.template.spec.hostNetwork"),
+        (15, "spec.template.spec.nodeName"),
     ]
+    found = said(DEPLOYMENT.replace("min_tx_rate", "min_tx_rat"))
+    assert [line for line, _, _ in found] == [9, 11, 12, 13]
 
 
 def test_a_request_on_the_deployment_and_not_on_its_pods_is_found() -> None:
