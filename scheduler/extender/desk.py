@@ -109,7 +109,9 @@ class Desk:
         asked = protocol.read_asked(body)
         task = self._guests.read(asked.pod)
         if isinstance(task, Refusal):
-            return protocol.filtered(asked, Refused({}, dict.fromkeys(asked.nodes, word(task))))
+            return protocol.filtered(asked, _nowhere(asked, word(task)))
+        if fault := self._guests.stranded.fault:
+            return protocol.filtered(asked, _nowhere(asked, fault))
         return protocol.filtered(asked, await self._judge(task, asked, word))
 
     async def _judge(self, task: Task, asked: Asked, word: Wording) -> Refused:
@@ -172,6 +174,10 @@ class Desk:
         else:
             _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         return outcome
+
+
+def _nowhere(asked: Asked, why: str) -> Refused:
+    return Refused({}, dict.fromkeys(asked.nodes, why))
 
 
 def _bound_already(task: Task, node: str) -> str:

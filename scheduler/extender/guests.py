@@ -58,9 +58,6 @@ class Guests:
     def judge(self, task: Task, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
         """Yield what speaks against each node; each is judged when it is asked for, as things are then."""
         self.cluster.tick(now)
-        if fault := self.stranded.fault:
-            yield from ((node, Verdict(fault, for_good=True)) for node in nodes)
-            return
         rivals, trials = self._rivals(task), self._trials(task)
         for node in nodes:
             yield node, self._judge(trials, node, rivals.get(node, []))

@@ -213,14 +213,13 @@ def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
     scene.add_node("n1")
     stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
     scene.see(stray)
-    assert scene.judge(scene.task(), "n1") == {"n1": Verdict()}
+    assert scene.guests.stranded.fault == ""
     scene.guests.stranded.offered(asked.metadata.uid)
     scene.see(asked)
-    (verdict,) = scene.judge(scene.task(), "n1").values()
-    assert verdict.reason.startswith(NO_BIND_VERB)
-    assert asked.key in verdict.reason
+    assert scene.guests.stranded.fault.startswith(NO_BIND_VERB)
+    assert asked.key in scene.guests.stranded.fault
     scene.lose(asked)
-    assert scene.judge(scene.task(), "n1") == {"n1": Verdict()}
+    assert scene.guests.stranded.fault == ""
 
 
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {}}
