@@ -64,6 +64,8 @@ def _walk(node: ast.AST) -> Iterator[ast.expr]:
             continue
         if isinstance(child, ast.Call) and _callee(child) in _NO_MESSAGES:
             continue
+        if isinstance(child, ast.keyword) and child.arg == "help":
+            continue
         if isinstance(child, ast.Assert) or (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
             continue
         if isinstance(child, ast.Constant | ast.JoinedStr):

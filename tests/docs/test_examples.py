@@ -1,0 +1,53 @@
+"""What the pages tell people to write and to type is read by the programs, and names what the manifests have."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from advertiser.offer import read_offer
+from cni.network import read_network
+from tests.docs.texts import ROOT
+
+DOCS = ROOT / "docs"
+MANIFESTS = sorted((ROOT / "manifests/base").rglob("*.yaml"))
+PAGES = sorted(DOCS.glob("*.md"), key=lambda page: page.name)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
+    """The file that the installation page shows is one that `mooring-cni` takes."""
+    [text] = blocks("install.md", "json")
+    read = {name: read_network(one, f"networks.{name}") for name, one in json.loads(text)["networks"].items()}
+    assert [(name, one.mtu) for name, one in read.items()] == [("rail0", 9000)]
+
+
+def test_the_offer_is_one_that_the_advertiser_takes() -> None:
+    """Every field that the advertiser's page shows exists."""
+    [text] = blocks("advertiser.md", "yaml")
+    assert read_offer(json.dumps(yaml.safe_load(text)), "offer.yaml").rules
+
+
+def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
+    """An image that is not there would be renamed silently: nothing would come from the registry."""
+    [text] = blocks("install.md", "yaml")
+    renamed = {image["name"] for image in yaml.safe_load(text)["images"]}
+    there = {image for path in MANIFESTS for image in re.findall(r"^\s+image: (\S+)$", path.read_text(), re.MULTILINE)}
+    assert renamed == there
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_name_containers_and_labels_that_exist(page: Path) -> None:
+    """`kubectl logs` and `exec` of the pages find something."""
+    text = page.read_text(encoding="utf-8")
+    objects = "".join(path.read_text(encoding="utf-8") for path in MANIFESTS)
+    commands = [line for line in text.splitlines() if "kubectl -n mooring-system" in line]
+    named = {name for line in commands for name in re.findall(r" -c ([a-z]+)", line)}
+    selected = {name for line in commands for name in re.findall(r" -l app\.kubernetes\.io/name=(\S+)", line)}
+    assert {name for name in named if f"- name: {name}\n" not in objects} == set()
+    assert {name for name in selected if f"app.kubernetes.io/name: {name}\n" not in objects} == set()
