@@ -1,9 +1,12 @@
 """Every text that the programs can print has its entry in the troubleshooting pages, and no entry is of no use."""
 
 import re
+from typing import get_args, get_type_hints
 
 import yaml
 
+from advertiser import lost
+from scheduler.instructions import Report
 from tests.docs import texts
 
 DOCS = texts.ROOT / "docs"
@@ -81,6 +84,14 @@ def test_every_text_that_can_be_printed_has_an_entry() -> None:
     known = entries()
     missing = sorted({f"{text.pattern!r} ({text.place})" for text in printed() if text.pattern not in known})
     assert missing == [], "add to docs/messages-*.md as '- `text …`: meaning, what to do':\n" + "\n".join(missing)
+
+
+def test_every_events_reason_has_an_entry() -> None:
+    """What a person filters events by; a condition's reasons are told by the event `FailedScheduling`."""
+    page = (DOCS / "messages-pods.md").read_text(encoding="utf-8")
+    section = page.split("## Events by reason\n", 1)[1].split("\n## ", 1)[0]
+    listed = {text for item in section.split("\n- ")[1:] for text in _leading_spans(item)}
+    assert listed == {*get_args(get_type_hints(Report)["reason"]), "FailedScheduling", lost.REASON}
 
 
 def test_every_entry_is_a_text_of_the_code() -> None:
