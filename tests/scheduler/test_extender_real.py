@@ -91,6 +91,14 @@ class Cluster:
 
         return await eventually(found)
 
+    async def going(self, name: str) -> None:
+        """Wait until somebody has deleted a pod."""
+
+        async def found() -> bool | None:
+            return True if (await self.pod(name)).metadata.deletion_timestamp is not None else None
+
+        await eventually(found)
+
     async def event(self, name: str, text: str) -> str:
         """Wait for an event about a pod that says this."""
 
@@ -165,6 +173,24 @@ async def test_two_pods_race_for_the_last_vf(cluster: Cluster, by_name: bool) ->
         assert not (await cluster.pod(loser)).spec.node_name
         await cluster.delete(winner)
         assert _vfs(await cluster.bound(loser)) == [0]
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_a_more_important_pod_gets_the_vf_of_another(cluster: Cluster, *, by_name: bool) -> None:
+    """kube-scheduler finds whose cpus it needs; we are asked about the VFs in either form, and say who goes as well."""
+    busy = {"limits": {names.SEED_VFS: "1"}, "requests": {"cpu": "5"}}
+    holder = {"limits": {names.SEED_VFS: "1"}, "requests": {"cpu": "1"}}
+    async with cluster.scheduled(nodeCacheCapable=by_name):
+        await cluster.add_pod("low", containers=[{"name": "c", "image": "i", "resources": holder}])
+        assert _vfs(await cluster.bound("low")) == [0]
+        plain = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
+        await cluster.add_pod("plain", request="[]", containers=plain, nodeName="n1")
+        high = [{"name": "c", "image": "i", "resources": busy}]
+        await cluster.add_pod("high", containers=high, priorityClassName="system-node-critical")
+        for victim in ("low", "plain"):
+            await cluster.going(victim)
+            await cluster.delete(victim)
+        assert _vfs(await cluster.bound("high")) == [0]
 
 
 async def test_pods_without_vfs_are_no_business_of_ours(cluster: Cluster) -> None:
