@@ -1,0 +1,77 @@
+"""The commands of the quick start, as they stand in the page, on a cluster of simulated hosts."""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devcluster.cluster import Cluster
+from devcluster.demo import check
+from devcluster.demo.api import Api
+from tests.docs.texts import ROOT
+
+PAGE = (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three hosts, as the demo has them."""
+    started = Cluster(tmp_path / "cluster", ("n1", "n2", "n3"), runtime="small")
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()
+
+
+def commands(heading: str) -> list[str]:
+    """Return what a section tells people to type."""
+    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^    (\S.*)$", re.sub(r"```.*?```", "", section, flags=re.DOTALL), re.MULTILINE)
+
+
+def until(reached: Callable[[], bool], what: str, limit_s: float = 40.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < deadline, f"not reached: {what}"
+        time.sleep(0.2)
+
+
+@pytest.mark.root
+@pytest.mark.kubectl
+def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Path) -> None:
+    """The pod runs with two VFs; with a rate that no NIC has it waits and says why; a changed annotation mends it."""
+    api = Api(cluster.url)
+    manifest = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert manifest is not None
+    (tmp_path / "first.yaml").write_text(manifest[1])
+
+    def type_in(command: str) -> str:
+        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def runs() -> bool:
+        return check.is_running(api.pods().get("first", {}))
+
+    apply, *looks, delete = commands("Your first pod")
+    type_in(apply)
+    until(runs, "the first pod runs")
+    said = [type_in(look) for look in looks]
+    assert "Successfully assigned default/first to n" in said[1]
+    assert said[2].count('"pci"') == 2
+    type_in(delete)
+
+    ask_too_much, describe, mend = commands("Break it")
+    type_in(ask_too_much)
+    until(lambda: "0/3 nodes are available: " in type_in(describe), "the pod says why it waits")
+    assert not runs()
+    type_in(mend)
+    until(runs, "the mended pod runs")
