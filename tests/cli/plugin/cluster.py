@@ -48,7 +48,11 @@ def node(name: str, pfs: Sequence[Pf] = (), **fields: Any) -> Json:
     text = fields.get("inventory", dump_inventory(inventory) if pfs else None)
     amounts = {"cpu": "8", "memory": "16Gi", "pods": "110"}
     return {
-        "metadata": {"name": name, "annotations": {names.INVENTORY: text} if text is not None else {}},
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name},
+            "annotations": {names.INVENTORY: text} if text is not None else {},
+        },
         "status": {
             "allocatable": amounts,
             "capacity": amounts,

@@ -125,6 +125,28 @@ async def test_explain_decides_anew_about_a_pod_that_waits_and_names_every_node(
     assert "unknown field" in out
 
 
+async def test_explain_decides_by_volumes_and_by_other_pods_too(served: Served) -> None:
+    """All that the scheduler lists is listed, and read as it reads it."""
+    await two_nodes(served)
+    slow = {"metadata": {"name": "slow"}, "provisioner": "p", "volumeBindingMode": "Immediate"}
+    await served.post("/apis/storage.k8s.io/v1/storageclasses", slow)
+    asks = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "slow"}
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    await served.post(claims, {"metadata": {"name": "data"}, "spec": asks})
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    containers = [{"name": "c", "image": "i"}]
+    await served.add_pod(pod("stores", "[{}]", spec={"volumes": [volume], "containers": containers}))
+    _, out, _ = await served.run("explain", "stores")
+    assert "pod has unbound immediate PersistentVolumeClaims" in out
+    apart = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"}
+    alone = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    for number in (1, 2):
+        await served.add_pod(bound(f"b{number}", f"n{number}", (pf(0), 3, 0), labels={"app": "a"}))
+    await served.add_pod(pod("alone", "[{}]", spec=alone))
+    _, out, _ = await served.run("explain", "alone")
+    assert "2 node(s) didn't match pod anti-affinity rules" in out
+
+
 async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Served, tmp_path: Path) -> None:
     """No traceback, whatever is wrong: the pod, the file, the context, the server."""
     status, _, err = await served.run("explain", "nobody")
