@@ -152,6 +152,11 @@ class Census:
         group = self._groups.get(kin.namespace, {}).get(kin)
         return group is not None and bool(group.moves)
 
+    def is_passed_over(self, kin: Kin) -> bool:
+        """Say whether pods of this kin are seated and no rule looks at them."""
+        group = self._groups.get(kin.namespace, {}).get(kin)
+        return group is not None and not group.moves
+
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
         """Know a namespace's labels; say whether they changed."""
         if self._namespaces.get(name) == labels:

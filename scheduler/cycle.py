@@ -260,16 +260,16 @@ class Decider:
 
         def judge(rows: Rows) -> Mapping[int, Texts]:
             volumes = self._prepare_volumes(task) if task.volumes else []
-            if isinstance(volumes, Unschedulable):
-                return dict.fromkeys(rows.tolist(), (volumes.reason,))
+            of_volumes = [] if isinstance(volumes, Unschedulable) else [judge for _, judge in volumes]
             wides = [wide.refuse for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
             found: dict[int, Texts] = {}
-            for one in (*(judge for _, judge in volumes), *wides):
+            # All are asked whatever the others say: what a rule looks at is known once it has been asked.
+            for one in (*of_volumes, *wides):
                 refusals = one(rows)
                 if refusals is not None:
                     refused = np.flatnonzero(refusals.codes)
                     found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
-            return found
+            return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, Unschedulable) else found
 
         return judge
 

@@ -136,12 +136,12 @@ class Preemption:
     def _seat(self, trials: Trials, row: int, leaving: Iterable[Seat]) -> Seat:
         rivals = self.nominations.rivals(trials.task.uid, trials.task.priority)
         with trials.on(row, rivals.get(self._cluster.nodes.names[row], ())) as trial:
-            for seat in leaving:
-                trial.take_off(seat)
+            trial.take_off(*leaving)
             return trial.seat()
 
     def _candidates(self, trials: Trials, rows: Rows) -> Iterator[_Candidate]:
         """Yield nodes with their victims, as many as are compared."""
+        rows = trials.large_enough(rows)
         enough = min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
         rivals = self.nominations.rivals(trials.task.uid, trials.task.priority)
         count, any_harmless = 0, False
@@ -156,12 +156,12 @@ class Preemption:
 
     def _candidate(self, trials: Trials, row: int, nominated: Collection[Seat]) -> _Candidate | None:
         seats = self._cluster.seats_on(self._cluster.nodes.names[row])
-        lower = [seat for seat in seats if seat.priority < trials.task.priority]
-        if not lower or trials.is_too_small(row):
+        priority = trials.task.priority
+        lower = [seat for seat in seats if seat.priority < priority]
+        if not lower:
             return None
-        with trials.on(row, nominated) as trial:
-            for seat in lower:
-                trial.take_off(seat)
+        with trials.on(row, nominated, by_sums=True) as trial:
+            trial.take_off(*lower)
             if trial.refusal():
                 return None
             breaking, others = self.budgets.split(sorted(lower, key=importance))
@@ -171,14 +171,16 @@ class Preemption:
 
 
 def not_reprieved(trial: Trial, seats: Sequence[Seat]) -> list[Seat]:
-    """Put pods back as long as the trial's pod fits; return those that had to stay off."""
-    off = []
-    for seat in seats:
-        trial.put_on(seat)
-        if trial.refusal():
-            trial.take_off(seat)
-            off.append(seat)
-    return off
+    """Put pods back as long as the trial's pod fits, the first ones first; return those that had to stay off.
+
+    Beside whom it fits, beside any of them alone it does: so that many are tried at once.
+    """
+    if not seats or trial.admits(seats):
+        return []
+    if len(seats) == 1:
+        return list(seats)
+    half = len(seats) // 2
+    return [*not_reprieved(trial, seats[:half]), *not_reprieved(trial, seats[half:])]
 
 
 def importance(seat: Seat) -> tuple[int, str]:

@@ -117,6 +117,11 @@ class _PfStock:
             self.free |= self._usable & 1 << vf
         self.reserved += self._rate(vf) - before
 
+    def held(self, vf: int, uid: str) -> int | None:
+        """Return the rate with which a pod claims a VF; None if it does not."""
+        claimants = self._claims.get(vf)
+        return claimants.get(uid) if claimants is not None else None
+
     def room(self) -> Room:
         return Room(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
 
@@ -129,12 +134,13 @@ class _PfStock:
 class Stock:
     """What one node has left, kept up to date claim by claim; equal at any time to `supply` of the same claims."""
 
-    __slots__ = ("_index", "_stocks", "pfs", "supply")
+    __slots__ = ("_any_out", "_index", "_stocks", "pfs", "supply")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         self._stocks = [_PfStock(pf) for pf in self.pfs]
+        self._any_out = any(pf.out for pf in self.pfs)
         self.supply = Supply(
             self.pfs, tuple(one.free for one in self._stocks), tuple(one.room() for one in self._stocks)
         )
@@ -155,6 +161,21 @@ class Stock:
     def is_disputed(self) -> bool:
         """Say whether any VF is claimed by more than one pod."""
         return any(one.disputed for one in self._stocks)
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether each VF is one pod's or free, so that what a pod holds is what its going brings."""
+        return not self._any_out and not self.is_disputed
+
+    def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
+        """Return the VFs that a pod's claim holds, as the PF's index and the rate."""
+        found = []
+        for vf in assignment.vfs:
+            index = self._index.get(vf.pf, -1)
+            rate = self._stocks[index].held(vf.vf, uid) if index >= 0 else None
+            if rate is not None:
+                found.append((index, rate))
+        return found
 
     def _existing(self, claim: Claim) -> Iterator[tuple[int, AssignedVf]]:
         for vf in claim.assignment.vfs:

@@ -4,24 +4,29 @@ What `ranking` asks of many rows at once is asked here of one node again and aga
 kept as plain numbers. Rules about the whole cluster are asked anew only if one of them looks at a pod that was moved.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from mooring.assignment import Assignment
+from mooring.inventory import Pf
 from scheduler.assign import Chosen, pick_vfs, place_on, wants_on
 from scheduler.cluster import Cluster, Seat
-from scheduler.columns import Rows
+from scheduler.columns import PODS, Rows
 from scheduler.constraints.joint import section
+from scheduler.place import Want
 from scheduler.plugins import constraints
 from scheduler.plugins.node_ports import REASONS as PORTS_TAKEN
 from scheduler.plugins.node_ports import clash
 from scheduler.plugins.node_resources_fit import counts_on
 from scheduler.plugins.rule import Texts
+from scheduler.sums import AmountSums, Need, VfSums
 from scheduler.supply import Supply
 from scheduler.task import Task
+from scheduler.ties import Kin
 
 # Why rules about other pods, and about volumes, refuse some of these rows, by row.
 Judge = Callable[[Rows], Mapping[int, Texts]]
@@ -30,8 +35,8 @@ Judge = Callable[[Rows], Mapping[int, Texts]]
 class Aspect(Protocol):
     """What one rule looks at on the node."""
 
-    def shift(self, seat: Seat, sign: int) -> None:
-        """Put a pod on (1) or take it off (-1)."""
+    def shift(self, seats: Sequence[Seat], sign: int) -> None:
+        """Put pods on (1) or take them off (-1)."""
 
     def refusal(self) -> Texts:
         """Return the reasons against the node as it is now; none if the rule lets it pass."""
@@ -50,8 +55,11 @@ class Trials:
         self.judge = judge
         self.is_wide = is_wide
         self.only_gives = only_gives
-        self.needs = [("pods", 1), *((name, amount) for name, amount in sorted(task.resources.items()) if amount > 0)]
+        wanted = sorted(task.resources.items())
+        self._needs = [Need(cluster.nodes.line(name), name, amount) for name, amount in wanted if amount > 0]
         self._objections: Mapping[int, Texts] | None = None
+        self._watched: dict[Kin, bool] = {}
+        self._wants: dict[int, tuple[Want, ...] | str] = {}
 
     def objections(self, row: int) -> Texts:
         """Return what rules about the whole cluster have against a row as everybody sits now."""
@@ -59,16 +67,45 @@ class Trials:
             self._objections = self.judge(self.cluster.nodes.all_rows())
         return self._objections.get(row, ())
 
-    def is_too_small(self, row: int) -> bool:
-        """Say whether a node could not take the pod though nobody else were there."""
-        facts = self.cluster.nodes.facts[row]
-        allocatable = facts.allocatable if facts is not None else {}
-        return any(allocatable.get(name, 0) < amount and counts_on(name, allocatable) for name, amount in self.needs)
+    def wants_on(self, pfs: tuple[Pf, ...]) -> tuple[Want, ...] | str:
+        """Return which of these PFs may give each interface; why not, if none may give one of them."""
+        # Nodes of one model share their PFs, which stay as long as the trials do.
+        found = self._wants.get(id(pfs))
+        if found is None:
+            request = self.task.request
+            found = self._wants[id(pfs)] = wants_on(request, pfs) if request is not None else ()
+        return found
+
+    def is_watched(self, kin: Kin) -> bool:
+        """Say whether any rule about the whole cluster looks at seated pods of a kin, once all have been asked."""
+        found = self._watched.get(kin)
+        if found is None:
+            found = self._watched[kin] = not self.cluster.census.is_passed_over(kin)
+        return found
+
+    def amounts(self, row: int) -> AmountSums:
+        nodes = self.cluster.nodes
+        return AmountSums(self._needs, nodes.look_at(row).left, nodes.published[row])
+
+    def large_enough(self, rows: Rows) -> Rows:
+        """Return the rows that could take the pod if nobody else were there."""
+        nodes = self.cluster.nodes
+        look = nodes.look(rows)
+        enough = look.allocatable[PODS] > 0
+        for line, name, amount in self._needs:
+            lacks = look.allocatable[line] < amount
+            if lacks.any():
+                enough &= ~(lacks & look.judged(nodes.published, partial(counts_on, name)).astype(bool))
+        fit: Rows = rows[enough]
+        return fit
 
     @contextmanager
-    def on(self, row: int, nominated: Iterable[Seat] = ()) -> Iterator["Trial"]:
-        """Try a node on which these pods are nominated; when it ends, all is as before."""
-        trial = Trial(self, row, tuple(nominated))
+    def on(self, row: int, nominated: Iterable[Seat] = (), *, by_sums: bool = False) -> Iterator["Trial"]:
+        """Try a node on which these pods are nominated; when it ends, all is as before.
+
+        With ``by_sums`` what VFs are left is only counted where that is enough: the trial has no `Trial.seat` to tell.
+        """
+        trial = Trial(self, row, tuple(nominated), by_sums=by_sums)
         try:
             yield trial
         finally:
@@ -78,34 +115,53 @@ class Trials:
 class Trial:
     """One node; pods that are nominated there count beside those that sit there."""
 
-    def __init__(self, trials: Trials, row: int, nominated: tuple[Seat, ...]) -> None:
+    def __init__(self, trials: Trials, row: int, nominated: tuple[Seat, ...], *, by_sums: bool = False) -> None:
         self._trials = trials
         self._row = row
         self._nominated = nominated
+        # Who was moved how often, where that shows outside.
         self._moved: dict[str, tuple[Seat, int]] = {}
         self._given = _given(trials, row)
+        self._sums: VfSums | None = None
+        if by_sums and not nominated and not trials.task.wishes and self._given is not None:
+            self._sums = self._given.sums()
+        self._amounts = None if trials.only_gives else trials.amounts(row)
         self._aspects = list(self._judging())
-        for seat in nominated:
-            self.put_on(seat)
+        self._shifts = [aspect.shift for aspect in self._aspects]
+        self._shows = any(isinstance(aspect, _Vfs | _Wide) for aspect in self._aspects)
+        self._is_plain = self._aspects == [self._amounts]
+        self.put_on(*nominated)
 
     def _judging(self) -> Iterator[Aspect]:
         trials, row = self._trials, self._row
-        if not trials.only_gives:
-            yield _Amounts(trials, row)
+        if self._amounts is not None:
+            yield self._amounts
             if trials.task.ports:
                 yield _Ports(trials, row)
-        if self._given is not None:
+        if self._sums is not None:
+            yield self._sums
+        elif self._given is not None:
             yield self._given
         # Nobody who goes makes such a rule speak of the pod, but a nominated one may keep it away.
         keeps_away = any(seat.kin is not None and seat.kin.repelled for seat in self._nominated)
         if not trials.only_gives and (trials.is_wide or keeps_away):
             yield _Wide(trials, row)
 
-    def take_off(self, seat: Seat) -> None:
-        self._move(seat, -1)
+    def take_off(self, *seats: Seat) -> None:
+        self._move(seats, -1)
 
-    def put_on(self, seat: Seat) -> None:
-        self._move(seat, 1)
+    def put_on(self, *seats: Seat) -> None:
+        self._move(seats, 1)
+
+    def admits(self, seats: Sequence[Seat]) -> bool:
+        """Put pods back if the trial's pod, which fits now, fits beside them too; say whether they are back."""
+        if self._amounts is not None and not self._amounts.leave_room_for(seats):
+            return False
+        self.put_on(*seats)
+        if self._is_plain or not self.refusal():
+            return True
+        self.take_off(*seats)
+        return False
 
     def refusal(self) -> Texts:
         """Return why the pod may not be here now; none if it may.
@@ -115,11 +171,9 @@ class Trial:
         found = self._refusal()
         if found or not self._nominated or not self._trials.task.kin.attracted:
             return found
-        for seat in self._nominated:
-            self.take_off(seat)
+        self.take_off(*self._nominated)
         found = self._refusal()
-        for seat in self._nominated:
-            self.put_on(seat)
+        self.put_on(*self._nominated)
         return found
 
     def seat(self) -> Seat:
@@ -130,14 +184,16 @@ class Trial:
     def restore(self) -> None:
         for seat, net in list(self._moved.values()):
             if net:
-                self._move(seat, -net)
+                self._move((seat,), -net)
         if self._given is not None:
             self._given.show()
 
-    def _move(self, seat: Seat, sign: int) -> None:
-        self._moved[seat.uid] = seat, self._moved.get(seat.uid, (seat, 0))[1] + sign
-        for aspect in self._aspects:
-            aspect.shift(seat, sign)
+    def _move(self, seats: Sequence[Seat], sign: int) -> None:
+        if self._shows:
+            for seat in seats:
+                self._moved[seat.uid] = seat, self._moved.get(seat.uid, (seat, 0))[1] + sign
+        for shift in self._shifts:
+            shift(seats, sign)
 
     def _refusal(self) -> Texts:
         for aspect in self._aspects:
@@ -163,29 +219,6 @@ def stand_for(task: Task, node: str, assignment: Assignment | None = None) -> Se
     )
 
 
-class _Amounts:
-    """NodeResourcesFit."""
-
-    def __init__(self, trials: Trials, row: int) -> None:
-        nodes = trials.cluster.nodes
-        facts, used = nodes.facts[row], nodes.used_of(row)
-        has = facts.allocatable if facts is not None else {}
-        self._needs = [(name, amount) for name, amount in trials.needs[1:] if counts_on(name, has)]
-        self._left = {name: has.get(name, 0) - used.get(name, 0) for name, _ in self._needs}
-        self._room = has.get("pods", 0) - used.get("pods", 0)
-
-    def shift(self, seat: Seat, sign: int) -> None:
-        self._room -= sign
-        for name, _ in self._needs:
-            amount = seat.resources.get(name)
-            if amount:
-                self._left[name] -= sign * amount
-
-    def refusal(self) -> Texts:
-        lacking = [f"Insufficient {name}" for name, amount in self._needs if self._left[name] < amount]
-        return ("Too many pods", *lacking) if self._room < 1 else tuple(lacking)
-
-
 class _Ports:
     """NodePorts."""
 
@@ -194,11 +227,12 @@ class _Ports:
         seats = trials.cluster.seats_on(trials.cluster.nodes.names[row])
         self._taken = {seat.uid: seat.ports for seat in seats if seat.ports}
 
-    def shift(self, seat: Seat, sign: int) -> None:
-        if sign > 0:
-            self._taken[seat.uid] = seat.ports
-        else:
-            self._taken.pop(seat.uid, None)
+    def shift(self, seats: Sequence[Seat], sign: int) -> None:
+        for seat in seats:
+            if sign > 0:
+                self._taken[seat.uid] = seat.ports
+            else:
+                self._taken.pop(seat.uid, None)
 
     def refusal(self) -> Texts:
         taken = (port for ports in self._taken.values() for port in ports)
@@ -225,13 +259,13 @@ class _Vfs:
         self._trials = trials
         self._node = trials.cluster.nodes.names[row]
         self._stock = trials.cluster.stock(self._node)
-        request = trials.task.request
-        self._wants = wants_on(request, self._stock.pfs) if request is not None else ()
+        self._wants = trials.wants_on(self._stock.pfs)
 
-    def shift(self, seat: Seat, sign: int) -> None:
-        claim = seat.claim
-        if claim is not None:
-            (self._stock.add if sign > 0 else self._stock.remove)(claim)
+    def shift(self, seats: Sequence[Seat], sign: int) -> None:
+        move = self._stock.add if sign > 0 else self._stock.remove
+        for seat in seats:
+            if (claim := seat.claim) is not None:
+                move(claim)
 
     def refusal(self) -> Texts:
         found = self._place()
@@ -246,6 +280,13 @@ class _Vfs:
 
     def show(self) -> None:
         """Let others see what is left now."""
+
+    def sums(self) -> VfSums | None:
+        """Return the same as mere sums; None where VFs overlap, so that sums do not tell."""
+        request = self._trials.task.request
+        if request is None or isinstance(self._wants, str) or not self._stock.is_plain:
+            return None
+        return VfSums(self._stock, self._wants, request.pfs)
 
     def _place(self) -> Chosen | str:
         request = self._trials.task.request
@@ -264,12 +305,13 @@ class _Kinds(_Vfs):
         seats = trials.cluster.seats_on(self._node)
         self._assignments = {seat.uid: seat.assignment for seat in seats if seat.assignment is not None}
 
-    def shift(self, seat: Seat, sign: int) -> None:
-        super().shift(seat, sign)
-        if sign > 0 and seat.assignment is not None:
-            self._assignments[seat.uid] = seat.assignment
-        else:
-            self._assignments.pop(seat.uid, None)
+    def shift(self, seats: Sequence[Seat], sign: int) -> None:
+        super().shift(seats, sign)
+        for seat in seats:
+            if sign > 0 and seat.assignment is not None:
+                self._assignments[seat.uid] = seat.assignment
+            else:
+                self._assignments.pop(seat.uid, None)
 
     def show(self) -> None:
         nodes, shelves = self._trials.cluster.nodes, self._trials.cluster.shelves
@@ -295,11 +337,15 @@ class _Wide:
         # Known as long as only pods were moved that no rule looks at.
         self._found: Texts | None = trials.objections(row)
 
-    def shift(self, seat: Seat, sign: int) -> None:
+    def shift(self, seats: Sequence[Seat], sign: int) -> None:
+        for seat in seats:
+            self._shift(seat, sign)
+
+    def _shift(self, seat: Seat, sign: int) -> None:
         if seat.volumes:
             self._trials.cluster.storage.usage.shift(self._node, seat.volumes, sign)
             self._found = None if self._trials.task.volumes else self._found
-        if seat.kin is None:
+        if seat.kin is None or not self._trials.is_watched(seat.kin):
             return
         if sign > 0:
             self._census.add(self._row, seat.kin)
