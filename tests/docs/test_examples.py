@@ -41,6 +41,14 @@ def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
     assert renamed == there
 
 
+def test_every_alert_has_its_line() -> None:
+    """Who is woken by an alert finds what to do, and no line is of an alert that is gone."""
+    rules = (ROOT / "manifests/components/monitoring/rules.yaml").read_text(encoding="utf-8")
+    section = (DOCS / "operations.md").read_text(encoding="utf-8").split("\n## What to watch\n", 1)[1]
+    lines = re.findall(r"^\| (`Mooring.*?) \|", section, re.MULTILINE)
+    assert {name for line in lines for name in re.findall(r"`(\w+)`", line)} == set(re.findall(r"alert: (\w+)", rules))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_name_containers_and_labels_that_exist(page: Path) -> None:
     """`kubectl logs` and `exec` of the pages find something."""
