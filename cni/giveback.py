@@ -47,8 +47,7 @@ def give_back(node: Node, entry: LedgerEntry) -> bool:
         if same_boot:
             _fetch(node, entry, link)
         if node.sysfs.exists(entry.pci):
-            freeing.ensure_bound(node.sysfs, entry.pci)
-            if same_boot and not is_home(node, entry, RETURNS_S):
+            if same_boot and not _comes_home(node, entry):
                 # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
                 raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
             returned = returned or meanwhile.submit(return_addresses)
@@ -59,6 +58,12 @@ def give_back(node: Node, entry: LedgerEntry) -> bool:
     else:
         node.ledger.write(replace(entry, addresses=(), ipam=None))
     return free
+
+
+def _comes_home(node: Node, entry: LedgerEntry) -> bool:
+    """Wait for a VF, bound by its driver again; one of another boot may be without it because somebody wants it so."""
+    freeing.ensure_bound(node.sysfs, entry.pci)
+    return is_home(node, entry, RETURNS_S)
 
 
 def is_home(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
