@@ -101,6 +101,14 @@ def test_a_ledger_that_cannot_be_read_whole_fails_del(tmp_path: Path) -> None:
     assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
 
 
+def test_an_entry_too_deep_to_read_keeps_no_other(tmp_path: Path) -> None:
+    """It names nobody, as any other that is none: DEL passes it over."""
+    node = node_with(Ledger(tmp_path))
+    (tmp_path / "vfs" / "0000:3b:02.0.json").write_text("[" * 100_000)
+    release.delete(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == ["0000:3b:02.0"]
+
+
 def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_path: Path) -> None:
     """Nor does it take the place of what the ADD failed by."""
     node = node_with(Unreadable(tmp_path))
