@@ -44,6 +44,7 @@ class Verdict:
 class Guests:
     """What is known of the cluster, asked for pods that are nobody of ours until they are bound."""
 
+    scheduler_name: str
     cluster: Cluster
     queue: Queue
     preemption: Preemption
@@ -79,6 +80,8 @@ class Guests:
     def reserve(self, task: Task, node: str, now: float) -> Bind | str:
         """Take exact VFs on the node that was chosen and return the write, or say why there are none."""
         self.cluster.tick(now)
+        if task.pod.spec.scheduler_name == self.scheduler_name:
+            return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
         if (seat := self.cluster.seat(task.uid)) is not None:
             return _elsewhere(seat)
         rivals, trials = self._rivals(task).get(node, []), self._trials(task)

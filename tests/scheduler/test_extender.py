@@ -171,6 +171,15 @@ def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
     assert isinstance(scene.guests.read(scene.pod("no request")), Refusal)
 
 
+def test_pods_of_ours_are_bound_by_us_alone(scene: Scene, make_pod: MakePod) -> None:
+    """Whoever asks for one of them to be bound is refused: it waits in our own queue."""
+    scene.add_node("n1")
+    scene.see(own := make_pod(request=[{}]))
+    task = scene.guests.read(own)
+    assert isinstance(task, Task)
+    assert scene.guests.reserve(task, "n1", NOW) == "pods of schedulerName 'mooring' are bound by it alone"
+
+
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
     """Full PFs stay full, empty ones empty: as for pods of ours."""
     scene.add_node("n1", vfs=4)
