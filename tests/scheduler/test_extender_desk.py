@@ -21,6 +21,7 @@ from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.extender import desk as desks
 from scheduler.extender import server as servers
 from scheduler.extender.desk import SEED_BLIND, SEED_FULL, SEED_MALFORMED, Desk
+from scheduler.leader import LeadershipLost
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
@@ -42,10 +43,16 @@ class Stage:
         self._address = f"127.0.0.1:{port}"
         self.machine = Machine("mooring")
         self.loop: Loop
+        self.holds_lease = True
+
+    def _guard(self) -> None:
+        if not self.holds_lease:
+            raise LeadershipLost("the lease is over")
 
     @asynccontextmanager
     async def run(self, *, leads: bool = True) -> AsyncIterator[None]:
-        async with Client(Access(self._server.url), timeout_s=1.0) as leaders, aiohttp.ClientSession() as self._session:
+        ours = Client(Access(self._server.url), timeout_s=1.0, guard=self._guard)
+        async with ours as leaders, aiohttp.ClientSession() as self._session:
             ways = Ways(self._client, leaders)
             self.loop = Loop(self.machine, ways, Writer(self._client, "mooring"), lambda: 1000.0)
             running = asyncio.create_task(self.loop.run())
@@ -217,6 +224,16 @@ async def test_an_unknown_outcome_is_told_in_time_and_found_out(
 
         await until(is_bound)
         assert (await stage.pod("a")).spec.node_name == "n1"
+
+
+async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> None:
+    """Nothing is sent; what is reserved stays so, as this scheduler ends."""
+    async with stage.run():
+        pod = await stage.add_pod("a")
+        stage.holds_lease = False
+        assert await stage.bind(pod) == "the lease is over"
+        assert not stage.is_free(pod.metadata.uid)
+        assert not (await stage.pod("a")).spec.node_name
 
 
 async def test_the_seeds_path_says_their_three_sentences(stage: Stage, make_node: MakeNode) -> None:
