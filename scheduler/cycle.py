@@ -135,14 +135,15 @@ class Decider:
         if isinstance(volumes, Unschedulable):
             return volumes
         ranking = self._rankings.of(task)
-        if not wides and not volumes and not self.preemption.nominations:
+        if not wides and not volumes and self.preemption.nominations.of(task.uid) is None:
             lap("Filter")
             best = ranking.best()
             lap("Score")
-            if best is not None:
-                row, chosen = best
+            if best is None:
+                return self._unplaced(task, list(_refused(ranking)))
+            row, chosen = best
+            if not self._crowded(task)(row):
                 return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
-            return self._unplaced(task, list(_refused(ranking)))
         found = self._choose_widely(task, ranking, volumes, wides, lap)
         lap("Score")
         return self._bind(task, found) if isinstance(found, _Choice) else self._unplaced(task, found)
@@ -238,14 +239,14 @@ class Decider:
     def _crowded(self, task: Task) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
         rivals = self.preemption.nominations.rivals(task.uid, task.priority)
-        if not rivals:
-            return lambda _: ()
-        trials = self._trials(task)
+        trials: Trials | None = None
 
         def texts(row: int) -> Texts:
+            nonlocal trials
             nominated = rivals.get(self._cluster.nodes.names[row])
             if not nominated:
                 return ()
+            trials = trials or self._trials(task)
             with trials.on(row, nominated) as trial:
                 return trial.refusal()
 

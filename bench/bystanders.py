@@ -1,0 +1,153 @@
+"""Say what a pod pays for what others use and it does not; no I/O. Exit status 1 if it is more than 5 %.
+
+    python -m bench.bystanders [--nodes 5000] [--pods 1500] [--rounds 3]
+
+The same pods, with 2 VFs and none of what is asked about, are decided about in several clusters that differ in one
+thing each. The clusters take turns pod by pod, so that other work on this machine hits them alike, and of each pod the
+best of some rounds counts. All must come to the same decisions. What is timed is `step`, in CPU time of its thread.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bench import scheduler_load as load
+from bench import storage_load as storage
+from bench.scheduler import Scheduling
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle import Bind
+from scheduler.objects import PodDisruptionBudget
+from scheduler.outcomes import BOUND
+
+_MOST_SLOWER = 1.05
+_BUDGETS = 20
+_GOING = {
+    "metadata": {"deletionTimestamp": "2027-01-01T00:00:00Z"},
+    "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+}
+
+
+def _nothing(cluster: Scheduling, nodes: int) -> None:
+    pass
+
+
+def _volumes(cluster: Scheduling, nodes: int) -> None:
+    """A disk and a limit on every node, and half as many claims that are bound."""
+    tell = storage.teller(cluster.machine, cluster.now)
+    storage.classes(tell)
+    storage.limits(tell, nodes, 20)
+    storage.local_disks(tell, nodes)
+    storage.bound_claims(tell, nodes // 2)
+
+
+def _budgets(cluster: Scheduling, nodes: int) -> None:
+    """Budgets that speak of some pods."""
+    for number in range(_BUDGETS):
+        metadata = {"name": f"b{number}", "namespace": "default"}
+        spec = {"selector": {"matchLabels": {"app": f"a{number}"}}}
+        budget = msgspec.convert({"metadata": metadata, "spec": spec}, PodDisruptionBudget)
+        cluster.machine.see(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), cluster.now)
+
+
+def _nominated(cluster: Scheduling, nodes: int) -> None:
+    """A pod that waits on one node until another has gone from there."""
+    _fill(cluster, going=True)
+    spec = {"priority": 9, "nodeSelector": {"kubernetes.io/hostname": load.node_name(0)}}
+    pod = load.pod(900_001, [{}], "60", spec)
+    cluster.offer([pod | {"status": {"nominatedNodeName": load.node_name(0)}}])
+    cluster.decide()
+    if not cluster.machine.nominations:
+        raise ValueError("the pod is not nominated")
+
+
+def _fill(cluster: Scheduling, *, going: bool = False) -> None:
+    """Seat a pod that fills the first node."""
+    pod = load.pod(900_000, [], "64", {"nodeName": load.node_name(0), "priority": -1})
+    if going:
+        pod |= {"metadata": pod["metadata"] | _GOING["metadata"], "status": _GOING["status"]}
+    cluster.offer([pod])
+
+
+WORLDS: dict[str, Callable[[Scheduling, int], None]] = {
+    "nothing": _nothing,
+    "nothing again": _nothing,
+    "volumes": _volumes,
+    "disruption budgets": _budgets,
+    "a nominated pod": _nominated,
+}
+
+
+def turns(nodes: int, pods: int) -> list[list[float]]:
+    """Return for each cluster the seconds of each pod's decision."""
+    clusters = [_cluster(build, nodes, pods) for build in WORLDS.values()]
+    gc.collect()
+    gc.freeze()
+    times = [list[float]() for _ in clusters]
+    for number in range(pods):
+        # Who comes first finds the caches of the processor cold.
+        order = [(number + place) % len(clusters) for place in range(len(clusters))]
+        chosen = set()
+        for place in order:
+            took, bind = _decide(clusters[place])
+            times[place].append(took)
+            chosen.add(bind.seat.node)
+        if len(chosen) > 1:
+            raise ValueError(f"pod {number} was placed on {sorted(chosen)}")
+    gc.unfreeze()
+    return times
+
+
+def _cluster(build: Callable[[Scheduling, int], None], nodes: int, pods: int) -> Scheduling:
+    cluster = Scheduling(nodes)
+    _fill(cluster)
+    build(cluster, nodes)
+    cluster.offer([load.mixed_pod(number) for number in range(pods)])
+    return cluster
+
+
+def _decide(cluster: Scheduling) -> tuple[float, Bind]:
+    cluster.now += 0.0001
+    began = time.thread_time()
+    made = cluster.machine.step(cluster.now)
+    took = time.thread_time() - began
+    bind = next((one for one in made or () if isinstance(one, Bind)), None)
+    if bind is None:
+        raise ValueError(f"a pod of the load found no node: {made}")
+    cluster.machine.bound(bind, BOUND, cluster.now)
+    return took, bind
+
+
+def _print(name: str, times: Sequence[float], alone: Sequence[float]) -> bool:
+    """Print a cluster's line; say whether its goal is met."""
+    slower = sum(times) / sum(alone)
+    micro = [1e6 * one for one in times]
+    met = slower <= _MOST_SLOWER
+    verdict = "met" if met else "MISSED"
+    print(
+        f"{name:20} {statistics.mean(micro):8.1f} {statistics.median(micro):8.1f} {slower:8.3f}  {verdict}", flush=True
+    )
+    return met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=5000, help="nodes (default 5000)")
+    parser.add_argument("--pods", type=int, default=1500, help="pods (default 1500)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, of which each pod's best counts (default 3)")
+    options = parser.parse_args()
+    rounds = [turns(options.nodes, options.pods) for _ in range(options.rounds)]
+    # Equal rounds make equal decisions, so that each pod has a best time of its own.
+    best = [[min(times) for times in zip(*same, strict=True)] for same in zip(*rounds, strict=True)]
+    print(f"{options.nodes} nodes, {options.pods} pods; CPU time in µs a pod; the most is {_MOST_SLOWER} of the first")
+    print(f"{'there is':20} {'mean':>8} {'p50':>8} {'ratio':>8}")
+    met = [_print(name, times, best[0]) for name, times in zip(WORLDS, best, strict=True)]
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
