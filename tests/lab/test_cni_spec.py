@@ -339,3 +339,57 @@ def test_an_altname_that_another_link_took_meanwhile_keeps_no_vf(lab: Lab) -> No
         """,
     )
     assert lines == ["0", "0", "vf's altname is another link's now", "first", '["second"]']
+
+
+def test_pods_that_come_at_once_have_each_its_own(lab: Lab) -> None:
+    """Four on one PF, all ADDs together and then all DELs: every pod's settings are its VF's, and nothing is left."""
+    pods = [FIRST | {"vf": n, "pci": f"0000:3b:01.{n}", "vlan": 7 + n, "mac": f"02:00:00:00:00:9{n}"} for n in range(4)]
+    lines = run(
+        lab,
+        "".join(record(f"q{number}", vf) for number, vf in enumerate(pods))
+        + """
+        each() { for pod in q0 q1 q2 q3; do (ask $1 $pod >/tmp/said-$pod) & done; wait; cat /tmp/said-*; }
+        for pod in q0 q1 q2 q3; do ip netns add $pod; done
+        each ADD; ip -j link show eth0 | jq -c '.[0].vfinfo_list | map([.address, .vlan_list[0].vlan])'
+        for pod in q0 q1 q2 q3; do ip -n $pod -j link show net1 | jq -r '.[0].address'; done
+        each DEL; same end
+        """,
+    )
+    assert lines[:4] == ["0"] * 4, lines
+    assert json.loads(lines[4]) == [[vf["mac"], vf["vlan"]] for vf in pods]
+    assert lines[5:] == [*(vf["mac"] for vf in pods), *["0"] * 4, "same end"]
+
+
+HEARING = """
+import socket
+ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
+ear.bind(("eth5", 0)); ear.settimeout(20); print("listens", flush=True)
+heard = set()
+while len(heard) < 2:
+    heard.add(socket.inet_ntoa(ear.recv(64)[28:32]))
+print(*sorted(heard))
+"""
+
+
+def test_two_vfs_of_one_subnet_speak_for_themselves_and_are_heard(lab: Lab) -> None:
+    """Strict ARP on both, one default route, an announcement each; without routing by rules a warning."""
+    lines = run(
+        lab,
+        record("p1", {**SECOND, "vf": 0, "pci": FIRST["pci"], "name": "eth0"}, SECOND)
+        + f"""
+        ip link set eth5 up; state >/tmp/before; cat >/tmp/hearing.py <<'END'\n{HEARING}\nEND
+        {PYTHON} /tmp/hearing.py >/tmp/heard & ear=$!
+        until grep -q listens /tmp/heard; do sleep 0.05; done
+        ip netns add p1; ask ADD p1 'del(.prevResult) | .ipam.routes=[{{"dst":"0.0.0.0/0"}}]'; wait $ear; cat /tmp/heard
+        for name in eth0 rdma7; do
+          ip netns exec p1 sh -c "cd /proc/sys/net/ipv4/conf/$name; cat arp_ignore arp_announce rp_filter" | xargs
+        done
+        ip -n p1 -j route | jq -c 'map(select(.dst == "default").dev)'
+        jq -r 'select(.source) | .event' /tmp/log-p1 | sort | uniq -c
+        ask DEL p1; same end
+        """,
+    )
+    assert lines[:4] == ["0", "listens", "10.9.0.2 10.9.0.3", "1 2 2"]
+    assert (lines[4], json.loads(lines[5])) == ("1 2 2", ["eth0"])
+    assert lines[6].split(maxsplit=1) == ["2", "kernel has no policy routing: packets may leave by another link"]
+    assert lines[7:] == ["0", "same end"]
