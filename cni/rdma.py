@@ -82,6 +82,10 @@ def move(name: str, netns: str) -> None:
         os.close(descriptor)
 
 
+def rename(name: str, to: str) -> None:
+    nldev.exchange(nldev.SET, {**_index(name), nldev.DEV_NAME: to.encode() + b"\0"})
+
+
 def users(name: str) -> frozenset[int]:
     """Return the ids of the processes that have a device in use, with NAMELESS for what somebody else opened for one.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import structlog
 
-from cni import freeing, netlink
+from cni import freeing, netlink, rdma
 from cni.node import Node, netdev_of, temporary_name
 from cni.plan import ATTRIBUTES, NO_MAC, refusal_text
 from cni.skel import NIC_REFUSED, TRY_AGAIN, CniError
@@ -41,6 +41,8 @@ def restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
             freeing.rebind(node.sysfs, entry.pci)
         if same_boot and entry.original.name is not None:
             _restore_netdev(node, entry)
+        if same_boot:
+            _restore_device(node, entry)
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
     return free
@@ -90,6 +92,18 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     _restore_altnames(name, link.altnames, original.altnames)
     if original.up:
         netlink.set_up(name, up=True)
+
+
+def _restore_device(node: Node, entry: LedgerEntry) -> None:
+    """Give an RDMA device that the pod renamed, or a rebind made anew, the name that it had."""
+    found = node.sysfs.rdma(entry.pci)
+    if entry.rdma is None or found in (None, entry.rdma):
+        return
+    try:
+        rdma.rename(found, entry.rdma)
+    except OSError as refused:
+        # Another device's by now, or udev was faster. No program of ours goes by it.
+        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=entry.rdma, reason=str(refused))
 
 
 def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:

@@ -124,6 +124,13 @@ def test_rdma_devices_come_home_when_the_namespace_died(lab: Lab) -> None:
     assert lines == ["add 0 null", "del 0", "same"]
 
 
+@pytest.mark.parametrize("end", ["del", "ip netns delete pod; del"])
+def test_an_rdma_device_that_the_pod_has_renamed_has_its_name_back(lab: Lab, end: str) -> None:
+    """A pod that may administer its network may do that; monitors of the host know devices by their names."""
+    lines = run(lab, f"add; inside rdma dev set rx0 name another; {end}; same", FIRST, mode="exclusive")
+    assert lines == ["add 0 null", "del 0", "same"]
+
+
 def test_rdma_devices_are_left_alone_in_shared_mode(lab: Lab) -> None:
     """Every namespace sees them: only the netdev moves, and its addresses show in the device's GIDs."""
     lines = run(lab, "add; devices host; devices pod inside; del; same", FIRST, SECOND)
