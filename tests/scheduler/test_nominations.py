@@ -32,8 +32,10 @@ class Life:
         self._make_node, self._make_pf, self._make_pod = make_node, make_pf, make_pod
         self.now = 0.0
 
-    def node(self, name: str = "n1", vfs: int = 1, **pf: Any) -> list[Instruction]:
-        node = self._make_node(name, (self._make_pf(vfs=vfs, **pf),))
+    def node(
+        self, name: str = "n1", vfs: int = 1, labels: dict[str, str] | None = None, **pf: Any
+    ) -> list[Instruction]:
+        node = self._make_node(name, (self._make_pf(vfs=vfs, **pf),), labels=labels or {})
         return self.machine.nodes(Changed(Identity(name), node), self.now)
 
     def lose_node(self, name: str) -> None:
@@ -191,6 +193,31 @@ def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
     assert _victims(life.decide()) == [stays.metadata.uid]
 
 
+def test_a_pod_whose_vf_would_stay_out_does_not_go(life: Life) -> None:
+    """Its going frees nothing, so that a more important one has to go."""
+    life.node(vfs=2)
+    low, middle = life.seated(0), life.seated(1)
+    vf = read_assignment(low.annotations[names.ASSIGNMENT]).vfs[0].vf
+    life.node(vfs=2, out=(Out(Indexes.of([vf]), "bound to vfio-pci"),))
+    life.pod(2)
+    assert _victims(life.decide()) == [middle.metadata.uid]
+
+
+def test_of_two_pods_that_claim_one_vf_one_does_not_go_alone(life: Life) -> None:
+    """The VF is free when both are gone; here the second of them is too important, and a third one goes."""
+    life.node(vfs=2)
+    low, third = life.seated(0), life.seated(1)
+    twin = life.show(low, name="twin", uid="twin")
+    document = msgspec.to_builtins(twin)
+    document["spec"]["priority"] = 9
+    document["metadata"]["annotations"][names.ASSIGNMENT] = twin.annotations[names.ASSIGNMENT].replace(
+        low.metadata.uid, "twin"
+    )
+    life.show(msgspec.convert(document, Pod))
+    life.pod(2)
+    assert _victims(life.decide()) == [third.metadata.uid]
+
+
 def test_nobody_less_important_gets_what_is_kept_for_a_nominated_pod(life: Life) -> None:
     """Neither while the victims go nor when the VF is free; one that is more important gets it."""
     life.node()
@@ -332,3 +359,18 @@ def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
     life.machine.step(life.now)
     life.gone(high)
     assert _binds(life.decide()) == [(late.metadata.uid, "n1")]
+
+
+def test_a_pod_does_not_wait_where_nobodys_going_would_help_any_more(life: Life) -> None:
+    """Whom it must be near is gone: what its victims leave is kept for it no longer, though one is there yet."""
+    life.node(labels={"kubernetes.io/hostname": "n1"})
+    friend = life.seated(5, None, metadata={"labels": {"app": "x"}})
+    low = life.seated(0)
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    high = life.pod(1, spec={"affinity": near})
+    assert _nominated(life.decide()) == [(high.metadata.uid, "n1")]
+    life.terminate(low)
+    life.gone(friend)
+    life.node(vfs=2, labels={"kubernetes.io/hostname": "n1"})
+    assert _nominated(life.decide()) == [(high.metadata.uid, "")]

@@ -22,7 +22,7 @@ from scheduler.trial import stand_for
 from tests.scheduler.plain import preempting
 from tests.scheduler.plain.cluster import CONTROLLERS
 from tests.scheduler.plain.preempting import MBPS, Strife
-from tests.scheduler.plain.world import Json
+from tests.scheduler.plain.world import Json, World
 
 
 def pf(index: int, vfs: int) -> Pf:
@@ -134,3 +134,41 @@ def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
         pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = random.choice("01234")
         preempted += compare(strife, pod)
     assert preempted > 5
+
+
+def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) -> Json:
+    container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
+    spec = {"containers": [container], "volumes": [], "priority": priority, "nodeName": node}
+    metadata = {"name": name, "namespace": "a", "uid": name, "labels": labels, "annotations": {}}
+    return {"metadata": metadata, "spec": spec, "rates": []}
+
+
+def _full_node(*pods: Json) -> Strife:
+    """Return one node of 2 cpus with these pods."""
+    node = {
+        "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "2", "pods": "9", "memory": "1Gi"}},
+        "pfs": [],
+    }
+    return Strife(World([node], list(pods), {"a": {}}, [], []))
+
+
+def _near_x(pod: Json) -> Json:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    pod["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod
+
+
+def test_nobody_goes_where_only_a_nominated_pod_would_be_near_then() -> None:
+    """Who is nominated may never come: required affinity must find its pods among those that sit there."""
+    strife = _full_node(_fighter("near", 0, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
+    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
+    assert not compare(strife, _near_x(_fighter("pod", 1, 1)))
+
+
+def test_who_is_near_stays_when_another_goes() -> None:
+    """Without the nominated pod all is well as long as one is seated that the pod must be near."""
+    strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
+    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
+    assert compare(strife, _near_x(_fighter("pod", 1, 1)))

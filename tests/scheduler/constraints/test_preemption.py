@@ -1,0 +1,55 @@
+"""What the going of less important pods brings one that lacks units of another kind."""
+
+from collections.abc import Callable
+
+from scheduler.constraints.kinds import Kinds
+from scheduler.instructions import Instruction, Preempt
+from scheduler.objects import Node, Pod
+from tests.scheduler.constraints.conftest import StartLife
+from tests.scheduler.constraints.life import Life, bound, units_of
+
+INVENTORY, REQUEST = "mooring.dev/inventory.licence", "mooring.dev/request.licence"
+
+
+def _asking(count: int) -> dict[str, str]:
+    return {REQUEST: f'{{"name":"cad","count":{count}}}'}
+
+
+def _seated(life: Life, make_pod: Callable[..., Pod], count: int) -> Pod:
+    pod = make_pod(annotations=_asking(count))
+    shown = bound(pod, life.place(pod))
+    life.see(shown)
+    return shown
+
+
+def _victims(instructions: list[Instruction] | None) -> list[str]:
+    return [seat.uid for order in instructions or () if isinstance(order, Preempt) for seat in order.victims]
+
+
+def test_who_holds_the_units_goes_and_the_units_are_the_other_pods(
+    licences: Kinds, start_life: StartLife, make_node: Callable[..., Node], make_pod: Callable[..., Pod]
+) -> None:
+    """Of three licences one pod has two and another one: for two more the first goes, and its units are given on."""
+    life = start_life(licences)
+    life.see(make_node("n1", annotations={INVENTORY: '{"v":1,"cad":3}'}))
+    large, small = _seated(life, make_pod, 2), _seated(life, make_pod, 1)
+    high = make_pod(annotations=_asking(2), spec={"priority": 1})
+    life.see(high)
+    assert _victims(life.machine.step(life.now)) == [large.metadata.uid]
+    life.machine.check()
+    life.end(large)
+    assert units_of(life.step(), "licence") == ["cad/0", "cad/1"]
+    assert life.machine.cluster.seat(small.metadata.uid) is not None
+
+
+def test_nobody_goes_for_more_units_than_there_are(
+    licences: Kinds, start_life: StartLife, make_node: Callable[..., Node], make_pod: Callable[..., Pod]
+) -> None:
+    """The holder stays, and its units stay its own."""
+    life = start_life(licences)
+    life.see(make_node("n1", annotations={INVENTORY: '{"v":1,"cad":2}'}))
+    holder = _seated(life, make_pod, 2)
+    life.see(make_pod(annotations=_asking(3), spec={"priority": 1}))
+    assert _victims(life.machine.step(life.now)) == []
+    life.machine.check()
+    assert life.machine.cluster.seat(holder.metadata.uid) is not None
