@@ -41,7 +41,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
             entered.append(_as_taking(node, call, conf, record, vf, name, space))
         node.ledger.write(*(taking.entry for taking in entered))
         for taking in entered:
-            _take_down(taking)
+            _take_down(taking, names)
         _set(node, conf, entered)
         entered = [guid.take_effect(node, taking) for taking in entered]
         for taking in entered:
@@ -92,13 +92,13 @@ def _as_taking(
     return Taking(vf, pf_pci, entry, settings)
 
 
-def _take_down(taking: Taking) -> None:
-    """Take an entered VF's netdev down, under a name that is nobody's; the one to come may be an altname of its own."""
+def _take_down(taking: Taking, names: Sequence[str]) -> None:
+    """Take an entered VF's netdev down, under a name that is nobody's, without altnames that are ``names`` to come."""
     original = taking.entry.original
     if original.name is not None:
         netlink.set_up(original.name, up=False)
-        if taking.entry.ifname in original.altnames:
-            netlink.remove_altname(original.name, taking.entry.ifname)
+        for altname in set(names) & set(original.altnames):
+            netlink.remove_altname(original.name, altname)
         netlink.rename(original.name, temporary_name(taking.vf.pci))
 
 

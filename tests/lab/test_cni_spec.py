@@ -298,18 +298,19 @@ def test_an_add_whose_caller_is_killed_is_undone_on_real_vfs(lab: Lab) -> None:
     assert lines[-1] == "0"
 
 
-def test_an_interface_may_have_its_own_altname_for_a_name(lab: Lab) -> None:
-    """The altname gives way while the pod has the VF, and is there again after it."""
+@pytest.mark.parametrize(("owner", "inside"), [("eth3", "rdma7"), ("eth2", "net1")])
+def test_an_interface_may_have_an_altname_of_its_pods_vfs_for_a_name(lab: Lab, owner: str, inside: str) -> None:
+    """Its own, or the other VF's: the altname gives way while the pod has the VFs, and is there again after it."""
     lines = run(
         lab,
-        record("p1", SECOND)
-        + """
-        ip link property add dev eth3 altname kept altname rdma7; state >/tmp/before
-        ip netns add p1; ask ADD p1; ip -n p1 -j link show rdma7 | jq -c '.[0] | [.ifname, .altnames]'
+        record("p1", FIRST, SECOND)
+        + f"""
+        ip link property add dev {owner} altname kept altname rdma7; state >/tmp/before
+        ip netns add p1; ask ADD p1; ip -n p1 -j link show {inside} | jq -c '.[0] | [.ifname, .altnames]'
         ask DEL p1; same end
         """,
     )
-    assert lines == ["0", '["rdma7",["kept"]]', "0", "same end"]
+    assert lines == ["0", f'["{inside}",["kept"]]', "0", "same end"]
 
 
 @pytest.mark.parametrize("altname", ["nobodys", "eth0", "mo0-3b09"])
