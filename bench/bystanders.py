@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bench import constraints
 from bench import scheduler_load as load
 from bench import storage_load as storage
 from bench.scheduler import Scheduling
 from mooring.kube.events import Changed, Identity
+from scheduler.constraints.kinds import NONE
 from scheduler.cycle import Bind
 from scheduler.objects import PodDisruptionBudget
 from scheduler.outcomes import BOUND
@@ -32,59 +34,69 @@ _GOING = {
 }
 
 
-def _nothing(cluster: Scheduling, nodes: int) -> None:
-    pass
+def _nothing(nodes: int) -> Scheduling:
+    return _filled(Scheduling(nodes))
 
 
-def _volumes(cluster: Scheduling, nodes: int) -> None:
+def _volumes(nodes: int) -> Scheduling:
     """A disk and a limit on every node, and half as many claims that are bound."""
+    cluster = _nothing(nodes)
     tell = storage.teller(cluster.machine, cluster.now)
     storage.classes(tell)
     storage.limits(tell, nodes, 20)
     storage.local_disks(tell, nodes)
     storage.bound_claims(tell, nodes // 2)
+    return cluster
 
 
-def _budgets(cluster: Scheduling, nodes: int) -> None:
+def _budgets(nodes: int) -> Scheduling:
     """Budgets that speak of some pods."""
+    cluster = _nothing(nodes)
     for number in range(_BUDGETS):
         metadata = {"name": f"b{number}", "namespace": "default"}
         spec = {"selector": {"matchLabels": {"app": f"a{number}"}}}
         budget = msgspec.convert({"metadata": metadata, "spec": spec}, PodDisruptionBudget)
         cluster.machine.see(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), cluster.now)
+    return cluster
 
 
-def _nominated(cluster: Scheduling, nodes: int) -> None:
+def _nominated(nodes: int) -> Scheduling:
     """A pod that waits on one node until another has gone from there."""
-    _fill(cluster, going=True)
+    cluster = _filled(_nothing(nodes), going=True)
     spec = {"priority": 9, "nodeSelector": {"kubernetes.io/hostname": load.node_name(0)}}
     pod = load.pod(900_001, [{}], "60", spec)
     cluster.offer([pod | {"status": {"nominatedNodeName": load.node_name(0)}}])
     cluster.decide()
     if not cluster.machine.nominations:
         raise ValueError("the pod is not nominated")
+    return cluster
 
 
-def _fill(cluster: Scheduling, *, going: bool = False) -> None:
+def _filled(cluster: Scheduling, *, going: bool = False) -> Scheduling:
     """Seat a pod that fills the first node."""
     pod = load.pod(900_000, [], "64", {"nodeName": load.node_name(0), "priority": -1})
     if going:
         pod |= {"metadata": pod["metadata"] | _GOING["metadata"], "status": _GOING["status"]}
     cluster.offer([pod])
+    return cluster
 
 
-WORLDS: dict[str, Callable[[Scheduling, int], None]] = {
+WORLDS: dict[str, Callable[[int], Scheduling]] = {
     "nothing": _nothing,
     "nothing again": _nothing,
     "volumes": _volumes,
     "disruption budgets": _budgets,
     "a nominated pod": _nominated,
+    "GPUs, no constraint": lambda nodes: _filled(constraints.cluster(nodes, NONE)),
+    "GPUs, constraint": lambda nodes: _filled(constraints.cluster(nodes, constraints.gpu_kinds())),
 }
 
 
 def turns(nodes: int, pods: int) -> list[list[float]]:
     """Return for each cluster the seconds of each pod's decision."""
-    clusters = [_cluster(build, nodes, pods) for build in WORLDS.values()]
+    clusters = [build(nodes) for build in WORLDS.values()]
+    for cluster in clusters:
+        cluster.offer([load.mixed_pod(number) for number in range(pods)])
     gc.collect()
     gc.freeze()
     times = [list[float]() for _ in clusters]
@@ -100,14 +112,6 @@ def turns(nodes: int, pods: int) -> list[list[float]]:
             raise ValueError(f"pod {number} was placed on {sorted(chosen)}")
     gc.unfreeze()
     return times
-
-
-def _cluster(build: Callable[[Scheduling, int], None], nodes: int, pods: int) -> Scheduling:
-    cluster = Scheduling(nodes)
-    _fill(cluster)
-    build(cluster, nodes)
-    cluster.offer([load.mixed_pod(number) for number in range(pods)])
-    return cluster
 
 
 def _decide(cluster: Scheduling) -> tuple[float, Bind]:

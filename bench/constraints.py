@@ -4,8 +4,8 @@
 
 Nodes have 4 PFs and 8 GPUs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, and a GPU beside each.
 The constraint is that of docs/examples/gpu. Three loads take turns for some rounds, and each pod's best time counts:
-pods without a constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core. Exit
-status 1 if a pod that asks for no GPU is slowed by more than 5 %.
+pods without a constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core.
+Whether a pod that asks for no GPU is slowed is for `bench.bystanders` to say, where the loads take turns pod by pod.
 """
 
 import argparse
@@ -31,17 +31,15 @@ from scheduler.objects import Node
 
 _EXAMPLE = Path(__file__).parent.parent / "docs/examples/gpu"
 _SWITCHES, _GPUS = 4, 8
-_MOST_SLOWER = 1.05
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pods", type=int, default=3000, help="pods of each load (default 3000)")
     parser.add_argument("--nodes", type=int, default=5000, help="nodes (default 5000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, of which each pod's best counts (default 3)")
     options = parser.parse_args()
-    sys.path.insert(0, str(_EXAMPLE))
-    kinds = installed.load([EntryPoint("gpu", "mooring_gpu.constraint:Gpus", installed.GROUP)], Alarm().patience)
+    kinds = gpu_kinds()
     loads = {
         "no constraint installed": Load(NONE, gpus=False),
         "one installed, not used": Load(kinds, gpus=False),
@@ -57,9 +55,21 @@ def main() -> int:
     best = {name: [min(times) for times in zip(*same, strict=True)] for name, same in rounds.items()}
     for name, times in best.items():
         line(name, times, 0.0)
-    slower = sum(best["one installed, not used"]) / sum(best["no constraint installed"])
-    print(f"a pod that does not use the constraint: {slower:.3f} of its time without, the most is {_MOST_SLOWER}")
-    return 0 if slower <= _MOST_SLOWER else 1
+
+
+def gpu_kinds() -> Kinds:
+    """Load the constraint from its source."""
+    sys.path.insert(0, str(_EXAMPLE))
+    return installed.load([EntryPoint("gpu", "mooring_gpu.constraint:Gpus", installed.GROUP)], Alarm().patience)
+
+
+def cluster(nodes: int, kinds: Kinds) -> Scheduling:
+    """Return nodes with GPUs."""
+    scheduling = Scheduling(0, kinds)
+    for number in range(nodes):
+        node = msgspec.convert(_node(number), Node)
+        scheduling.machine.nodes(Changed(Identity(node.metadata.name), node), scheduling.now)
+    return scheduling
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +81,7 @@ class Load:
 
     def measure(self, nodes: int, pods: int) -> list[float]:
         """Return the seconds of each decision; raise ValueError if a pod finds no node."""
-        scheduling = Scheduling(0, self.kinds)
-        for number in range(nodes):
-            node = msgspec.convert(_node(number), Node)
-            scheduling.machine.nodes(Changed(Identity(node.metadata.name), node), scheduling.now)
+        scheduling = cluster(nodes, self.kinds)
         scheduling.offer([self._pod(number) for number in range(pods)])
         gc.collect()
         gc.freeze()
@@ -113,4 +120,4 @@ def _path(switch: int) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -48,7 +48,7 @@ _LEAVING = (
     Happening.POD_GONE | Happening.PORTS_FREED | Happening.VFS_FREED | Happening.UNITS_FREED | Happening.VOLUMES_FREED
 )
 # Rows of which volumes are asked first, and how many times as many next.
-_FIRST_PORTION, _LARGER = 16, 8
+_FIRST_PORTION, _LARGER = 16, 2
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
@@ -325,6 +325,13 @@ class Decider:
     def _assign(self, task: Task, choice: _Choice, node: str) -> Assignment | None:
         if choice.chosen is None:
             return None
+        nominated = self.preemption.nominations.rivals(task.uid, task.priority).get(node)
+        if nominated:
+            # The very VFs that they wait for are left to them.
+            trials = Trials(task, self._cluster, self._judge(task), is_wide=False, only_gives=True)
+            with trials.on(choice.row, nominated) as trial:
+                if (given := trial.seat().assignment) is not None:
+                    return given
         return assign(task, self._cluster, node, self._cluster.nodes.supplies[choice.row], choice.chosen)
 
 
