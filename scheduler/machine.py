@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 from scheduler.cluster import Cluster
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle import Bind, Decider, Lap, Unschedulable, no_lap
+from scheduler.cycle import Bind, Decider, Lap, Unschedulable, annotations_fault, no_lap
 from scheduler.extender.guests import Guests
 from scheduler.instructions import (
     Ending,
@@ -78,6 +78,7 @@ class Machine:
         """Take a pod whose volumes were not bound off its node, and let it come again."""
         uid = decision.task.uid
         self.roster.unseat(uid, now)
+        self.roster.storage.give_up(now)
         self.queue.retry(uid)
         return self.roster.tell(self.roster[uid], "Unschedulable", f"binding volumes: {why}")
 
@@ -170,7 +171,10 @@ class Machine:
     def tick(self, now: float) -> list[Instruction]:
         """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
         found: list[Instruction] = []
-        for decision, why in self._waiting.settled(now):
+        for decision, unbound in self._waiting.settled(now):
+            # Minutes may have gone by since what the Binding adds was held against the pod's own annotations.
+            annotations = self.roster[decision.task.uid].pod.annotations
+            why = unbound or annotations_fault(annotations, decision.annotations)
             found += self._give_back(decision, why, now) if why else [decision]
         found += self.trust.overdue(now)
         return [*found, *(Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())]

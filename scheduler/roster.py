@@ -70,7 +70,7 @@ class Roster:
         self.nominating.renounce(uid, now)
         self.pending.pop(uid, None)
         self._gated.discard(uid)
-        self.storage.forget(uid)
+        self.storage.forget(uid, now)
         self._queue.forget(uid)
 
     def unseat(self, uid: str, now: float) -> None:

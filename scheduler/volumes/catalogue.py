@@ -131,7 +131,8 @@ class Catalogue:
                 before = self.shelf.get(name)
                 self.shelf.put(item)
                 changed = before is None or _substance(before) != _substance(item)
-                return Told(Happening.VOLUME if changed else NOTHING, _claims_of(item))
+                concerned = self._claims_of(item) | (self._claims_of(before) if before is not None else frozenset())
+                return Told(Happening.VOLUME if changed else NOTHING, concerned)
             case StorageClass():
                 old, self._classes[name] = self._classes.get(name), item
                 changed = old is None or old.allowed_topologies != item.allowed_topologies
@@ -151,7 +152,7 @@ class Catalogue:
             return Told(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else Told()
         if kind is PersistentVolume:
             gone = self.shelf.remove(key)
-            return Told(claims=_claims_of(gone)) if gone is not None else Told()
+            return Told(claims=self._claims_of(gone)) if gone is not None else Told()
         if kind is StorageClass:
             self._classes.pop(key, None)
             return Told()
@@ -166,13 +167,14 @@ class Catalogue:
             del self._attached_to[node]
         return Told(Happening.ATTACHMENTS)
 
+    def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
+        """Return the claims that a volume is for, by its own word or by promise."""
+        named = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
+        return frozenset(key for key in (named, self.promises.claim_of(volume.metadata.name)) if key)
+
 
 def _key(kind: type[Stored], identity: Identity) -> str:
     return f"{identity.namespace}/{identity.name}" if kind is PersistentVolumeClaim else identity.name
-
-
-def _claims_of(volume: PersistentVolume) -> frozenset[str]:
-    return frozenset() if volume.spec.claim_ref is None else frozenset((volume.spec.claim_ref.key,))
 
 
 def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:

@@ -37,10 +37,15 @@ class Storage:
         else:
             self._asking.drop(uid)
 
-    def forget(self, uid: str) -> None:
+    def forget(self, uid: str, now: float) -> None:
         """Know of a pod no more: it is bound, or it is gone."""
         self._asking.drop(uid)
-        self.waiting.drop(uid)
+        if self.waiting.drop(uid) is not None:
+            self.give_up(now)
+
+    def give_up(self, now: float) -> None:
+        """Take it that a plan comes to nothing: the volumes and nodes of its claims are to be chosen anew."""
+        self._queue.wake(Happening.CLAIM | Happening.VOLUME, now)
 
     def _heed(self, told: Told, now: float) -> None:
         self.waiting.touch(told.claims)
