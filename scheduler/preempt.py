@@ -19,6 +19,8 @@ from scheduler.seating import PREEMPTED
 _log = structlog.get_logger()
 # The API server's answer to a patch that names another uid: the field is immutable.
 _ANOTHER_UID = 422
+# In the message of a 409 that means the same.
+_NOT_MET = "Precondition failed"
 
 
 def disruption(seat: Seat, scheduler_name: str, now: str) -> bytes:
@@ -57,17 +59,21 @@ async def _delete(client: Client, order: Preempt, seat: Seat, scheduler_name: st
         await _send(client, "DELETE", path, deletion(seat), JSON)
     except (Unknown, Throttled):
         raise
-    except (NotFound, Conflict) as gone:
-        _log.info("pod to preempt is gone", **fields, answer=str(gone))
-        return None
     except KubeError as failed:
-        if failed.status.code == _ANOTHER_UID:
-            _log.info("pod to preempt is gone, another has its name", **fields)
+        if _is_gone(failed):
+            _log.info("pod to preempt is gone, or another has its name", **fields, answer=str(failed))
             return None
         _log.warning("pod not preempted", **fields, answer=str(failed))
         return str(failed)
     _log.warning("pod preempted", **fields)
     return ""
+
+
+def _is_gone(failed: KubeError) -> bool:
+    """Say whether there is no such pod any more. A conflict with another's write says nothing of that."""
+    if isinstance(failed, Conflict):
+        return _NOT_MET in failed.status.message
+    return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID
 
 
 @until_definite

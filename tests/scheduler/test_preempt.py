@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.inventory import Pf
 from mooring.kube.client import Client
@@ -113,3 +114,17 @@ async def test_a_victim_that_is_gone_is_no_fault(cluster: Cluster, client: Clien
     high = (await cluster.pods())["b"]
     ending = await preempt(client, Preempt(high, "n1", (first, second)), "mooring")
     assert (ending.deleted, ending.refused) == ((second,), "")
+
+
+async def test_a_victim_that_another_writes_to_all_the_time_is_not_taken_for_gone(
+    cluster: Cluster, client: Client, server: ApiServer
+) -> None:
+    """A conflict says nothing of its end: the pod for which it is to go must not wait for it, but be decided anew."""
+    await cluster.add_pod("low")
+    seat = await _seat(cluster, "low")
+    server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
+    order = Preempt(Pod(Metadata("high")), "n1", (seat,))
+    ending = await preempt(client, order, "mooring")
+    assert ending.deleted == ()
+    assert "409" in ending.refused
+    assert (await preempt(client, order, "mooring")).deleted == (seat,)
