@@ -1,6 +1,6 @@
 """Time the scheduler's decisions alone, on one core, without I/O; print a line a load, and whether each goal is met.
 
-    python -m bench.scheduler [--pods 20000] [--rounds 2] [--only TEXT]
+    python -m bench.scheduler [--pods 10000] [--rounds 4] [--only TEXT]
 
 Nodes and pods go into `Machine` as the watches would give them; what is timed is `step` with the answer to its bind, in
 CPU time of its thread, so that a machine shared with others does not count.
@@ -234,8 +234,8 @@ def _shapes(pods: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pods", type=int, default=20_000, help="pods of each load (default 20000)")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds, of which the best counts (default 2)")
+    parser.add_argument("--pods", type=int, default=10_000, help="pods of each load (default 10000)")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds, of which the best counts (default 4)")
     parser.add_argument("--only", default="", help="only loads whose name contains this")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}; nodes with 4 PFs x 32")
