@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +42,17 @@ def until(reached: Callable[[], bool], what: str, limit_s: float = 40.0) -> None
         time.sleep(0.2)
 
 
+def typed(cluster: Cluster, folder: Path, command: str) -> str:
+    """Return what a command says in a terminal that is set up as the page tells."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
 @pytest.mark.root
 @pytest.mark.kubectl
 def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Path) -> None:
@@ -51,12 +63,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     (tmp_path / "first.yaml").write_text(manifest[1])
 
     def type_in(command: str) -> str:
-        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        return done.stdout
+        return typed(cluster, tmp_path, command)
 
     def runs() -> bool:
         return check.is_running(api.pods().get("first", {}))
@@ -67,6 +74,8 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     said = [type_in(look) for look in looks]
     assert "Successfully assigned default/first to n" in said[1]
     assert said[2].count('"pci"') == 2
+    assert said[3].count(" first ") == 2
+    assert "Successfully assigned default/first to n" in said[4]
     type_in(delete)
 
     ask_too_much, describe, mend = commands("Break it")
@@ -75,3 +84,20 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     assert not runs()
     type_in(mend)
     until(runs, "the mended pod runs")
+
+
+@pytest.mark.root
+@pytest.mark.kubectl
+def test_the_installation_is_rehearsed_and_leaves_nothing(cluster: Cluster) -> None:
+    """The manifests apply as they are; with them doctor has no error to tell, and their removal leaves none of them."""
+    nodes = "kubectl get nodes -o jsonpath='{.items[*].metadata.annotations}'"
+    until(lambda: typed(cluster, ROOT, nodes).count("mooring.dev/inventory") == 3, "every node has its inventory")
+    apply, doctor, delete = commands("Rehearse the installation")
+    typed(cluster, ROOT, apply)
+    assert "error" not in typed(cluster, ROOT, doctor)
+    typed(cluster, ROOT, delete)
+    kinds = "clusterroles,clusterrolebindings,flowschemas,validatingadmissionpolicies,validatingadmissionpolicybindings"
+    left = typed(
+        cluster, ROOT, f"kubectl get namespaces,{kinds} -o name; kubectl -n mooring-system get deploy,ds,sa,cm -o name"
+    )
+    assert "mooring" not in left
