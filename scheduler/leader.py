@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled
 from scheduler import metrics
 from scheduler.objects import Struct
 
@@ -28,6 +28,13 @@ RETRY_S = 2
 
 class LeadershipLost(Exception):  # noqa: N818 - a reason to end, not a fault
     """The lease could not be renewed in time, or another holds it."""
+
+
+class LeaseUnsure(Throttled):
+    """The lease is not surely ours at this moment, so nothing was sent: a late renewal may help, or this process ends.
+
+    Whoever writes asks again until then: what it has reserved must not outlive its write in a leader that goes on.
+    """
 
 
 class _Metadata(Struct, omit_defaults=True):
@@ -81,9 +88,10 @@ class Election:
         return time.monotonic() < self._renewed + RENEW_WITHIN_S
 
     def check(self) -> None:
-        """Raise LeadershipLost unless the lease is surely ours at this moment."""
+        """Raise LeaseUnsure unless the lease is surely ours at this moment."""
         if not self.leads:
-            raise LeadershipLost(f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s")
+            why = f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s"
+            raise LeaseUnsure(Status(0, message=why), RETRY_S)
 
     async def acquire(self) -> bool:
         """Wait until the lease is ours; say whether it was taken from somebody who had not released it."""

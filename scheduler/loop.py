@@ -24,7 +24,6 @@ from scheduler.bind import bind
 from scheduler.cycle import Bind
 from scheduler.evict import evict
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Preempt, Preempted, Prepare, Prepared, Report
-from scheduler.leader import LeadershipLost
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
 from scheduler.preempt import preempt
@@ -305,12 +304,8 @@ class Loop:
         self._writes.pop(task, None)
         self._awake.set()
         if not task.cancelled() and (failed := task.exception()) is not None:
-            # What it wanted to write stays assumed. Whoever keeps the lease ends this process.
-            fields = {"reason": str(failed)}
-            if isinstance(failed, LeadershipLost):
-                _log.warning("write given up: another may lead by now", **fields)
-            else:
-                _log.error("bug: a write failed", exc_info=failed, **fields)
+            # What it wanted to write stays assumed.
+            _log.error("bug: a write failed", exc_info=failed, reason=str(failed))
 
     async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
         began = time.monotonic()

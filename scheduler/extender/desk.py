@@ -23,7 +23,6 @@ from scheduler.cycle import Bind
 from scheduler.extender import protocol
 from scheduler.extender.guests import Guests, Verdict
 from scheduler.extender.protocol import Asked, Binding, Refused
-from scheduler.leader import LeadershipLost
 from scheduler.loop import Loop, Ways
 from scheduler.objects import Pod
 from scheduler.outcomes import Outcome
@@ -102,7 +101,7 @@ class Desk:
             return protocol.failed(
                 f"the API server has not answered within {_ANSWER_S:.0f} s: what is reserved stays so"
             )
-        except (KubeError, LeadershipLost) as failed:
+        except KubeError as failed:
             return protocol.failed(str(failed))
 
     async def _filter(self, body: bytes, word: Wording) -> bytes:

@@ -18,10 +18,11 @@ from mooring.assignment import believe
 from mooring.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import Status
 from scheduler.extender import desk as desks
 from scheduler.extender import server as servers
 from scheduler.extender.desk import SEED_BLIND, SEED_FULL, SEED_MALFORMED, Desk
-from scheduler.leader import LeadershipLost
+from scheduler.leader import LeaseUnsure
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
@@ -47,7 +48,7 @@ class Stage:
 
     def _guard(self) -> None:
         if not self.holds_lease:
-            raise LeadershipLost("the lease is over")
+            raise LeaseUnsure(Status(0, message="the lease is over"), 0.1)
 
     @asynccontextmanager
     async def run(self, *, leads: bool = True) -> AsyncIterator[None]:
@@ -227,13 +228,16 @@ async def test_an_unknown_outcome_is_told_in_time_and_found_out(
 
 
 async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> None:
-    """Nothing is sent; what is reserved stays so, as this scheduler ends."""
+    """Nothing is sent; what is reserved stays so, for when the lease is sure again or this scheduler ends."""
     async with stage.run():
         pod = await stage.add_pod("a")
         stage.holds_lease = False
-        assert await stage.bind(pod) == "the lease is over"
+        assert (await stage.bind(pod)).endswith("what is reserved stays so")
         assert not stage.is_free(pod.metadata.uid)
         assert not (await stage.pod("a")).spec.node_name
+        stage.holds_lease = True
+        assert await stage.bind(pod) == ""
+        assert (await stage.pod("a")).spec.node_name
 
 
 async def test_the_seeds_path_says_their_three_sentences(stage: Stage, make_node: MakeNode) -> None:

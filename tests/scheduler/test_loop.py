@@ -20,9 +20,10 @@ from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Identity, Synced
+from mooring.kube.failures import Status
 from scheduler import loop as looping
 from scheduler.cycle import Bind
-from scheduler.leader import LeadershipLost
+from scheduler.leader import LeaseUnsure
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
@@ -42,12 +43,15 @@ class Stage:
         self.client = client
         self.now = 1000.0
         self.leads = True
+        # Requests that the guard has kept from being sent.
+        self.unsent = 0
         self.machine = Machine("mooring")
         self.loop: Loop
 
     def guard(self) -> None:
         if not self.leads:
-            raise LeadershipLost("the lease is over")
+            self.unsent += 1
+            raise LeaseUnsure(Status(0, message="the lease is over"), 0.1)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
@@ -237,8 +241,8 @@ async def _are_told(stage: Stage, pods: list[str]) -> bool:
     return all([await stage.events(pod) for pod in pods])
 
 
-async def test_nothing_is_decided_or_sent_without_the_lease(stage: Stage, make_node: MakeNode) -> None:
-    """Neither a new decision nor the repetition of a Binding that was decided while it was ours."""
+async def test_nothing_is_decided_or_sent_while_the_lease_is_not_sure(stage: Stage, make_node: MakeNode) -> None:
+    """Neither a new decision nor the repetition of a Binding; once it is sure again, both."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
     async with stage.run():
@@ -249,19 +253,26 @@ async def test_nothing_is_decided_or_sent_without_the_lease(stage: Stage, make_n
         stage.server.faults.planned.clear()
         second = await stage.add_pod("second")
         await stage.seen(second.metadata.uid)
-        await _until(lambda: _given_up(stage))
+        await _until(lambda: _held_back(stage))
         assert not await stage.is_bound("first")
         seat = stage.machine.cluster.seat(first.metadata.uid)
         assert seat is not None, "the reservation stands: nobody knows what became of the Binding"
         assert stage.machine.roster.depths()["active"] == 1
+        stage.leads = True
+        await _until(lambda: stage.is_bound("first"))
+        await _until(lambda: stage.is_bound("second"))
 
 
 async def _tried(stage: Stage) -> bool:
     return stage.server.faults.planned[0].times < 1000
 
 
-async def _given_up(stage: Stage) -> bool:
+async def _have_ended(stage: Stage) -> bool:
     return not stage.loop._writes
+
+
+async def _held_back(stage: Stage) -> bool:
+    return stage.unsent > 1
 
 
 async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: MakeNode) -> None:
@@ -362,7 +373,7 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
         await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
         await stage.add_pod("p", nodeSelector={"no": "where"})
         stage.loop._follow([order])
-        await _until(lambda: _given_up(stage))
+        await _until(lambda: _have_ended(stage))
         pod = await stage.pod("p")
         assert pod is not None
         assert pod.metadata.deletion_timestamp is None

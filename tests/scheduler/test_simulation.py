@@ -23,6 +23,7 @@ FAILED_ONCE = {
     17: "a leader whose Lease was renewed late decided nothing more until the next event: nothing woke its loop",
     76: "told to end while it asked for the Lease, a scheduler began to read again, never ended and kept the Lease",
     77: "a watch that the server took and never began was waited for 330 s, and a leader decided without it",
+    26: "a lease that was not sure for a moment ended a write: what it had reserved stayed so in a leader that went on",
     1006: "a watch that the server had cut off for being slow got a bookmark past what it had left out",
 }
 
@@ -47,7 +48,7 @@ def test_promises_hold_whatever_is_lost_late_doubled_or_killed(seed: int) -> Non
 
 def test_the_simulation_preempts() -> None:
     """Victims go, and some of them hang, in a life that holds its promises."""
-    assert sum(_told(seed).promises.preempted for seed in range(4)) > 3
+    assert sum(_told(seed).promises.preempted for seed in range(8)) > 3
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
