@@ -44,6 +44,7 @@ class Acts:
         weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
             (42, self._create),
             (8, self._create_with_claim),
+            (8, self._create_with_berths),
             (2, self._share_claim),
             (12, self._provision),
             (3, self._refuse_to_provision),
@@ -112,6 +113,11 @@ class Acts:
             if self._source.random() < 0.8:
                 self._storage.create_claim(claim)
             self._use(claim)
+
+    def _create_with_berths(self) -> None:
+        if len(self._cluster.pods()) < _MOST_PODS:
+            request = self._source.choice((None, "[{}]", "[{},{}]", '[{"min_tx_rate":60000}]'))
+            self._cluster.create_pod(request, owned=True, berths=self._source.randrange(1, 4))
 
     def _share_claim(self) -> None:
         if claims := sorted(self._storage.claims()):

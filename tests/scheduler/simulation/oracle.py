@@ -7,6 +7,7 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, read_inventory
 from mooring.request import VfRequest, read_request
+from tests.scheduler.simulation import berths
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CPUS, PodState
 
@@ -20,7 +21,13 @@ def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -
     wanted = request.interfaces if request else ()
     for name, node in nodes.items():
         there = [one for one in live if one.node == name]
-        if _is_ready(node) and _cpu(pod) + sum(map(_cpu, there)) <= 1000 * CPUS and _vfs_fit(wanted, node, there):
+        has_cpu = _cpu(pod) + sum(map(_cpu, there)) <= 1000 * CPUS
+        if (
+            _is_ready(node)
+            and has_cpu
+            and _vfs_fit(wanted, node, there)
+            and _berths_fit(pod.wanted_berths, node, there)
+        ):
             return name
     return ""
 
@@ -34,12 +41,22 @@ def _cpu(pod: PodState) -> int:
     return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
 
 
+def _berths_fit(wanted: int, node: Json, there: Sequence[PodState]) -> bool:
+    taken = {berth for pod in there for berth in pod.berths}
+    return not wanted or (_is_of_this_boot(node) and len(taken) + wanted <= berths.BERTHS)
+
+
+def _is_of_this_boot(node: Json) -> bool:
+    boot = read_inventory(node["metadata"]["annotations"][names.INVENTORY]).boot
+    return bool(boot == node["status"]["nodeInfo"]["bootID"])
+
+
 def _vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) -> bool:
     if not wanted:
         return True
-    inventory = read_inventory(node["metadata"]["annotations"][names.INVENTORY])
-    if inventory.boot != node["status"]["nodeInfo"]["bootID"]:
+    if not _is_of_this_boot(node):
         return False
+    inventory = read_inventory(node["metadata"]["annotations"][names.INVENTORY])
     free, rate = _left(inventory, there)
     pfs = range(len(inventory.pfs))
     return any(_fits(wanted, choice, inventory, free, rate) for choice in itertools.product(pfs, repeat=len(wanted)))

@@ -123,10 +123,9 @@ class Promises:
         return None
 
     def _look_for_collisions(self, pod: PodState, made: Decision) -> None:
-        mine = {vf.pci for vf in pod.vfs}
         for other in self.cluster.live():
-            if other.uid != pod.uid and other.node == pod.node and mine & {vf.pci for vf in other.vfs}:
-                collision = f"{sorted(mine)} of {pod.node}: {pod.name} after {other.name}"
+            if other.uid != pod.uid and other.node == pod.node and (both := pod.held & other.held):
+                collision = f"{sorted(both)} of {pod.node}: {pod.name} after {other.name}"
                 sanctioned = self._nobody_could_know(pod, made, other)
                 (self.slips if sanctioned else self.broken).append(collision)
 
@@ -174,10 +173,12 @@ class Promises:
     def _check_assignment(self, pod: PodState) -> None:
         made = self._decision(self.written[pod.uid].process, pod, pod.node)
         assert made is not None, f"{pod.name} is bound otherwise than was decided"
+        assert len(pod.berths) in (0, pod.wanted_berths), f"{pod.name} has {pod.berths} of {pod.wanted_berths} berths"
         if names.ASSIGNMENT in made.annotations:
             assert pod.claim is not None, f"{pod.name}: its assignment is not to be believed"
         elif self.edited.get(pod.uid, 0.0) < made.at - STALE_S:
             # The request as it is at the decision counts.
+            assert not pod.wanted_berths, f"{pod.name} was bound without its berths"
             assert pod.annotations.get(names.REQUEST, "[]") == "[]", f"{pod.name} was bound without its assignment"
 
     def _check_ledger(self, agent: NodeAgent) -> None:

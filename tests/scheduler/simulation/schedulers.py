@@ -14,6 +14,7 @@ from scheduler.cycle import Bind, Lap, no_lap
 from scheduler.instructions import Preempt, Prepare
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Instruction, Machine
+from tests.scheduler.simulation import berths
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 
@@ -91,7 +92,7 @@ _RUNNING: ContextVar[Scheduler] = ContextVar("running")
 def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
-    scheduler.machine = recorded = _Recorded(*arguments, **options)
+    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": berths.kinds()}))
     recorded.write = scheduler._record
     recorded.write_order = scheduler._record_order
     return recorded

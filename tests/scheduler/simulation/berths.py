@@ -1,0 +1,33 @@
+"""Another kind of resource for the simulation, as a package beside the scheduler would bring it: berths of a node."""
+
+from collections.abc import Iterator
+
+from mooring import names
+from scheduler.constraints.kinds import Kind, Kinds
+from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
+
+KIND = "berth"
+REQUEST, INVENTORY = names.REQUEST_OF + KIND, names.INVENTORY_OF + KIND
+# So many has each node.
+BERTHS = 3
+
+
+class _Berths:
+    """A request and an inventory are a number; a unit is ``b0``, ``b1`` and so on."""
+
+    def read_request(self, pod: PodSide) -> int:
+        return int(pod.text)
+
+    def read_inventory(self, node: NodeSide) -> dict[str, str]:
+        return {f"b{number}": "" for number in range(int(node.text))}
+
+    def judge(self, request: int, left: Units[str]) -> int | str:
+        return 50 if len(left.free) >= request else "not enough free berths"
+
+    def place(self, request: int, left: Units[str], beside: Beside) -> Iterator[Proposal]:
+        yield Proposal(tuple(unit for unit, _ in left.free[:request]))
+
+
+def kinds() -> Kinds:
+    """Return what a scheduler finds installed."""
+    return Kinds([Kind(KIND, _Berths())])
