@@ -141,6 +141,10 @@ class Catalogue:
                 limits, self._limits[name] = self._limits.get(name), item.limits
                 return Told(Happening.ATTACHMENTS if limits != item.limits else NOTHING)
             case VolumeAttachment():
+                there = self._attachments.get(name)
+                if there is not None and there.spec == item.spec:
+                    # Its status changes while it is attached; what counts is that it is there.
+                    return Told()
                 told = self._remove(VolumeAttachment, name)
                 self._attachments[name] = item
                 self._attached_to.setdefault(item.spec.node_name, {})[name] = item

@@ -179,7 +179,7 @@ def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
 
 
 def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
-    """The attachment's end wakes who waits for it."""
+    """The attachment's end wakes who waits for it; a change of its status wakes nobody."""
     store.nodes("n1")
     store.limit("n1", 1)
     for name in ("v1", "v2"):
@@ -189,6 +189,8 @@ def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
     store.pod("cv2")
     assert "exceed max volume count" in store.told()
     store.now = 10.0
+    store.attach("n1", "v1")
+    assert store.machine.roster.depths()["parked"] == 1
     store.gone(VolumeAttachment, "a-n1-v1")
     assert store.choose() == "n1"
 
