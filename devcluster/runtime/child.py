@@ -45,7 +45,7 @@ def script(start: Start) -> str:
     """Return the shell script that makes the container's mounts and becomes its process."""
     box = shlex.quote(f"{start.root}/bin/busybox")
     devices = [(f"/dev/{name}", f"/dev/{name}") for name in _ORDINARY_DEVICES] + list(start.devices)
-    last = f"umount -l /run; exec env -i {shlex.join(start.variables)} {shlex.join(start.command)}"
+    last = f"exec env -i {shlex.join(start.variables)} {shlex.join(start.command)}"
     lines = [
         "set -e",
         f"{box} mount -o bind {shlex.quote(str(start.root))} {shlex.quote(str(start.root))}",
@@ -59,6 +59,8 @@ def script(start: Start) -> str:
         f"{box} mount -o bind,remount,ro .",
         f"exec 2>>{shlex.quote(str(start.log))}",
         f"{box} pivot_root . run",
+        # Before anybody may look in: the host's mounts are under it.
+        "/bin/busybox umount -l /run",
         "echo ready",
         "exec >&2 </dev/null",
         f"exec /bin/busybox chroot . /bin/sh -c {shlex.quote(last)}",
