@@ -277,12 +277,12 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
-    # Decided first, and of the first decision it is told where the time goes.
-    await cluster.add_pod("fits", "[{}]", priority=1)
-    await cluster.add_pod("waits", "[{},{}]")
+    await cluster.add_pod("fits", "[{}]")
     await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])
     async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+        # Of the first decision it is told where the time goes.
         await cluster.bound("fits")
+        await cluster.add_pod("waits", "[{},{}]")
         await cluster.told("waits")
 
         async def counted() -> str | None:
