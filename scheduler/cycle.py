@@ -204,13 +204,7 @@ class Decider:
         lap: Lap,
     ) -> _Choice | list[_Refused]:
         """Choose the best of these rows; if none will do, return why not, beside what the ranking has found."""
-        refused = list[_Refused]()
-        judges: list[tuple[VolumeRule | WideRule, Filter]] = [*volumes, *((rule, wide.refuse) for rule, wide in wides)]
-        for rule, judge in judges:
-            refusals = judge(rows)
-            if refusals is not None:
-                refused += _refused_by(rule, refusals, rows)
-                rows = rows[refusals.codes == 0]
+        rows, refused = _sift(rows, [*volumes, *((rule, wide.refuse) for rule, wide in wides)])
         lap("Filter")
         totals, parts = ranking.scores(rows), {}
         for rule, wide in wides:
@@ -333,6 +327,17 @@ class Decider:
                 if (given := trial.seat().assignment) is not None:
                     return given
         return assign(task, self._cluster, node, self._cluster.nodes.supplies[choice.row], choice.chosen)
+
+
+def _sift(rows: Rows, judges: Sequence[tuple[VolumeRule | WideRule, Filter]]) -> tuple[Rows, list[_Refused]]:
+    """Return the rows that pass all of these, and why the others do not."""
+    refused = list[_Refused]()
+    for rule, judge in judges:
+        refusals = judge(rows)
+        if refusals is not None:
+            refused += _refused_by(rule, refusals, rows)
+            rows = rows[refusals.codes == 0]
+    return rows, refused
 
 
 def _refused_by(rule: VolumeRule | WideRule, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:

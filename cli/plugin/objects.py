@@ -1,4 +1,8 @@
-"""The fields of the API's objects that the person's commands show; all others are passed over."""
+"""The fields of the API's objects that the person's commands show; all others are passed over.
+
+Fewer than the scheduler decodes, and none of them demanded: thousands are listed while somebody waits, and an odd one
+is to be shown too.
+"""
 
 from datetime import datetime
 
@@ -6,10 +10,7 @@ import msgspec
 
 from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
-
-
-class Struct(msgspec.Struct, rename="camel", gc=False):
-    """The manner of all types here."""
+from scheduler.objects import NodeInfo, Struct
 
 
 class Metadata(Struct):
@@ -26,10 +27,6 @@ class Condition(Struct):
     status: str = ""
     reason: str | None = None
     message: str | None = None
-
-
-class NodeInfo(Struct):
-    boot_id: str = msgspec.field(name="bootID", default="")
 
 
 class NodeStatus(Struct):

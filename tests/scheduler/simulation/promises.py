@@ -173,9 +173,9 @@ class Promises:
     def _check_assignment(self, pod: PodState) -> None:
         made = self._decision(self.written[pod.uid].process, pod, pod.node)
         assert made is not None, f"{pod.name} is bound otherwise than was decided"
-        assert len(pod.berths) in (0, pod.wanted_berths), f"{pod.name} has {pod.berths} of {pod.wanted_berths} berths"
         if names.ASSIGNMENT in made.annotations:
             assert pod.claim is not None, f"{pod.name}: its assignment is not to be believed"
+            assert len(pod.berths) == pod.wanted_berths, f"{pod.name} has of {pod.wanted_berths} berths {pod.berths}"
         elif self.edited.get(pod.uid, 0.0) < made.at - STALE_S:
             # The request as it is at the decision counts.
             assert not pod.wanted_berths, f"{pod.name} was bound without its berths"
