@@ -3,17 +3,18 @@
     python -m bench.scheduler_e2e [--nodes 1000] [--pods 3000] [--rounds 2]
 
 Against devcluster's API server, and against a real one where KUBECONFIG names one or KUBEBUILDER_ASSETS a folder with
-etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster with the same pods less their
-VFs, its client's limits lifted. Pods are created beforehand. A process's CPU (user and system) counts from its start to
-its rest, less what it takes to start on the same cluster without pods. "binds alone" is the rate at which the server
-takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the server allows, and no bound,
-since other work on the machine slows each run differently. Exit status 1 if a goal is missed.
+etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster, as `bench.contenders` says.
+Pods are created beforehand. A process's CPU (user and system) counts from its start to its rest, less what it takes to
+start on the same cluster without pods. "VFs" are those that pods were given by name, no two the same. "binds alone" is
+the rate at which the server takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the
+server allows, and no bound, since other work on the machine slows each run differently. Exit status 1 if a goal is
+missed.
 """
 
 import argparse
 import asyncio
-import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,65 +24,38 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import apiservers, served_cluster
+from bench import apiservers, contenders, served_cluster
 from bench import scheduler_load as load
 from bench.advertiser import cpu_s
+from bench.contenders import Contender
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
 
+ALONE = "binds alone"
 _BIND_MICROS, _EVENT_MICROS, _TIMES_KUBE = 450, 700, 3
+_WIDTH = 24
 # A process that takes less than this many seconds of CPU in a second is at rest.
 _REST_CPU_S, _REST_S, _LONGEST_S = 0.03, 1.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A scheduler: its command, and the pods' ``schedulerName``; ``goal`` is the most CPU a pod in µs, 0 for none."""
+class Run:
+    """What one run showed: binds a second, and of a scheduler CPU µs a pod, the Events it left and the VFs it named."""
 
     name: str
-    command: Sequence[str]
-    scheduler: str = "mooring"
-    goal: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What one run showed: binds a second, CPU µs a pod, and the Events it left."""
-
-    contender: Contender
     rate: float
-    micros: float
-    events: int
-
-
-def contenders(kubeconfig: Path, folder: Path, rival: Path | None) -> list[Contender]:
-    flags = ("--kubeconfig", str(kubeconfig), "--leader-elect", "false", "--metrics-addr", "")
-    found = [
-        Contender("without events", [sys.executable, "-m", "bench.silent_scheduler", *flags], goal=_BIND_MICROS),
-        Contender("with events", [sys.executable, "-m", "scheduler", *flags], goal=_EVENT_MICROS),
-    ]
-    if rival is not None:
-        config = folder / "kube-scheduler.yaml"
-        config.write_text(_rival_config(kubeconfig))
-        command = [str(rival), "--config", str(config), "--secure-port", "0"]
-        found.append(Contender("kube-scheduler", command, "default-scheduler"))
-    return found
-
-
-def _rival_config(kubeconfig: Path) -> str:
-    """Return kube-scheduler's configuration, its defaults but for the client's limits."""
-    connection = {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000}
-    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-    return json.dumps(document | {"clientConnection": connection, "leaderElection": {"leaderElect": False}})
+    micros: float = 0.0
+    events: int = 0
+    vfs: int = 0
 
 
 @contextmanager
 def running(contender: Contender, folder: Path) -> Iterator[int]:
     processes = Processes(folder / "logs")
     try:
-        processes.start(contender.name.replace(" ", "-"), contender.command)
-        yield processes.pid(contender.name.replace(" ", "-"))
+        processes.start(contender.slug, contender.command)
+        yield processes.pid(contender.slug)
     finally:
         processes.stop()
 
@@ -97,54 +71,88 @@ async def at_rest(pid: int) -> float:
     return now
 
 
-async def weigh(client: Client, contender: Contender, pods: Sequence[load.Json], folder: Path) -> Run:
+async def weigh(client: Client, contender: Contender, nodes: int, pods: int, folder: Path) -> Run:
     """Let a scheduler bind all pods of an otherwise empty cluster."""
     await served_cluster.clear(client)
-    with running(contender, folder) as pid:
-        start_s = await at_rest(pid)
-    ours = pods if contender.scheduler == "mooring" else served_cluster.plain(pods, contender.scheduler)
-    await served_cluster.add_pods(client, ours)
-    async with served_cluster.watching_binds(client) as binds:
+    async with contender.stage(client, nodes, pods):
         with running(contender, folder) as pid:
-            await binds.reach(len(pods))
-            spent_s = await at_rest(pid)
-    events = await served_cluster.count_events(client)
-    return Run(contender, binds.rate, 1e6 * (spent_s - start_s) / len(pods), events)
+            start_s = await at_rest(pid)
+        await served_cluster.add_pods(client, map(contender.pod, range(pods)))
+        async with served_cluster.watching_binds(client) as binds:
+            with running(contender, folder) as pid:
+                await binds.reach(pods)
+                spent_s = await at_rest(pid)
+        vfs = _unlike(await contender.named(client), pods * load.VFS_A_POD) if contender.named else 0
+        events = await served_cluster.count_events(client)
+        await served_cluster.clear(client)
+    return Run(contender.name, binds.rate, 1e6 * (spent_s - start_s) / pods, events, vfs)
+
+
+def _unlike(found: Sequence[str], wanted: int) -> int:
+    """Return how many VFs were given by name; raise ValueError if one is missing or given twice."""
+    if len(found) != wanted or len(set(found)) != wanted:
+        raise ValueError(f"{wanted} VFs were to be given, found {len(found)}, {len(set(found))} of them unlike")
+    return wanted
+
+
+async def alone(client: Client, pods: int) -> Run:
+    """Bind pods that nobody decided about."""
+    await served_cluster.clear(client)
+    await served_cluster.add_pods(client, map(load.mixed_pod, range(pods)))
+    return Run(ALONE, await served_cluster.bind_all(client))
 
 
 async def measure(kubeconfig: Path, folder: Path, rival: Path | None, options: argparse.Namespace) -> list[Run]:
-    pods = [load.mixed_pod(number) for number in range(options.pods)]
+    racing = contenders.ours(kubeconfig) + (contenders.rivals(rival, kubeconfig, folder) if rival else [])
     runs = []
     async with Client(load_access(str(kubeconfig)), connections=32) as client:
         await served_cluster.add_nodes(client, options.nodes)
         for _ in range(options.rounds):
-            for contender in contenders(kubeconfig, folder, rival):
-                run = await weigh(client, contender, pods, folder)
-                print(f"  {contender.name:16} {run.rate:9.0f} {run.micros:12.0f} {run.events:9}", flush=True)
-                runs.append(run)
-            await served_cluster.clear(client)
-            await served_cluster.add_pods(client, pods)
-            print(f"  {'binds alone':16} {await served_cluster.bind_all(client):9.0f}", flush=True)
+            for contender in racing:
+                runs.append(await weigh(client, contender, options.nodes, options.pods // contender.share, folder))
+                _print(runs[-1])
+            runs.append(await alone(client, options.pods))
+            _print(runs[-1])
     return runs
+
+
+def _print(run: Run) -> None:
+    counts = f"{run.micros:12.0f} {run.events:9} {run.vfs:9}" if run.micros else " " * 32
+    print(f"  {run.name:{_WIDTH}} {run.rate:9.0f} {counts} {os.getloadavg()[0]:9.1f}", flush=True)
+
+
+def summary(runs: Sequence[Run]) -> None:
+    """Print each contender's best and median rate, and ours with Events over both."""
+    ours = _rates(runs, contenders.SPEAKING)
+    print(f"  {'pods/s':{_WIDTH}} {'best':>9} {'median':>9}   {contenders.SPEAKING!r} over it, best and median")
+    for name in dict.fromkeys(run.name for run in runs):
+        rates = _rates(runs, name)
+        pairs = [(max(ours), max(rates)), (statistics.median(ours), statistics.median(rates))]
+        ratios = " ".join(f"{mine / its:9.2f}" for mine, its in pairs)
+        print(f"  {name:{_WIDTH}} {pairs[0][1]:9.0f} {pairs[1][1]:9.0f}   {ratios}", flush=True)
+
+
+def _rates(runs: Sequence[Run], name: str) -> list[float]:
+    return [run.rate for run in runs if run.name == name]
 
 
 def verdicts(runs: Sequence[Run], pods: int) -> list[bool]:
     """Print each goal with the best of the rounds; say which are met."""
     met = []
-    for name, goal in (("without events", _BIND_MICROS), ("with events", _EVENT_MICROS)):
-        found = min(run.micros for run in runs if run.contender.name == name)
+    for name, goal in ((contenders.SILENT, _BIND_MICROS), (contenders.SPEAKING, _EVENT_MICROS)):
+        found = min(run.micros for run in runs if run.name == name)
         met.append(_verdict(f"CPU a bound pod, {name}, µs", found, goal, found < goal))
-    written = min(run.events for run in runs if run.contender.name == "with events")
+    written = min(run.events for run in runs if run.name == contenders.SPEAKING)
     met.append(_verdict("Events of all pods", written, pods, written >= pods))
-    rivals = [run.rate for run in runs if run.contender.name == "kube-scheduler"]
-    if rivals:
-        times = max(run.rate for run in runs if run.contender.name == "with events") / max(rivals)
-        met.append(_verdict("pods/s with events over kube-scheduler's", times, _TIMES_KUBE, times >= _TIMES_KUBE))
+    for rival in contenders.RIVALS:
+        if rates := _rates(runs, rival):
+            times = max(_rates(runs, contenders.SPEAKING)) / max(rates)
+            met.append(_verdict(f"pods/s with events over {rival}", times, _TIMES_KUBE, times >= _TIMES_KUBE))
     return met
 
 
 def _verdict(what: str, found: float, goal: float, met: bool) -> bool:
-    print(f"  {what:48} {found:9.1f}  goal {goal:g} {'met' if met else 'MISSED'}", flush=True)
+    print(f"  {what:50} {found:9.1f}  goal {goal:g} {'met' if met else 'MISSED'}", flush=True)
     return met
 
 
@@ -186,10 +194,11 @@ def main() -> int:
         for name, kubeconfig, rival in each:
             if options.server not in name:
                 continue
-            print(f"{name}\n  {'':16} {'pods/s':>9} {'CPU µs a pod':>12} {'events':>9}")
+            print(f"{name}\n  {'':{_WIDTH}} {'pods/s':>9} {'CPU µs a pod':>12} {'events':>9} {'VFs':>9} {'load':>9}")
             runs = asyncio.run(measure(kubeconfig, kubeconfig.parent, rival, options))
             print(f"  aiohttp alone, for one request: {_floor(kubeconfig)} µs of CPU, of which a bind makes one,")
             print("  and one more with its event")
+            summary(runs)
             met += verdicts(runs, options.pods)
     return 0 if met and all(met) else 1
 

@@ -16,6 +16,7 @@ Json = dict[str, Any]
 BOOT = "5f1c0c7e-7f0b-4d7e-9f53-2f1d5a1c9e10"
 ZONES = 16
 _PFS, _VFS = 4, 32
+VFS_A_NODE, VFS_A_POD = _PFS * _VFS, 2
 _RATES = (0, 500, 1000, 1500, 2000, 2500, 3000, 5000)
 _CPU = ("100m", "250m", "500m", "1")
 _CAN = frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "trust", "spoofchk", "link_state"})
@@ -24,6 +25,10 @@ _TAINT: Json = {"key": "dedicated", "value": "rdma", "effect": "NoSchedule"}
 
 def node_name(number: int) -> str:
     return f"node-{number:05}"
+
+
+def pod_name(number: int) -> str:
+    return f"pod-{number:06}"
 
 
 def node(number: int) -> Json:
@@ -137,7 +142,7 @@ def pod(number: int, interfaces: list[Json], cpu: str, spec: Json, labels: Json 
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"pod-{number:06}",
+            "name": pod_name(number),
             "namespace": "default",
             "labels": labels or {},
             "annotations": {names.REQUEST: dump(interfaces)},

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,10 @@ from bench import scheduler_load as load
 from mooring import names
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 
-_PODS = "/api/v1/namespaces/default/pods"
+# An extended resource of every node, as many as it has VFs.
+COUNTED = "example.com/vf"
+PODS = "/api/v1/namespaces/default/pods"
+_NODES = "/api/v1/nodes"
 _EVENTS = "/api/v1/namespaces/default/events"
 _AT_ONCE = 32
 _STALLED_S = 60.0
@@ -25,25 +28,28 @@ _POLL_S = 0.1
 
 async def add_nodes(client: Client, count: int) -> None:
     """Create nodes; their first taint, which a controller would remove, goes too."""
-    await _few_at_once(_add_node(client, load.node(number)) for number in range(count))
+    await few_at_once(_add_node(client, load.node(number)) for number in range(count))
 
 
 async def _add_node(client: Client, node: load.Json) -> None:
-    path = f"/api/v1/nodes/{node['metadata']['name']}"
-    await _send(client, "POST", "/api/v1/nodes", {"metadata": node["metadata"]})
-    await _send(client, "PATCH", path, {"spec": {"taints": node["spec"].get("taints")}})
-    await _send(client, "PATCH", f"{path}/status", {"status": node["status"]})
+    path = f"{_NODES}/{node['metadata']['name']}"
+    counted = {**node["status"]["allocatable"], COUNTED: str(load.VFS_A_NODE)}
+    await send(client, "POST", _NODES, {"metadata": node["metadata"]})
+    await send(client, "PATCH", path, {"spec": {"taints": node["spec"].get("taints")}})
+    await send(
+        client, "PATCH", f"{path}/status", {"status": {**node["status"], "allocatable": counted, "capacity": counted}}
+    )
 
 
 async def add_pods(client: Client, pods: Iterable[load.Json]) -> None:
-    await _few_at_once(_send(client, "POST", _PODS, pod) for pod in pods)
+    await few_at_once(send(client, "POST", PODS, pod) for pod in pods)
 
 
-async def _send(client: Client, method: str, path: str, document: load.Json) -> None:
+async def send(client: Client, method: str, path: str, document: load.Json) -> None:
     await client.request(method, path, msgspec.json.encode(document), MERGE_PATCH if method == "PATCH" else JSON)
 
 
-async def _few_at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def few_at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     left = iter(work)
 
     async def one_by_one() -> None:
@@ -55,9 +61,9 @@ async def _few_at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
             group.create_task(one_by_one())
 
 
-async def clear(client: Client) -> None:
-    """Delete all pods and events, and wait until they are gone."""
-    for path in (_PODS, _EVENTS):
+async def clear(client: Client, *paths: str) -> None:
+    """Delete all objects of each path, pods and events by themselves, and wait until they are gone."""
+    for path in paths or (PODS, _EVENTS):
         deadline = time.monotonic() + _STALLED_S
         while await count(client, path):
             if time.monotonic() > deadline:
@@ -67,12 +73,11 @@ async def clear(client: Client) -> None:
 
 async def bind_all(client: Client) -> float:
     """Bind all pods with ready-made Bindings as large as the scheduler's; return the binds a second."""
-    pods = msgspec.json.decode(await client.request("GET", _PODS))["items"]
-    nodes = msgspec.json.decode(await client.request("GET", "/api/v1/nodes"))["items"]
-    targets = itertools.cycle(node["metadata"]["name"] for node in nodes)
+    pods = await items(client, PODS)
+    targets = itertools.cycle(node["metadata"]["name"] for node in await items(client, _NODES))
     bindings = [_binding(pod["metadata"], target) for pod, target in zip(pods, targets, strict=False)]
     async with watching_binds(client) as binds:
-        await _few_at_once(_send(client, "POST", path, body) for path, body in bindings)
+        await few_at_once(send(client, "POST", path, body) for path, body in bindings)
         await binds.reach(len(pods))
     return binds.rate
 
@@ -80,7 +85,12 @@ async def bind_all(client: Client) -> float:
 def _binding(pod: load.Json, node: str) -> tuple[str, load.Json]:
     annotations = {names.ASSIGNMENT: "x" * _ASSIGNMENT_BYTES}
     metadata = {"name": pod["name"], "uid": pod["uid"], "annotations": annotations}
-    return f"{_PODS}/{pod['name']}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+    return f"{PODS}/{pod['name']}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+
+
+async def items(client: Client, path: str) -> list[load.Json]:
+    """List a path whole."""
+    return list(msgspec.json.decode(await client.request("GET", path))["items"] or [])
 
 
 async def count_events(client: Client) -> int:
@@ -122,7 +132,7 @@ async def watching_binds(client: Client) -> AsyncIterator[Binds]:
 
     async def follow() -> None:
         selected = {"watch": "true", "fieldSelector": "spec.nodeName!=", "resourceVersion": await _version(client)}
-        async with client.stream(_PODS, selected, 3600.0) as batches:
+        async with client.stream(PODS, selected, 3600.0) as batches:
             ready.set()
             async for lines in batches:
                 # An object enters the selection when it is bound: the server calls that ADDED.
@@ -138,17 +148,5 @@ async def watching_binds(client: Client) -> AsyncIterator[Binds]:
 
 
 async def _version(client: Client) -> str:
-    page = msgspec.json.decode(await client.request("GET", _PODS, params={"limit": "1"}))
+    page = msgspec.json.decode(await client.request("GET", PODS, params={"limit": "1"}))
     return str(page["metadata"]["resourceVersion"])
-
-
-def plain(pods: Sequence[load.Json], scheduler: str) -> list[load.Json]:
-    """Return the same pods for another scheduler, without VFs."""
-    return [
-        {
-            **pod,
-            "metadata": {**pod["metadata"], "annotations": {}},
-            "spec": {**pod["spec"], "schedulerName": scheduler},
-        }
-        for pod in pods
-    ]

@@ -1,0 +1,103 @@
+"""Whom `bench.scheduler_e2e` times: our scheduler, and kube-scheduler with four ways to ask for the same 2 VFs.
+
+    plain     the pods less their VFs: neither counted nor chosen
+    counted   2 of an extended resource, as a device plugin for SR-IOV offers them: counted, the kubelet chooses later
+    claimed   a ResourceClaim for 2 devices (dynamic resource allocation): chosen, and written into the claim's status
+    rated     such a claim that reserves each VF's rate of its PF too: what our scheduler does
+
+cpu, tolerations and node affinity stay as they are. kube-scheduler has its defaults but for its client's limits.
+"""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import device_claims
+from bench import scheduler_load as load
+from bench.served_cluster import COUNTED, PODS, items
+from mooring import names
+from mooring.assignment import read_assignment
+from mooring.kube.client import Client
+
+SILENT, SPEAKING = "without events", "with events"
+RIVALS = tuple(f"kube-scheduler, {way}" for way in ("plain", "counted", "claimed", "rated"))
+
+
+@asynccontextmanager
+async def _bare(_client: Client, _nodes: int, _pods: int) -> AsyncIterator[None]:
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A scheduler: its command and its pods by number.
+
+    ``named`` lists the VFs that bound pods were given, ``<node>/<VF>``; None where they are given none by name.
+    ``stage`` holds what the cluster has beside so many nodes and pods. It gets one of ``share`` pods: some are slow.
+    """
+
+    name: str
+    command: Sequence[str]
+    pod: Callable[[int], load.Json]
+    named: Callable[[Client], Awaitable[list[str]]] | None = None
+    stage: Callable[[Client, int, int], AbstractAsyncContextManager[None]] = _bare
+    share: int = 1
+
+    @property
+    def slug(self) -> str:
+        return self.name.replace(", ", "-").replace(" ", "-")
+
+
+def ours(kubeconfig: Path) -> list[Contender]:
+    flags = ("--kubeconfig", str(kubeconfig), "--leader-elect", "false", "--metrics-addr", "")
+    programs = ((SILENT, "bench.silent_scheduler"), (SPEAKING, "scheduler"))
+    return [
+        Contender(name, [sys.executable, "-m", module, *flags], load.mixed_pod, _assigned) for name, module in programs
+    ]
+
+
+def rivals(binary: Path, kubeconfig: Path, folder: Path) -> list[Contender]:
+    """Return kube-scheduler with each of its pods; its configuration goes below ``folder``."""
+    config = folder / "kube-scheduler.yaml"
+    config.write_text(_configuration(kubeconfig))
+    command = [str(binary), "--config", str(config), "--secure-port", "0"]
+    plain, counted, claimed, rated = RIVALS
+    return [
+        Contender(plain, command, _plain),
+        Contender(counted, command, _counting),
+        Contender(claimed, command, _claiming, device_claims.allocated, device_claims.VFS.published, share=3),
+        Contender(rated, command, _claiming, device_claims.allocated, device_claims.VFS_WITH_RATES.published, share=6),
+    ]
+
+
+def _configuration(kubeconfig: Path) -> str:
+    connection = {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000}
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return json.dumps(document | {"clientConnection": connection, "leaderElection": {"leaderElect": False}})
+
+
+def _plain(number: int) -> load.Json:
+    pod = load.mixed_pod(number)
+    spec = {**pod["spec"], "schedulerName": "default-scheduler"}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {}}, "spec": spec}
+
+
+def _counting(number: int) -> load.Json:
+    pod = _plain(number)
+    container = pod["spec"]["containers"][0]
+    count = {COUNTED: str(load.VFS_A_POD)}
+    resources = {"requests": {**container["resources"]["requests"], **count}, "limits": count}
+    return {**pod, "spec": {**pod["spec"], "containers": [{**container, "resources": resources}]}}
+
+
+def _claiming(number: int) -> load.Json:
+    return device_claims.claiming(_plain(number))
+
+
+async def _assigned(client: Client) -> list[str]:
+    texts = (pod["metadata"]["annotations"].get(names.ASSIGNMENT) for pod in await items(client, PODS))
+    assignments = [read_assignment(text) for text in texts if text]
+    return [f"{one.node}/{vf.pf}-vf{vf.vf}" for one in assignments for vf in one.vfs]
