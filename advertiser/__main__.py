@@ -27,9 +27,9 @@ from advertiser.rdmamode import RebootNeededError, ensure_mode
 from advertiser.show import as_json, print_table
 from advertiser.sriov import Preparer, mark_ready
 from advertiser.watching import ClusterView, Looker, Outlets, StatusResources, Watching
-from advertiser.web import serving, split_address
+from advertiser.web import serving
 from mooring import log
-from mooring.config import ConfigError, load, option
+from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import RecordError
 from mooring.files import write_file
 from mooring.kube.access import AccessError, load_access
@@ -41,7 +41,6 @@ PROGRAM = "mooring-advertiser"
 COMMANDS = ("serve", "init", "show", "once", "capture")
 MODPROBE = Path("/etc/modprobe.d/mooring-rdma.conf")
 DEFAULT_OFFER = Path("/etc/mooring/offer.yaml")
-_SHORT = {"-o": "--output"}
 _log = structlog.get_logger()
 
 
@@ -58,7 +57,7 @@ class Config:
     offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
-    output: str = option("table", "form of show: table or json; -o for short")
+    output: str = option("table", "form of show: table or json", short="o")
     archive: str = option("", "file that capture writes; an empty one is mooring-<node>.tar.gz in this folder")
 
     @property
@@ -77,9 +76,8 @@ class Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    arguments = [_SHORT.get(argument, argument) for argument in (sys.argv[1:] if argv is None else argv)]
     try:
-        command, config = load(Config, PROGRAM, arguments, os.environ, COMMANDS)
+        command, config = load(Config, PROGRAM, sys.argv[1:] if argv is None else argv, os.environ, COMMANDS)
         _check(config)
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
@@ -105,10 +103,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"flag --output of {PROGRAM}: {config.output!r} is neither table nor json")
     if config.resync <= 0:
         raise ConfigError(f"flag --resync of {PROGRAM}: {config.resync!r} is not above 0")
-    try:
-        split_address(config.getpfs_addr or ":0")
-    except ValueError as wrong:
-        raise ConfigError(f"flag --getpfs-addr of {PROGRAM}: {wrong}") from None
+    host_and_port(config.getpfs_addr or ":0")
 
 
 def _show(config: Config) -> None:

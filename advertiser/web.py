@@ -11,17 +11,10 @@ from advertiser.getpfs import pfs_document
 from advertiser.netlink import vf_settings
 from advertiser.publish import Publisher
 from advertiser.watching import Look, Watching
+from mooring.config import host_and_port
 
 # A look that is older than this many resyncs is no longer fresh.
 _STALE_RESYNCS = 3
-
-
-def split_address(address: str) -> tuple[str | None, int]:
-    """Split ``host:port``; an empty host means all addresses. Raise ValueError with the rule."""
-    host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= 0xFFFF):
-        raise ValueError(f"address {address!r} is not host:port")
-    return host.strip("[]") or None, int(port)
 
 
 @asynccontextmanager
@@ -43,7 +36,7 @@ async def serving(address: str, watching: Watching, publisher: Publisher, resync
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, *split_address(address)).start()
+        await web.TCPSite(runner, *host_and_port(address)).start()
         yield
     finally:
         await runner.cleanup()

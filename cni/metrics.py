@@ -8,9 +8,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from cni.orphans import REASONS, Reason
 from cni.skel import COMMANDS
-from mooring.config import ConfigError
+from mooring.config import host_and_port
 from mooring.ledger import LedgerEntry, Phase
 
+_ALL_ADDRESSES = "0.0.0.0"
 # From a DEL that finds nothing to an ADD that waits five seconds for a VF, in seconds.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -63,7 +64,5 @@ class Metrics:
 
     def serve(self, address: str) -> None:
         """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""
-        host, _, port = address.rpartition(":")
-        if not port.isascii() or not port.isdigit():
-            raise ConfigError(f"metrics_addr of mooring-cni: {address!r} is not host:port")
-        start_http_server(int(port), host, self.registry)
+        host, port = host_and_port(address)
+        start_http_server(port, host or _ALL_ADDRESSES, self.registry)

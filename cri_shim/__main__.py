@@ -55,11 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         _, config = load(Config, PROGRAM, arguments, os.environ)
+        return _check(config) if config.check else _run(config)
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
         return 2
-    if config.check:
-        return _check(config)
+
+
+def _run(config: Config) -> int:
     log.set_up(PROGRAM)
     try:
         asyncio.run(_serve(config))

@@ -4,6 +4,9 @@ import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from cri_shim.proxy import UNARY
+from mooring.config import host_and_port
+
+_ALL_ADDRESSES = "0.0.0.0"
 
 # The aim is a median under 0.7 ms and a 99th percentile under 3 ms.
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.1, 1.0)
@@ -34,6 +37,6 @@ class Metrics:
             self._added.labels(label).observe(total_s - waited_s)
 
     def serve(self, address: str) -> None:
-        """Serve /metrics at ``host:port`` from a thread of its own."""
-        host, _, port = address.rpartition(":")
-        start_http_server(int(port), host, self.registry)
+        """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""
+        host, port = host_and_port(address)
+        start_http_server(port, host or _ALL_ADDRESSES, self.registry)

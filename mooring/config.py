@@ -15,6 +15,7 @@ import yaml
 
 DEFAULT_FILE = Path("/etc/mooring/config.yaml")
 _TRUE = {"true": True, "false": False}
+_MOST_PORTS = 0xFFFF
 Config = TypeVar("Config")
 
 
@@ -49,6 +50,14 @@ def load(
         if raw is not None:
             values[field.name] = _convert(raw, field.default, f"{origin} of {program}")
     return command, kind(**values)
+
+
+def host_and_port(address: str) -> tuple[str | None, int]:
+    """Split ``host:port``, IPv6 as ``[::1]:port``; the host is None for all addresses. Raise ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) <= _MOST_PORTS):
+        raise ConfigError(f"address {address!r} is not host:port")
+    return host.strip("[]") or None, int(port)
 
 
 def _fields(kind: type[object]) -> tuple["dataclasses.Field[object]", ...]:
@@ -90,7 +99,7 @@ def _read_file(path: Path, program: str, *, required: bool) -> Mapping[str, obje
         if required:
             raise ConfigError(f"configuration file {str(path)!r} does not exist") from None
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as unreadable:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as unreadable:
         raise ConfigError(f"configuration file {str(path)!r} cannot be read: {unreadable}") from unreadable
     if document is None:
         return {}

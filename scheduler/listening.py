@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from mooring.config import host_and_port
+
 # At the end, answers that are under way are waited for this long, in seconds.
 _LAST_ANSWERS_S = 2.0
 
@@ -15,11 +17,11 @@ async def listen(address: str, application: web.Application) -> AsyncIterator[No
     if not address:
         yield
         return
-    host, _, port = address.rpartition(":")
+    host, port = host_and_port(address)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_LAST_ANSWERS_S)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+        await web.TCPSite(runner, host, port).start()
         yield
     finally:
         await runner.cleanup()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,24 @@ def test_an_address_that_is_no_socket_is_refused(start: Start, flag: str, value:
     _, log = shim.communicate(timeout=20)
     assert shim.returncode == 1
     assert "is not a unix socket" in json.loads(log)["reason"]
+
+
+def test_a_metrics_address_that_is_none_is_wrong_usage(start: Start) -> None:
+    """Status 2 and one line that names it, no traceback."""
+    shim = start("--metrics-addr", "localhost")
+    _, log = shim.communicate(timeout=20)
+    assert shim.returncode == 2
+    assert log == "mooring-cri-shim: address 'localhost' is not host:port\n"
+
+
+def test_metrics_are_served_on_every_address_where_no_host_is_named(start: Start, host: Path) -> None:
+    """As by the other programs, which may read the same configuration file."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    start("--metrics-addr", f":{port}")
+    until(lambda: served(host))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        assert b"mooring_cri_calls_total" in answer.read()
 
 
 def test_check_says_what_is_ready_and_what_is_not(start: Start, host: Path) -> None:
