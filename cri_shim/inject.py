@@ -174,11 +174,13 @@ def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
 
 def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) -> Assignment | Refuse | None:
     """Return the assignment that holds for a pod; None if the pod asks for nothing."""
+    # What is no UTF-8 becomes U+FFFD, which no rule takes where it matters.
+    annotations = {key: value.decode(errors="replace") for key, value in config.annotations.items()}
     try:
-        written = believe(config.annotations, config.metadata.uid, node)
+        written = believe(annotations, config.metadata.uid, node)
         if found is not None:
             return _recorded(found.assignment, written, node)
-        return _without_assignment(config.annotations) if written is None else written
+        return _without_assignment(annotations) if written is None else written
     except AnnotationError as error:
         return Refuse(str(error))
 

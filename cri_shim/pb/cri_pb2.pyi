@@ -94,6 +94,10 @@ Global___CreateContainerRequest: _TypeAlias = CreateContainerRequest  # noqa: Y0
 
 @_typing.final
 class PodSandboxConfig(_message.Message):
+    """CRI says string for an annotation's value as well. The API server takes values that are no UTF-8: read strictly, one of
+    them would make the pod's request and assignment unreadable with it.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -103,12 +107,12 @@ class PodSandboxConfig(_message.Message):
         KEY_FIELD_NUMBER: _builtins.int
         VALUE_FIELD_NUMBER: _builtins.int
         key: _builtins.str
-        value: _builtins.str
+        value: _builtins.bytes
         def __init__(
             self,
             *,
             key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            value: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -122,14 +126,14 @@ class PodSandboxConfig(_message.Message):
     @_builtins.property
     def metadata(self) -> Global___PodSandboxMetadata: ...
     @_builtins.property
-    def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
     @_builtins.property
     def linux(self) -> Global___LinuxPodSandboxConfig: ...
     def __init__(
         self,
         *,
         metadata: Global___PodSandboxMetadata | None = ...,
-        annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        annotations: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
         linux: Global___LinuxPodSandboxConfig | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["linux", b"linux", "metadata", b"metadata"]  # noqa: Y015

@@ -45,7 +45,9 @@ def bind(
 def _config(bind: Bind) -> cri.PodSandboxConfig:
     annotations = {**bind.task.pod.annotations, **bind.annotations}
     metadata = cri.PodSandboxMetadata(name="p", namespace="default", uid=bind.task.uid)
-    return cri.PodSandboxConfig(metadata=metadata, annotations=annotations)
+    return cri.PodSandboxConfig(
+        metadata=metadata, annotations={key: value.encode() for key, value in annotations.items()}
+    )
 
 
 def _recorded(bind: Bind) -> PodRecord:
