@@ -69,11 +69,10 @@ class Gate:
         if request is None:
             yield raw
             return
-        uid = request.config.metadata.uid
-        with self._being_made(uid) as making:
+        with self._being_made(request.config.metadata.uid):
             with _refusals(request.config, "RunPodSandbox"):
-                async with making.turn:
-                    await self._settle_record(request)
+                # A write that is under way ends in its turn, although its caller may be gone by then.
+                await asyncio.shield(self._settle_record(request))
             yield raw
 
     @asynccontextmanager
@@ -103,13 +102,15 @@ class Gate:
 
     async def _settle_record(self, request: cri.RunPodSandboxRequest) -> None:
         uid = request.config.metadata.uid
-        decision = decide_sandbox(request, self._records.pod(uid), self._rules)
-        if isinstance(decision, Refuse):
-            raise RefusedError(decision.reason)
-        if isinstance(decision, Record):
-            # Its fsyncs may take long; other calls go on meanwhile.
-            await asyncio.to_thread(self._records.write_pod, decision.record)
-            _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+        with self._being_made(uid) as making:
+            async with making.turn:
+                decision = decide_sandbox(request, self._records.pod(uid), self._rules)
+                if isinstance(decision, Refuse):
+                    raise RefusedError(decision.reason)
+                if isinstance(decision, Record):
+                    # Its fsyncs may take long; other calls go on meanwhile.
+                    await asyncio.to_thread(self._records.write_pod, decision.record)
+                    _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
 
     def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}

@@ -112,6 +112,8 @@ class Proxy:
             await context.abort(code, str(refusal))
         except grpc.aio.AioRpcError as failure:
             code = failure.code()
+            if headers := tuple(failure.initial_metadata()):
+                await context.send_initial_metadata(headers)
             await _fail_alike(failure, context)
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED

@@ -30,8 +30,8 @@ class Records:
         remove_file(self.state / pod_record_name(uid))
 
     def pods(self) -> frozenset[str]:
-        """Return the uids that have a record, readable or not."""
-        return frozenset(path.stem for path in record_paths(self.state / FOLDER))
+        """Return the uids that have a record, readable or not; a file that is named otherwise is none."""
+        return frozenset(path.stem for path in record_paths(self.state / FOLDER) if is_uid(path.stem))
 
     def vf(self, pci: str) -> LedgerEntry | None:
         name = ledger_name(pci)

@@ -187,6 +187,9 @@ class Runtime:
             return bytes(cri.VersionResponse(runtime_name="fake", runtime_version="1").SerializeToString())
         if name == "Status":
             await context.abort(grpc.StatusCode.NOT_FOUND, LONG, (DETAILS, ("trailer", "last")))
+        if name == "PodSandboxStatus":
+            await context.send_initial_metadata((("header", "first"),))
+            await context.abort(grpc.StatusCode.INTERNAL, "failed after all")
         if name == "ContainerStatus":
             await context.abort(grpc.StatusCode.CANCELLED, "the runtime gave up")
         if name == "ExecSync":

@@ -126,6 +126,47 @@ async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
     assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
 
 
+async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
+    rules: Rules, state: Path, host: Path, make: Any
+) -> None:
+    """A kubelet's deadline may pass during the write; its next try waits for what the disk still does."""
+    disk = SlowDisk(state)
+    disk.writing.clear()
+    disk.ready.clear()
+    gate = Gate(rules, disk, Roots(host / "sys", host / "dev"))
+    first = asyncio.create_task(forwarded(gate.run_pod_sandbox(make.run(make.annotations))))
+    assert await asyncio.to_thread(disk.writing.wait, 20)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    disk.writing.clear()
+    other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
+    second = asyncio.create_task(forwarded(gate.run_pod_sandbox(make.run(other))))
+    assert not await asyncio.to_thread(disk.writing.wait, 0.2)
+    disk.ready.set()
+    with pytest.raises(RefusedError, match="differs from the assignment recorded"):
+        await second
+    assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
+
+
+async def test_a_file_that_is_no_record_stops_no_sweep(gate: Gate, state: Path, make: Any) -> None:
+    """What somebody else has put there stays, and the records beside it go when it is time."""
+    await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
+    (state / "pods/copy of a record.json").write_text("{}")
+    assert gate.sweep(frozenset(), 0.0) == frozenset()
+    assert gate.sweep(frozenset(), ASKING_S) == {make.uid}
+    assert [path.name for path in (state / "pods").iterdir()] == ["copy of a record.json"]
+
+
+async def test_an_annotation_of_any_bytes_hides_no_other(gate: Gate, state: Path, make: Any) -> None:
+    """The API server takes values that are no UTF-8, and Go's CRI passes them on: what is asked for is still seen."""
+    placeholder = make.annotations | {"note": "ABCD"}
+    raw = make.run(placeholder).replace(b"ABCD", b"\xff\xfe\x80A")
+    assert await forwarded(gate.run_pod_sandbox(raw)) == raw
+    assert (state / f"pods/{make.uid}.json").exists()
+    with pytest.raises(RefusedError, match="is not in the ledger"):
+        await forwarded(gate.create_container(make.create(placeholder).replace(b"ABCD", b"\xff\xfe\x80A")))
+
+
 async def test_the_sweep_spares_pods_that_are_listed_or_being_made(gate: Gate, state: Path, make: Any) -> None:
     """A record is removed at the second asking, and not while its sandbox is on its way."""
     record = state / f"pods/{make.uid}.json"

@@ -100,6 +100,14 @@ async def test_an_errors_code_text_and_details_pass(shim: Shim, channel: Any) ->
     assert {shim.runtime.details, ("trailer", "last")} <= set(error.value.trailing_metadata())
 
 
+async def test_headers_pass_where_the_call_fails_after_them(shim: Shim, channel: Any) -> None:
+    """An error takes nothing away that the runtime has said before."""
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await channel.unary_unary("/runtime.v1.RuntimeService/PodSandboxStatus")(b"")
+    assert error.value.code() == grpc.StatusCode.INTERNAL
+    assert ("header", "first") in tuple(error.value.initial_metadata())
+
+
 async def test_a_call_that_the_runtime_cancels_is_no_failure_of_the_shim(channel: Any) -> None:
     """CANCELLED from the runtime is a status like any other."""
     runtime, _ = stubs(channel)
