@@ -1,4 +1,4 @@
-"""Time `kubectl mooring nodes` as a person waits for it: a whole process, against devcluster's API server.
+"""Time `kubectl mooring` as a person waits for it: a whole process, against devcluster's API server.
 
     python -m bench.plugin --nodes 1000 --pods 5000
 
@@ -27,7 +27,21 @@ from mooring.kube.access import load_access
 from mooring.kube.client import JSON, Client
 from mooring.settings import VfSettings
 
-COMMANDS = (("nodes",), ("pods", "-A"), ("top",), ("doctor",), ("nodes", "-o", "json"))
+_WAITS = 1_000_001
+# Of the first pod no event is left; about the second, which waits, is decided anew.
+COMMANDS = (
+    ("nodes",),
+    ("pods", "-A"),
+    ("top",),
+    ("doctor",),
+    ("explain", "pod-000000"),
+    ("explain", f"pod-{_WAITS}"),
+    ("nodes", "-o", "json"),
+    ("pods", "-A", "-o", "wide"),
+    ("pods", "-A", "-o", "json"),
+    ("nodes", "-o", "yaml"),
+    ("pods", "-A", "-o", "yaml"),
+)
 
 
 def main() -> int:
@@ -39,11 +53,12 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, apiservers.devcluster(Path(folder)) as kubeconfig:
         asyncio.run(fill(kubeconfig, given.nodes, given.pods))
+        asyncio.run(let_wait(kubeconfig))
         print(f"{given.nodes} nodes, {given.pods} pods, {given.runs} runs; seconds")
         for command in COMMANDS:
             walls, cpus = zip(*(timed(kubeconfig, command) for _ in range(given.runs)), strict=True)
             least, median = min(walls), statistics.median(walls)
-            print(f"{' '.join(command):16} best {least:.2f}  median {median:.2f}  own CPU {min(cpus):.2f}")
+            print(f"{' '.join(command):22} best {least:.2f}  median {median:.2f}  own CPU {min(cpus):.2f}")
     return 0
 
 
@@ -67,6 +82,12 @@ async def fill(kubeconfig: Path, nodes: int, pods: int) -> None:
         for number, pod in enumerate(listed):
             path, body = _binding(pod["metadata"], load.node_name(number % nodes), number // nodes)
             await client.request("POST", path, msgspec.json.encode(body), JSON)
+
+
+async def let_wait(kubeconfig: Path) -> None:
+    """Create a pod that no scheduler sees: `explain` decides about it anew."""
+    async with Client(load_access(str(kubeconfig))) as client:
+        await add_pods(client, [load.mixed_pod(_WAITS)])
 
 
 def _binding(pod: load.Json, node: str, turn: int) -> tuple[str, load.Json]:

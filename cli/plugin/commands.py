@@ -63,11 +63,12 @@ async def _explain(reader: Reader, asked: Asked) -> Answer:
 
 
 async def _recomputed(reader: Reader, uid: str, now: float) -> explain.Told:
-    # The scheduler's rules compute with numpy, whose import takes as long as all else here together.
+    # The scheduler's rules compute with numpy, whose import takes longer than other commands need in all.
     from cli.plugin.recompute import PATHS, recompute
 
     kinds = list(PATHS)
-    listed = await asyncio.gather(*(reader.all(PATHS[kind], kind) for kind in kinds))
+    live = {_PODS: _LIVE}
+    listed = await asyncio.gather(*(reader.all(PATHS[kind], kind, live.get(PATHS[kind])) for kind in kinds))
     objects = {kind: found or [] for kind, found in zip(kinds, listed, strict=True)}
     if any(listed[index] is None for index in (0, 1)):
         return explain.Told("none", "nothing can be decided without all nodes and pods", {})

@@ -1,19 +1,25 @@
 """Decide about a pod as the scheduler would now, from the objects as the API shows them. Pure: time is an argument.
 
-The scheduler's own decisions, with two things that only the running one knows left out: what it has assumed but not yet
-bound, and other kinds of resource (constraints), which are packages beside it.
+The scheduler's own decisions, as one would make them that has just listed everything. What only the running one knows
+is left out: what it has assumed but not yet bound, the very VFs that it keeps for a nominated pod, and other kinds of
+resource (constraints), which are packages beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cli.plugin.explain import Told
-from mooring.kube.events import Changed, Identity, Synced
+from mooring.kube.events import Changed, Identity
+from scheduler.cluster import Cluster
 from scheduler.cycle import Bind, Decider
-from scheduler.machine import Machine
+from scheduler.nodes import read_node
+from scheduler.nominations import Nomination
 from scheduler.objects import Node, Pod
+from scheduler.seating import read_seat
 from scheduler.surroundings import PATHS as AROUND
-from scheduler.task import Refusal, read_task
+from scheduler.surroundings import Surroundings
+from scheduler.task import Refusal, Task, read_task
+from scheduler.trial import stand_for
 from scheduler.volumes.catalogue import PATHS as STORED
 
 PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **AROUND, **STORED}
@@ -27,13 +33,52 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     task = read_task(pod)
     if isinstance(task, Refusal):
         return Told("recomputed", task.reason, {"v": 1})
-    machine = Machine(pod.spec.scheduler_name)
-    for kind, items in objects.items():
-        machine.see(kind, Synced(tuple(Changed(_identity(item), item) for item in items)), now)
-    decision = Decider(machine.cluster, named=len(objects[Node])).decide(task, now)
+    decision = _decider(objects, pod.spec.scheduler_name, now).decide(task, now)
     if isinstance(decision, Bind):
         return Told("recomputed", f"would be bound to {decision.seat.node}", decision.why)
     return Told("recomputed", decision.reason, decision.why)
+
+
+def _decider(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> Decider:
+    """Return what knows of all that was listed."""
+    cluster = Cluster()
+    decider = Decider(cluster, named=len(objects[Node]))
+    live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
+    for pod in live:
+        if pod.spec.node_name:
+            cluster.put(read_seat(pod)[0], now)
+    # After the pods, so that what a node has left is worked out once.
+    for node in objects[Node]:
+        _put_node(cluster, node, now)
+    surroundings = Surroundings(cluster.census, decider.preemption.budgets)
+    for around in AROUND:
+        for item in objects[around]:
+            surroundings.take(around, Changed(_identity(item), item))
+    for stored in STORED:
+        for item in objects[stored]:
+            cluster.storage.take(stored, Changed(_identity(item), item))
+    for nomination in _nominations(live, scheduler):
+        decider.preemption.nominations.put(nomination)
+    return decider
+
+
+def _put_node(cluster: Cluster, node: Node, now: float) -> None:
+    try:
+        facts, _ = read_node(node, None, now)
+    except ValueError:
+        # As the scheduler does: what cannot be read is not there.
+        return
+    cluster.put_node(facts)
+
+
+def _nominations(pods: Iterable[Pod], scheduler: str) -> Iterable[Nomination]:
+    """Yield where pods of the scheduler are said to wait for room."""
+    for pod in pods:
+        node = pod.status.nominated_node_name
+        if node and not pod.spec.node_name and pod.spec.scheduler_name == scheduler:
+            task = read_task(pod)
+            if isinstance(task, Task):
+                yield Nomination(stand_for(task, node))
 
 
 def _identity(item: Any) -> Identity:

@@ -29,10 +29,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has found: the document for programs, the tables for people, notes beside, the exit status."""
+    """What a command has found: the document for programs, the tables for people, notes beside, the exit status.
 
-    document: Mapping[str, object]
-    tables: tuple[Table, ...]
+    Its repr shows neither of the first two: `asyncio.run` writes that of its result, whatever its length.
+    """
+
+    document: Mapping[str, object] = field(repr=False)
+    tables: tuple[Table, ...] = field(repr=False)
     notes: tuple[str, ...] = field(default=())
     status: int = 0
 

@@ -32,6 +32,13 @@ def test_a_pf_shows_what_is_free_held_and_out_and_these_are_all_its_vfs() -> Non
     ]
 
 
+def test_an_answer_says_little_of_itself_however_large_it_is() -> None:
+    """`asyncio.run` writes the repr of its result where it ends: of 10,000 rows that took longer than all else."""
+    answer = pods.report(as_pods(*(bound(f"p{number}", "n1", (pf(), 0, 0)) for number in range(50))), wide=True)
+    assert len(answer.tables[0].rows) == 50
+    assert repr(answer) == "Answer(notes=(), status=0)"
+
+
 def test_what_nobody_could_read_is_shown_as_unknown() -> None:
     """Without pods nothing is known of use; zero would be a lie."""
     answer = nodes.report(uses(as_nodes(node("n1", (pf(),))), None), wide=False)

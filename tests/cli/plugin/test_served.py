@@ -147,6 +147,38 @@ async def test_explain_decides_by_volumes_and_by_other_pods_too(served: Served) 
     assert "2 node(s) didn't match pod anti-affinity rules" in out
 
 
+async def test_explain_leaves_to_a_nominated_pod_what_is_kept_for_it(served: Served) -> None:
+    """As its status says: it comes first to most of the node's CPU."""
+    await served.add_node(node("n1", (pf(0),)))
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
+    nominated = {"phase": "Pending", "nominatedNodeName": "n1"}
+    await served.add_pod(pod("first", "[{}]", spec={"containers": containers}, status=nominated))
+    await served.add_pod(pod("second", "[{}]", spec={"containers": containers}))
+    _, out, _ = await served.run("explain", "second")
+    assert "0/1 nodes are available: 1 Insufficient cpu" in out
+    _, out, _ = await served.run("explain", "first")
+    assert "would be bound to n1" in out
+
+
+async def test_explain_sends_away_whom_no_budget_protects(served: Served) -> None:
+    """Two nodes whose VFs are given away, to pods below this one."""
+    high = {"metadata": {"name": "high"}, "value": 10}
+    await served.post("/apis/scheduling.k8s.io/v1/priorityclasses", high)
+    for name in ("n1", "n2"):
+        await served.add_node(node(name, (pf(0, vfs=1),)))
+        await served.add_pod(bound(f"on-{name}", name, (pf(0), 0, 0), labels={"on": name}))
+    for protected, goes in (("n1", "on-n2"), ("n2", "on-n1")):
+        selector = {"matchLabels": {"on": protected}}
+        budget = {"metadata": {"name": f"b-{protected}"}, "spec": {"minAvailable": 1, "selector": selector}}
+        path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        await served.post(path, budget)
+        await served.add_pod(pod("above", "[{}]", spec={"priorityClassName": "high"}))
+        _, out, _ = await served.run("explain", "above", "-o", "json")
+        assert json.loads(out)["decision"]["preemption"]["victims"] == [f"default/{goes}"]
+        await served.client.request("DELETE", f"{path}/b-{protected}")
+        await served.client.request("DELETE", "/api/v1/namespaces/default/pods/above")
+
+
 async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Served, tmp_path: Path) -> None:
     """No traceback, whatever is wrong: the pod, the file, the context, the server."""
     status, _, err = await served.run("explain", "nobody")
