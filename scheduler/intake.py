@@ -181,7 +181,7 @@ class Intake:
         elif ours:
             self._roster.gate(uid, now)
         else:
-            self._roster.forget(uid, now)
+            self._roster.leave_to_others(uid, now)
         return []
 
     def _seat(self, pod: Pod, now: float) -> list[Instruction]:

@@ -47,7 +47,7 @@ class Machine:
         self.roster = Roster(self.cluster, self.queue, self.nominations, kinds)
         self.trust = Trust(self.cluster, scheduler_name, evicts=evict_never_started)
         surroundings = Surroundings(self.cluster.census, self._decider.preemption.budgets)
-        self.guests = Guests(scheduler_name, self.cluster, self.queue, self._decider.preemption, kinds)
+        self.guests = Guests(scheduler_name, self.cluster, self.roster, self.queue, self._decider.preemption, kinds)
         stranded = self.guests.stranded
         self.intake = Intake(scheduler_name, self.cluster, self.queue, self.roster, self.trust, surroundings, stranded)
         self._waiting = self.roster.storage.waiting

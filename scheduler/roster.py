@@ -29,6 +29,8 @@ class Roster:
         self._kinds = kinds
         self.pending: dict[str, Pending] = {}
         self._gated: set[str] = set()
+        # Pods of other schedulers that have no node.
+        self._others: set[str] = set()
 
     def __getitem__(self, uid: str) -> Pending:
         return self.pending[uid]
@@ -37,7 +39,7 @@ class Roster:
         return self.pending.get(uid)
 
     def uids(self) -> list[str]:
-        return [*self.pending, *self._gated]
+        return [*self.pending, *self._gated, *self._others]
 
     def offer(self, pod: Pod, now: float) -> None:
         """Let a pod wait for a node, or look at it again if it asks for something else now."""
@@ -65,11 +67,20 @@ class Roster:
         self.forget(uid, now)
         self._gated.add(uid)
 
+    def leave_to_others(self, uid: str, now: float) -> None:
+        """Let a pod wait for somebody else to bind it."""
+        self.forget(uid, now)
+        self._others.add(uid)
+
+    def waits_for_others(self, uid: str) -> bool:
+        return uid in self._others
+
     def forget(self, uid: str, now: float) -> None:
         """Take it that a pod waits no more."""
         self.nominating.renounce(uid, now)
         self.pending.pop(uid, None)
         self._gated.discard(uid)
+        self._others.discard(uid)
         self.storage.forget(uid, now)
         self._queue.forget(uid)
 

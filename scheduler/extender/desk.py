@@ -34,6 +34,8 @@ _T = TypeVar("_T")
 _SLICE_S = 0.005
 # `bind` answers within this time, in seconds: kube-scheduler waits 5 s for an extender unless it is told otherwise.
 _ANSWER_S = 4.0
+# kube-scheduler may know a pod before we do: by so much at the most, in seconds, and how often we look.
+_SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
 # What the seeds' scheduler extension said.
 SEED_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
 SEED_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
@@ -118,14 +120,15 @@ class Desk:
         async for node, verdict in _in_slices(self._guests.judge(task, asked.nodes, self._clock())):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
-        if task.interfaces and len(for_now) + len(for_good) < len(asked.nodes):
-            self._guests.stranded.offered(task.uid)
+        if len(for_now) + len(for_good) < len(asked.nodes):
+            self._guests.offer(task)
         return Refused(for_now, for_good)
 
     async def _bind(self, asked: Binding) -> str:
         """Bind and return why not, empty if it is; whoever asks again about a bind under way waits for that one."""
         known: _UnderWay | str | None = self._under_way.get(asked.uid)
         if known is None:
+            await self._shown(asked.uid)
             pod = await self._read(asked)
             # Another request may have come first.
             known = self._under_way.get(asked.uid) or self._begin(pod, asked)
@@ -135,6 +138,12 @@ class Desk:
             return f"pod {asked.key} is being bound to node {known.node!r}"
         outcome = await asyncio.shield(known.writing)
         return "" if outcome.kind == "bound" else f"{outcome.kind}: {outcome.reason}"
+
+    async def _shown(self, uid: str) -> None:
+        """Wait until the watch has shown a pod, but not for one that is gone already."""
+        until = time.monotonic() + _SHOWN_WITHIN_S
+        while not self._guests.knows(uid) and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_S)
 
     async def _read(self, asked: Binding) -> Pod:
         path = f"/api/v1/namespaces/{asked.namespace}/pods/{asked.name}"

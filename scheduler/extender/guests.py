@@ -2,7 +2,8 @@
 
 Only what Mooring gives is judged here: whether the VFs, and units of other kinds, fit on a node beside what its pods
 and nominated pods have. All other rules are kube-scheduler's own, and the node is its choice. The exact VFs are ours:
-they are reserved from `reserve` on, until `ended` says what became of the Binding, or the watch does.
+they are reserved from `reserve` on, until `ended` says what became of the Binding, or the watch does. Only pods that
+the watch has shown are given any: a list that was on its way before may lack the others, and would set theirs free.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +23,12 @@ from scheduler.outcomes import Outcome
 from scheduler.plugins import constraints, rdma_vfs
 from scheduler.preemption import Preemption, importance, not_reprieved
 from scheduler.queue import Happening, Queue
+from scheduler.roster import Roster
 from scheduler.task import Refusal, Task, read_task
 from scheduler.trial import Trial, Trials, stand_for
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
+UNSEEN = "the pod is not known to Mooring yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Guests:
 
     scheduler_name: str
     cluster: Cluster
+    roster: Roster
     queue: Queue
     preemption: Preemption
     kinds: Kinds
@@ -55,6 +59,15 @@ class Guests:
         """Read what a pod asks for; resource claims are kube-scheduler's."""
         pod.spec.resource_claims = None
         return read_task(pod, self.kinds)
+
+    def knows(self, uid: str) -> bool:
+        """Say whether the watch has shown a pod that waits for somebody else to bind it, or that has a node."""
+        return self.roster.waits_for_others(uid) or self.cluster.seat(uid) is not None
+
+    def offer(self, task: Task) -> None:
+        """Take note that kube-scheduler was told where a pod may go."""
+        if task.interfaces and self.cluster.seat(task.uid) is None:
+            self.stranded.offered(task.uid)
 
     def judge(self, task: Task, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
         """Yield what speaks against each node; each is judged when it is asked for, as things are then."""
@@ -84,6 +97,8 @@ class Guests:
             return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
         if (seat := self.cluster.seat(task.uid)) is not None:
             return _elsewhere(seat)
+        if not self.knows(task.uid):
+            return UNSEEN
         rivals, trials = self._rivals(task).get(node, []), self._trials(task)
         verdict = self._judge(trials, node, rivals)
         if verdict.reason:
@@ -93,6 +108,7 @@ class Guests:
         if fault := annotations_fault(task.pod.annotations, annotations):
             return fault
         self.cluster.put(seat, now)
+        self.stranded.bound(task.uid)
         self.queue.wake(Happening.POD_SEATED, now)
         return Bind(task, seat, annotations, {"v": 1, "node": node})
 

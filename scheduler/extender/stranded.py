@@ -39,6 +39,10 @@ class Stranded:
         if len(self._offered) > _MOST_OFFERED:
             self._offered.popitem(last=False)
 
+    def bound(self, uid: str) -> None:
+        """Take note that we are asked to bind a pod: what it lacks then nobody has left out."""
+        self._offered.pop(uid, None)
+
     def see(self, pod: Pod) -> list[Instruction]:
         """Look at a bound pod; say once if it has no VFs though it asks for some."""
         uid, was_offered = pod.metadata.uid, pod.metadata.uid in self._offered

@@ -10,10 +10,10 @@ import pytest
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.inventory import Pf
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cycle import Bind
 from scheduler.extender import protocol
-from scheduler.extender.guests import UNKNOWN_NODE, Verdict
+from scheduler.extender.guests import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.protocol import Victims
 from scheduler.extender.stranded import NO_BIND_VERB
 from scheduler.instructions import Instruction, Notice, Report
@@ -48,7 +48,9 @@ class Scene:
         return self._make_pod(request=[{}] if request is None else request, **fields)
 
     def task(self, request: object = None, **fields: Any) -> Task:
-        task = self.guests.read(self.pod(request, **fields))
+        pod = self.pod(request, **fields)
+        self.see(pod)
+        task = self.guests.read(pod)
         assert isinstance(task, Task), task
         return task
 
@@ -124,9 +126,8 @@ def test_the_last_vf_is_given_once(scene: Scene) -> None:
 def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) -> None:
     """The pod has another schedulerName; its VFs are its own until it is gone."""
     scene.add_node("n1", vfs=2)
-    pod = scene.pod()
-    task = scene.guests.read(pod)
-    assert isinstance(task, Task)
+    task = scene.task()
+    pod = task.pod
     decision = scene.reserve(task)
     scene.guests.ended(decision, BOUND, NOW)
     pod.spec.node_name = "n1"
@@ -139,6 +140,19 @@ def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) ->
     assert scene.judge(scene.task(), "n1") == {"n1": Verdict(FULL)}
     scene.lose(pod)
     assert scene.judge(scene.task(), "n1") == {"n1": Verdict()}
+
+
+def test_a_pod_that_the_watch_has_not_shown_is_given_nothing(scene: Scene, machine: Machine) -> None:
+    """A list that lacks it may be on its way, and would set free what it has."""
+    scene.add_node("n1")
+    unseen = scene.guests.read(scene.pod())
+    assert isinstance(unseen, Task)
+    assert scene.judge(unseen, "n1") == {"n1": Verdict()}
+    assert scene.guests.reserve(unseen, "n1", NOW) == UNSEEN
+    gone = scene.task()
+    machine.see(Pod, Synced(()), NOW)
+    assert scene.guests.reserve(gone, "n1", NOW) == UNSEEN
+    scene.reserve(scene.task())
 
 
 def test_a_pod_whose_bind_is_unknown_may_only_go_there(scene: Scene) -> None:
@@ -228,6 +242,20 @@ def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
     assert scene.guests.stranded.fault.startswith(NO_BIND_VERB)
     assert asked.key in scene.guests.stranded.fault
     scene.lose(asked)
+    assert scene.guests.stranded.fault == ""
+
+
+def test_a_pod_that_asks_for_vfs_as_it_is_bound_is_held_against_nobody(scene: Scene) -> None:
+    """We have bound it, as it was: it has no VFs, and its owner is told, but kube-scheduler does bind through us."""
+    scene.add_node("n1")
+    scene.guests.offer(scene.task(name="p"))
+    task = scene.task([], name="q")
+    scene.guests.stranded.offered(task.uid)
+    scene.reserve(task)
+    scene.guests.offer(task)
+    task.pod.metadata.annotations = {names.REQUEST: "[{}]"}
+    task.pod.spec.node_name = "n1"
+    assert any(isinstance(one, Report) and one.reason == "NoAssignment" for one in scene.see(task.pod))
     assert scene.guests.stranded.fault == ""
 
 

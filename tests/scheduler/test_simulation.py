@@ -7,6 +7,7 @@ what the machine keeps is what it is derived from; in the end all that fits is b
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -46,9 +47,13 @@ def test_promises_hold_whatever_is_lost_late_doubled_or_killed(seed: int) -> Non
     assert _told(seed).promises.binds > 10
 
 
-def test_the_simulation_preempts() -> None:
-    """Victims go, and some of them hang, in a life that holds its promises."""
-    assert sum(_told(seed).promises.preempted for seed in range(8)) > 3
+def test_what_is_promised_is_put_to_the_test() -> None:
+    """In such lives pods go for others; and kube-scheduler's are bound, refused and preempted for, or not answered."""
+    worlds = [_told(seed) for seed in range(8)]
+    assert sum(world.promises.preempted for world in worlds) > 3
+    met = sum((world.kube_scheduler.met for world in worlds), Counter[str]())
+    assert met["bound"] > 40
+    assert all(met[what] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
@@ -67,10 +72,12 @@ def test_a_seed_tells_the_same_story_twice() -> None:
 
 
 async def _small_life(world: World) -> None:
-    """Eight pods, of which seven fit, and one that goes again."""
+    """Eight pods, two of them kube-scheduler's, and one that goes again."""
     world.faults.stop()
     for number in range(8):
-        world.cluster.create_pod("[{},{},{}]" if number else '[{"min_tx_rate":50000},{"network":"rail1"}]')
+        spec = {"schedulerName": "default-scheduler"} if number % 3 == 2 else {}
+        request = "[{},{},{}]" if number else '[{"min_tx_rate":50000},{"network":"rail1"}]'
+        world.cluster.create_pod(request, spec=spec)
         await asyncio.sleep(1.0 + 14.0 * (number == 2))
         await world.revive()
     world.cluster.delete_pod("p2")

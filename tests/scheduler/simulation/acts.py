@@ -42,7 +42,8 @@ class Acts:
         self._source = world.source
         self._boots = 1
         weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
-            (42, self._create),
+            (36, self._create),
+            (36, self._create_guest),
             (8, self._create_with_claim),
             (8, self._create_with_berths),
             (2, self._share_claim),
@@ -104,6 +105,15 @@ class Acts:
         if len(self._cluster.pods()) < _MOST_PODS:
             owned, cpu = self._source.random() < 0.5, self._source.choice(_CPUS)
             self._cluster.create_pod(self._source.choice(_REQUESTS), owned=owned, cpu=cpu)
+
+    def _create_guest(self) -> None:
+        """Create a pod for kube-scheduler, sometimes one that is above most others."""
+        if len(self._cluster.pods()) < _MOST_PODS:
+            spec: dict[str, object] = {"schedulerName": "default-scheduler"}
+            if self._source.random() < 0.2:
+                spec["priorityClassName"] = self._source.choice(CLASSES)
+            request, cpu = self._source.choice(_REQUESTS), self._source.choice(_CPUS)
+            self._cluster.create_pod(request, cpu=cpu, spec=spec, berths=self._source.choice((0, 0, 0, 1, 2)))
 
     def _create_with_claim(self) -> None:
         """Let a user make a claim, mostly, and a pod that uses it."""
@@ -185,7 +195,7 @@ class Acts:
 
     def _correct(self) -> None:
         """Let a user change what a waiting pod asks for."""
-        if pod := self._pod(lambda one: one.is_ours and not one.node):
+        if pod := self._pod(lambda one: not one.node):
             request = self._source.choice(_REQUESTS)
             self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: request}}})
             self._world.promises.edited[pod.uid] = self._world.loop.time()

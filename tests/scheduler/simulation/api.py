@@ -97,6 +97,8 @@ class Api:
             await asyncio.sleep(self.faults.delay_s())
         reply = self._carry_out(request, call)
         self.witness(request, "done")
+        if fate == "old":
+            await asyncio.sleep(self.faults.delay_s())
         if fate == "failed after":
             reply = Reply(504, encode(ApiError(504, "Timeout", "a simulated fault").body()))
         if fate == "broken after":

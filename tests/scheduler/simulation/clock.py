@@ -54,7 +54,8 @@ class _Numbered(asyncio.Task[Any]):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Run what is ready; when nothing is, jump to the next timer. What asks for a thread is done at once.
 
-    ``connect`` makes a connection in memory: whoever opens one gets that, whatever address it names.
+    ``connect`` makes a connection in memory: whoever opens one gets that, whatever address it names. ``listen`` takes
+    those of a process that serves.
     """
 
     _ready: Any
@@ -68,6 +69,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._signals: dict[str, Callable[[], object]] = {}
         self._tasks: dict[str, list[asyncio.Task[Any]]] = {}
         self.connect: Callable[[Callable[[], Any], socket.socket | None], tuple[asyncio.Transport, Any]]
+        self.listen: Callable[[Callable[[], Any]], Any]
         super().__init__(_NoSelector())
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
 
@@ -127,6 +129,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def create_connection(self, protocol_factory: Any, *_: Any, **options: Any) -> tuple[asyncio.Transport, Any]:
         return self.connect(protocol_factory, options.get("sock"))
+
+    async def create_server(self, protocol_factory: Any, *_: Any, **options: Any) -> Any:
+        return self.listen(protocol_factory)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any

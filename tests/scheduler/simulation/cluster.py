@@ -51,6 +51,15 @@ class PodState:
         return bool(self.document["spec"]["schedulerName"] == "mooring")
 
     @property
+    def is_guest(self) -> bool:
+        """Say whether kube-scheduler has to decide about it."""
+        return bool(self.document["spec"]["schedulerName"] == "default-scheduler") and not self.node
+
+    @property
+    def priority(self) -> int:
+        return int(self.document["spec"].get("priority") or 0)
+
+    @property
     def is_going(self) -> bool:
         return "deletionTimestamp" in self.document["metadata"]
 

@@ -13,10 +13,11 @@ Fate = Literal[
     "silent before",  # no answer ever, nothing done
     "silent after",  # no answer ever, but done
     "late",  # done and answered after seconds, maybe when nobody waits any more
+    "old",  # done at once, answered after seconds, when things may be different
 ]
 _FAULTS: tuple[Fate, ...] = (
     *("refused", "failed after", "broken before", "broken after"),
-    *("silent before", "silent after", "late"),
+    *("silent before", "silent after", "late", "old"),
 )
 StreamFate = Literal["carried", "doubled", "late", "ended", "torn", "stale"]
 _STREAM_FAULTS: tuple[StreamFate, ...] = ("doubled", "late", "late", "late", "ended", "torn", "stale", "stale")

@@ -1,4 +1,4 @@
-"""Connections in memory between simulated processes and the API server, with delays that a seed chooses.
+"""Connections in memory between simulated processes, the API server among them, with delays that a seed chooses.
 
 What was written keeps its order on a connection, arrives late, and arrives also when its sender has died meanwhile. A
 cut-off process is one whose packets wait: they come when it is reached again, as TCP repeats them.
@@ -10,23 +10,39 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+# Who uses the Service of the schedulers; all others' connections lead to the API server.
+CLIENT = "kube-scheduler"
 # How long a packet takes, in seconds; one in `_SLOW` takes up to ten times as long.
 _FASTEST_S, _USUALLY_S, _SLOW = 0.0005, 0.01, 20
 
 
+class Listener(NamedTuple):
+    """A scheduler that serves: how it answers a connection, and as whose code."""
+
+    network: "Network"
+    process: str
+    accept: ProtocolFactory
+    context: contextvars.Context
+    sockets: tuple[()] = ()
+
+    def close(self) -> None:
+        self.network.listeners.pop(self.process, None)
+
+
 @dataclass
 class Network:
-    """All connections; ``accept`` makes the server's end of one, for the process that connects."""
+    """All connections; ``accept`` makes the API server's end of one, for the process that connects."""
 
     loop: VirtualLoop
     source: random.Random
     accept: Callable[[str], asyncio.Protocol]
     ends: dict[str, list["End"]] = field(default_factory=dict)
+    listeners: dict[str, Listener] = field(default_factory=dict)
     cut_off_until: dict[str, float] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
 
@@ -37,14 +53,31 @@ class Network:
         process = PROCESS.get()
         if process in self.dead:
             raise ConnectionRefusedError("a dead process connects to nothing")
-        client = End(self, process, contextvars.copy_context())
-        server = End(self, process, contextvars.Context())
+        scheduler, accept, context = self._reach(process)
+        client = End(self, scheduler, contextvars.copy_context())
+        server = End(self, scheduler, context)
         client.peer, server.peer = server, client
-        client.protocol, server.protocol = factory(), self.accept(process)
-        self.ends.setdefault(process, []).append(client)
-        for end in (client, server):
-            end.protocol.connection_made(end)
+        client.protocol, server.protocol = factory(), accept()
+        self.ends.setdefault(scheduler, []).append(client if scheduler == process else server)
+        client.protocol.connection_made(client)
+        context.run(server.protocol.connection_made, server)
         return client, client.protocol
+
+    def _reach(self, process: str) -> tuple[str, ProtocolFactory, contextvars.Context]:
+        """Return which scheduler a connection belongs to, and who takes it, as whose code."""
+        if process != CLIENT:
+            return process, lambda: self.accept(process), contextvars.Context()
+        if not self.listeners:
+            raise ConnectionRefusedError("the Service has no endpoint")
+        # Any of them, whether it leads or not.
+        chosen = self.listeners[self.source.choice(sorted(self.listeners))]
+        return chosen.process, chosen.accept, chosen.context.copy()
+
+    def listen(self, factory: ProtocolFactory) -> Listener:
+        """Let the process that is running be reached by the Service."""
+        process = PROCESS.get()
+        listener = self.listeners[process] = Listener(self, process, factory, contextvars.copy_context())
+        return listener
 
     def arrival(self, process: str) -> float:
         """Return when a packet of now arrives."""
@@ -64,6 +97,7 @@ class Network:
     def bury(self, process: str) -> None:
         """End a killed process's connections: what it wrote still arrives, nothing reaches or leaves it any more."""
         self.dead.add(process)
+        self.listeners.pop(process, None)
         for end in self.ends.pop(process, ()):
             end.die()
 
@@ -74,7 +108,7 @@ class End(asyncio.Transport):
     peer: "End"
     protocol: Any
 
-    def __init__(self, network: Network, process: str, context: contextvars.Context):
+    def __init__(self, network: Network, process: str, context: contextvars.Context) -> None:
         super().__init__({})
         self._network = network
         self._process = process
@@ -106,7 +140,8 @@ class End(asyncio.Transport):
             self._closing = True
             if error is None:
                 self.protocol.eof_received()
-            self._lose(error)
+            # Who was stopped until now finds data and their end one after the other, not at once.
+            self._network.loop.call_soon(self._lose, error, context=self._context)
 
     def _lose(self, error: Exception | None) -> None:
         if not self._lost:

@@ -1,7 +1,7 @@
 """An independent judge of what fits where: every placement tried, nothing shared with the scheduler."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mooring import names
 from mooring.errors import AnnotationError
@@ -21,10 +21,9 @@ def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -
     wanted = request.interfaces if request else ()
     for name, node in nodes.items():
         there = [one for one in live if one.node == name]
-        has_cpu = _cpu(pod) + sum(map(_cpu, there)) <= 1000 * CPUS
         if (
-            _is_ready(node)
-            and has_cpu
+            is_ready(node)
+            and has_cpu(pod, there)
             and _vfs_fit(wanted, node, there)
             and _berths_fit(pod.wanted_berths, node, there)
         ):
@@ -32,8 +31,12 @@ def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -
     return ""
 
 
-def _is_ready(node: Json) -> bool:
+def is_ready(node: Json) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions") or ())
+
+
+def has_cpu(pod: PodState, there: Iterable[PodState]) -> bool:
+    return _cpu(pod) + sum(map(_cpu, there)) <= 1000 * CPUS
 
 
 def _cpu(pod: PodState) -> int:

@@ -165,7 +165,7 @@ class Promises:
         """Raise AssertionError if a promise is broken."""
         assert not self.broken, "; ".join(self.broken)
         for pod in self.cluster.live():
-            if pod.is_ours and self.written[pod.uid].process:
+            if self.written[pod.uid].process:
                 self._check_assignment(pod)
         for agent in self.agents.values():
             self._check_ledger(agent)

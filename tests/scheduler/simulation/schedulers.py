@@ -11,9 +11,11 @@ from typing import Any
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
 from scheduler.cycle import Bind, Lap, no_lap
+from scheduler.extender.guests import Guests
 from scheduler.instructions import Preempt, Prepare
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Instruction, Machine
+from scheduler.task import Task
 from tests.scheduler.simulation import berths
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
@@ -49,6 +51,16 @@ class _Recorded(Machine):
         return instructions
 
 
+class RecordedGuests(Guests):
+    """What is decided for kube-scheduler, written down as well."""
+
+    def reserve(self, task: Task, node: str, now: float) -> Bind | str:
+        decision = super().reserve(task, node, now)
+        if isinstance(decision, Bind):
+            _RUNNING.get()._record(decision)
+        return decision
+
+
 @dataclass
 class Scheduler:
     """One process, from its start to its end; ``tell`` hears of each decision: the pod's uid, and what it is."""
@@ -74,7 +86,7 @@ class Scheduler:
         self.failure = "".join(traceback.format_exception(failed)) if failed is not None else ""
 
     async def _main(self) -> None:
-        await _run(Config(metrics_addr=""), Access("http://10.0.0.1:6443"))
+        await _run(Config(metrics_addr="", extender_addr=":8888"), Access("http://10.0.0.1:6443"))
 
     def _record(self, decision: Bind) -> None:
         made = Decision(self.name, decision.seat.node, dict(decision.annotations), self.loop.time())

@@ -19,11 +19,12 @@ from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.faults import Faults
 from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.kube_scheduler import KubeScheduler
 from tests.scheduler.simulation.kubelet import NodeAgent
-from tests.scheduler.simulation.network import Network
+from tests.scheduler.simulation.network import CLIENT, Network
 from tests.scheduler.simulation.oracle import placeable, told
 from tests.scheduler.simulation.promises import Promises
-from tests.scheduler.simulation.schedulers import Decision, Scheduler, machine
+from tests.scheduler.simulation.schedulers import Decision, RecordedGuests, Scheduler, machine
 from tests.scheduler.simulation.storage import Storage
 
 NODES = ("n1", "n2", "n3")
@@ -37,7 +38,7 @@ _FLUSH_S = 60.0
 
 
 class World:
-    """A cluster with two schedulers, and everything that a seed decides."""
+    """A cluster with two schedulers, a kube-scheduler that asks them, and everything that a seed decides."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
@@ -45,13 +46,14 @@ class World:
         self.faults = Faults(random.Random(seed + 1))
         self.api = Api(loop, self.faults)
         self.network = Network(loop, random.Random(seed + 2), self.api.connection)
-        loop.connect = self.network.connect
+        loop.connect, loop.listen = self.network.connect, self.network.listen
         self.cluster = Cluster(self.api)
         self.agents: dict[str, NodeAgent] = {}
         self.storage = Storage(self.api)
         self.promises = Promises(loop, self.cluster, self.agents, self.storage)
         self.api.carried_out = self.promises.see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
+        self.kube_scheduler = KubeScheduler(loop, self.cluster, self.promises, random.Random(seed + 4))
         self.slots: dict[str, Scheduler] = {}
         self._starts = 0
         self._restart_at: dict[str, float] = {}
@@ -110,6 +112,8 @@ class World:
 
     def check(self) -> None:
         self.promises.check()
+        if self.kube_scheduler.task.done():
+            self.kube_scheduler.task.result()
         for scheduler in self.slots.values():
             if scheduler.machine is not None:
                 scheduler.machine.check()
@@ -140,12 +144,19 @@ class World:
         for pod in self.cluster.pods():
             if pod.is_going:
                 late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
-            elif pod.is_ours and not pod.node and not pod.is_gated:
+            elif not pod.node and not pod.is_gated:
                 if fitting := placeable(pod, self._allowed(pod, nodes), live):
                     late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
                 elif not told(pod):
                     late.append(f"{pod.name} waits and was not told why")
-        return late + list(self._untold_disputes(set(nodes)))
+        return [*late, *self._untold_disputes(set(nodes)), *self._kept()]
+
+    def _kept(self) -> Iterator[str]:
+        """Yield what is reserved for pods that are on no node."""
+        live = {pod.uid for pod in self.cluster.live()}
+        for scheduler in self.slots.values():
+            seats = scheduler.machine.cluster.seats() if scheduler.machine is not None else ()
+            yield from (f"{scheduler.name} keeps what is {seat.pod}'s" for seat in seats if seat.uid not in live)
 
     def _allowed(self, pod: PodState, nodes: dict[str, Json]) -> dict[str, Json]:
         """Return the nodes where a pod's claims let it go."""
@@ -163,6 +174,7 @@ class World:
         """Kill what runs, and let the server take what is still under way."""
         for slot in list(self.slots):
             await self.kill(slot)
+        await self.loop.end(CLIENT)
         await asyncio.sleep(_FLUSH_S)
 
 
@@ -176,6 +188,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(time, "time", loop.wall)
         patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
         patch.setattr("scheduler.__main__.Machine", machine)
+        patch.setattr("scheduler.machine.Guests", RecordedGuests)
         patch.setattr("scheduler.metrics.expose", lambda machine: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         # A collection ends forgotten generators whenever it comes: no two runs would be the same.
@@ -234,6 +247,7 @@ async def _tell(world: World, story: Callable[[World], Awaitable[None]]) -> None
     try:
         for slot in ("a", "b"):
             world.start(slot)
+        world.kube_scheduler.start()
         await story(world)
         world.check()
     finally:
