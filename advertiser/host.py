@@ -6,7 +6,7 @@ marked unsettled; the next look, rung for by that very change, sees it at rest.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,23 +70,26 @@ def read_host(roots: Roots) -> Host:
 
 def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:
     paths = [path for path in record_paths(state / ledger.FOLDER) if is_address(path.stem)]
-    texts = {path.stem: read_file(path) for path in paths}
-    return {address: _entry(address, text) for address, text in texts.items() if text is not None}
+    return {path.stem: entry for path in paths for entry in _entries(path)}
 
 
-def _entry(address: str, text: str) -> LedgerEntry | None:
+def _entries(path: Path) -> Iterator[LedgerEntry | None]:
+    """Yield the entry at a path, None if it cannot be read, nothing if it is gone by now."""
     try:
-        return read_ledger_entry(text, ledger.ledger_name(address))
-    except RecordError as broken:
-        _log.error("ledger entry cannot be read", pci=address, reason=str(broken))
-        return None
+        text = read_file(path)
+        if text is not None:
+            yield read_ledger_entry(text, ledger.ledger_name(path.stem))
+    except (OSError, RecordError) as broken:
+        _log.error("ledger entry cannot be read", pci=path.stem, reason=str(broken))
+        yield None
 
 
 def _programs(folder: Path) -> dict[str, str]:
     """Return the versions that the programs here have written down, by program."""
     if not folder.is_dir():
         return {}
-    versions = {path.name: read_file(path) or "" for path in sorted(folder.iterdir()) if path.name[0] != "."}
+    files = (path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.is_file())
+    versions = {path.name: read_file(path) or "" for path in files}
     return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items()}
 
 
@@ -125,8 +128,8 @@ class OfferFile:
 
 def _parse_offer(text: str, name: str) -> Offer:
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as broken:
+        # YAML has dates: what JSON has no word for becomes text, which the rules then refuse.
+        document = json.dumps(yaml.safe_load(text), default=str)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
         raise OfferError(name, "", f"not valid YAML: {broken}") from broken
-    # YAML has dates and keys of any type: what JSON has no word for becomes text, which the rules then refuse.
-    return read_offer(json.dumps(document, default=str, skipkeys=True), name)
+    return read_offer(document, name)

@@ -4,10 +4,10 @@ import asyncio
 
 import msgspec
 
-from advertiser.claims import Node, Pod, PodClaims, read_drain
+from advertiser.claims import Node, Pod, PodClaims
 from advertiser.facts import Claims
 from advertiser.publish import node_path, patch_inventory
-from advertiser.watching import Looker
+from advertiser.watching import Looker, read_drained
 from mooring import names
 from mooring.inventory import dump_inventory
 from mooring.kube.client import Client
@@ -20,7 +20,8 @@ async def publish_once(client: Client, looker: Looker) -> None:
     get, patch = until_definite(client.request), until_definite(patch_inventory)
     node = msgspec.json.decode(await get("GET", node_path(looker.node)), type=Node)
     annotations = node.metadata.annotations or {}
-    claims = Claims(await _explained(client, looker.node), read_drain(annotations.get(names.DRAIN)))
+    drained = read_drained(annotations.get(names.DRAIN), looker.node) or frozenset()
+    claims = Claims(await _explained(client, looker.node), drained)
     look = await asyncio.to_thread(looker.look, claims)
     text = dump_inventory(look.survey.inventory)
     if annotations.get(names.INVENTORY) != text:

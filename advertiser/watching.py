@@ -36,6 +36,15 @@ class Look:
     resources: tuple[str, ...] = ()
 
 
+def read_drained(text: str | None, node: str) -> frozenset[str] | None:
+    """Return what a node's drain annotation names, None if it cannot be read."""
+    try:
+        return read_drain(text)
+    except AnnotationError as broken:
+        _log.error("drain annotation cannot be read and changes nothing", node=node, reason=str(broken))
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Looker:
     """Everything that a look needs but the cluster's claims."""
@@ -132,12 +141,8 @@ class ClusterView:
             self._resources.lost()
 
     def _drain(self, text: str | None) -> None:
-        before = self._drained
-        try:
-            self._drained = read_drain(text)
-        except AnnotationError as broken:
-            _log.error("drain annotation cannot be read and changes nothing", node=self._node, reason=str(broken))
-            self._drained = before or frozenset()
+        before, read = self._drained, read_drained(text, self._node)
+        self._drained = (before or frozenset()) if read is None else read
         if self._drained != before:
             self._ring()
 

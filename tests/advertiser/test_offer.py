@@ -77,6 +77,11 @@ def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:
         ("v: 1\npfs: [{allow: {vlans: 1}}]", r"pfs\[0\].allow.vlans: unknown field"),
         ("v: 1\npfs: [{match: {pci: 2021-01-01}, network: 'A B'}]", r"pfs\[0\].network: 'A B'"),
         ("{v: 1", "not valid YAML"),
+        ("v: 2001-99-99", "not valid YAML: month must be in 1..12"),
+        ("v: !!int x", "not valid YAML"),
+        ("&circle [*circle]", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+        ("{v: 1, pfs: [], 2020-01-01: x}", "not valid YAML: keys must be str"),
     ],
 )
 def test_a_wrong_offer_is_refused_by_place_and_rule(text: str, complaint: str, tmp_path: Path) -> None:
@@ -101,8 +106,9 @@ def test_a_file_that_breaks_later_leaves_the_last_good_offer(tmp_path: Path) -> 
     path = tmp_path / "offer.yaml"
     path.write_text("{v: 1, pfs: [{network: rail0}]}")
     file = OfferFile(path, required=True)
-    path.write_text("{v: 1, pfs: [{network: }")
-    assert _network(file) == "rail0"
+    for broken in ("{v: 1, pfs: [{network: }", "{v: 1, pfs: [], until: 2001-99-99}"):
+        path.write_text(broken)
+        assert _network(file) == "rail0"
     path.write_text("{v: 1, pfs: [{network: rail1}]}")
     assert _network(file) == "rail1"
 

@@ -145,6 +145,14 @@ async def test_a_missing_node_is_an_error_of_once(server: ApiServer, tmp_path: P
     assert await asyncio.wait_for(process.wait(), 20) == 1
 
 
+async def test_once_is_not_stopped_by_a_drain_annotation_that_cannot_be_read(server: ApiServer, tmp_path: Path) -> None:
+    """It changes nothing, as it does while the program serves."""
+    await annotate(server, {DRAIN: "enp4s0f0"})
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments("once", tmp_path))
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert "out" not in inventory_of(await node(server))
+
+
 async def test_show_needs_no_cluster(tmp_path: Path) -> None:
     """The same inventory as JSON, from a tree alone."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=2))
