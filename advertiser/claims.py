@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from advertiser.facts import Holding
 from mooring import names
 from mooring.assignment import believe
 from mooring.errors import AnnotationError
@@ -12,7 +13,7 @@ from mooring.parsing import parse
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _MOST_DRAINED = 4096
-_Explained = frozenset[tuple[str, str]]
+_Explained = frozenset[Holding]
 
 
 class _Metadata(msgspec.Struct):
@@ -64,7 +65,7 @@ class PodClaims:
 
     def _take(self, event: Changed[Pod] | Removed | Unreadable) -> None:
         pod = _key(event.identity)
-        held = _explained_by(event.item, self._node) if isinstance(event, Changed) else frozenset[tuple[str, str]]()
+        held = _explained_by(event.item, self._node) if isinstance(event, Changed) else frozenset[Holding]()
         # Most pods have no VF: no entry is kept for them.
         self._by_pod.pop(pod, None)
         if held:
@@ -83,7 +84,8 @@ def _explained_by(pod: Pod, node: str) -> _Explained:
     except AnnotationError:
         # It explains nothing: what it holds shows up as held by this pod.
         return frozenset()
-    return frozenset((assignment.uid, vf.pci) for vf in assignment.vfs) if assignment else frozenset()
+    vfs = assignment.vfs if assignment else ()
+    return frozenset((pod.metadata.uid, vf.pf, vf.vf, vf.pci) for vf in vfs)
 
 
 def read_drain(text: str | None) -> frozenset[str]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from mooring.ledger import LedgerEntry
 
 Text = str | None
+# Which VF a pod holds: the pod's uid, then PF, VF and PCI address as its assignment names them.
+Holding = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ class Host:
 class Claims:
     """What the cluster says about this node.
 
-    ``explained`` are the (pod uid, PCI address) pairs of live assignments, None where the cluster was not asked;
+    ``explained`` is what live assignments give to their pods, None where the cluster was not asked;
     ``drained`` are the entries of the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
     """
 
-    explained: frozenset[tuple[str, str]] | None = None
+    explained: frozenset[Holding] | None = None
     drained: frozenset[str] = frozenset()

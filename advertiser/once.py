@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from advertiser.claims import Node, Pod, PodClaims
-from advertiser.facts import Claims
+from advertiser.facts import Claims, Holding
 from advertiser.publish import node_path, patch_inventory
 from advertiser.watching import Looker, read_drained
 from mooring import names
@@ -28,7 +28,7 @@ async def publish_once(client: Client, looker: Looker) -> None:
         await patch(client, looker.node, text)
 
 
-async def _explained(client: Client, node: str) -> frozenset[tuple[str, str]] | None:
+async def _explained(client: Client, node: str) -> frozenset[Holding] | None:
     pods = PodClaims(node)
     async for event in watch(client, "/api/v1/pods", decoder(Pod), {"fieldSelector": f"spec.nodeName={node}"}):
         # The first is the whole list.

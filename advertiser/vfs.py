@@ -43,7 +43,7 @@ def reasons_out(index: int, vf: Vf | None, expected: Expected, setting: Setting)
     should be without its netdev.
     """
     address = vf_address(expected.vf0, expected.stride, index)
-    held = _unexplained_holder(address, setting)
+    held = _unexplained_holder(index, address, setting)
     if held is not None:
         return held
     why = setting.obstacle or _misplaced(vf, address) or _held_wrongly(vf, address, setting)
@@ -51,14 +51,15 @@ def reasons_out(index: int, vf: Vf | None, expected: Expected, setting: Setting)
     return None if why is None else (why[:_LONGEST_WHY], 0)
 
 
-def _unexplained_holder(address: str, setting: Setting) -> Reason | None:
+def _unexplained_holder(index: int, address: str, setting: Setting) -> Reason | None:
     if address not in setting.host.ledger:
         return None
     entry = setting.host.ledger[address]
     if entry is None:
         return "its ledger entry cannot be read", 0
     explained = setting.claims.explained
-    if explained is None or (entry.uid, address) in explained:
+    # By all of its names, as the scheduler counts it: an assignment to a PF that was renamed since holds nothing there.
+    if explained is None or (entry.uid, setting.pf, index, address) in explained:
         return None
     return f"{HELD_BY}{entry.uid}", entry.set.min_tx_rate or 0
 

@@ -39,8 +39,8 @@ def test_nothing_is_known_before_the_first_list() -> None:
 
 
 def test_a_live_pod_explains_its_vfs() -> None:
-    """By uid and address."""
-    assert claims(changed(pod())).explained == frozenset({("u1", PCI)})
+    """By uid, PF, VF and address."""
+    assert claims(changed(pod())).explained == frozenset({("u1", "enp4s0f0", 3, PCI)})
 
 
 @pytest.mark.parametrize("item", [pod(phase="Succeeded"), pod(phase="Failed"), pod(node="n2"), pod(assigned="u2")])
@@ -70,7 +70,7 @@ def test_a_new_list_replaces_the_old() -> None:
     """What is missing from it is gone."""
     held = claims(changed(pod()), changed(pod(uid="u2"), "serve"))
     assert held.take(Synced((changed(pod(uid="u2"), "serve"),))) is True
-    assert held.explained == frozenset({("u2", PCI)})
+    assert held.explained == frozenset({("u2", "enp4s0f0", 3, PCI)})
 
 
 def test_the_drain_annotation_names_pfs_and_vfs() -> None:

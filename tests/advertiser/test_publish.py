@@ -184,6 +184,21 @@ async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
 
 
+async def test_a_pf_renamed_under_a_live_pod_keeps_the_pods_vf_out(
+    server: ApiServer, advertiser: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    """The assignment says the old name, so nobody counts it against the new one: the node does."""
+    await until(server, lambda annotations: INVENTORY in annotations)
+    uid = await bind_pod(server)
+    hold(tmp_path, uid)
+    net = tmp_path / "sys/bus/pci/devices/0000:04:00.0/net"
+    (net / "enp4s0f0").rename(net / "renamed")
+    found = await until(
+        server, lambda annotations: '"renamed"' in annotations[INVENTORY] and '"out"' in annotations[INVENTORY]
+    )
+    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", "min_tx_rate": 5000}]
+
+
 async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(
     server: ApiServer, advertiser: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ ENTRY = LedgerEntry(
     original=Original(),
     set=VfSettings(min_tx_rate=5000),
 )
-LIVE = frozenset({("pod-1", ADDRESS)})
+LIVE = frozenset({("pod-1", "enp4s0f0", 3, ADDRESS)})
 
 
 def why(
@@ -60,7 +60,14 @@ def test_a_holder_that_no_live_assignment_explains_is_named_with_its_rate() -> N
 
 def test_another_vf_of_the_same_pod_explains_nothing() -> None:
     """The pod's uid is not enough: its assignment must name this VF."""
-    assert why(AWAY, ENTRY, Claims(frozenset({("pod-1", "0000:04:00.6")}))) == ("held by pod pod-1", 5000)
+    other = ("pod-1", "enp4s0f0", 4, "0000:04:00.6")
+    assert why(AWAY, ENTRY, Claims(frozenset({other}))) == ("held by pod pod-1", 5000)
+
+
+@pytest.mark.parametrize("before", [("pod-1", "eth0", 3, ADDRESS), ("pod-1", "enp4s0f0", 4, ADDRESS)])
+def test_an_assignment_of_a_pf_or_vf_by_its_former_name_explains_nothing(before: tuple[str, str, int, str]) -> None:
+    """The scheduler counts an assignment by PF, VF and address: under a new name the VF would be free for it."""
+    assert why(AWAY, ENTRY, Claims(frozenset({before}))) == ("held by pod pod-1", 5000)
 
 
 def test_without_a_cluster_holders_are_taken_as_explained() -> None:
