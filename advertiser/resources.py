@@ -1,7 +1,9 @@
 """The seeds' extended resources of this node, so that their manifests run without a device plugin.
 
 Takes an inventory, returns what node status should say: of ``rdma-sriov/vf`` and ``tencent.com/rdma`` as many as there
-are VFs, of ``rdma-sriov/dev-infiniband-mount`` more than any node runs containers, as the seeds' own plugin did.
+are VFs that may be used now, of ``rdma-sriov/dev-infiniband-mount`` more than any node runs containers, as the seeds'
+own plugin did. Capacity and allocatable are equal: a kubelet sets the one to the other, of resources that no device
+plugin of its own gives, at each of its updates (MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +19,9 @@ _SUFFIXES = ("", "k", "M", "G")
 
 def wanted_resources(offered: Sequence[str], inventory: Inventory) -> str:
     """Return capacity and allocatable of the resources on offer, as text in the form of `found_resources`."""
-    capacity = sum(len(pf.vfs) for pf in inventory.pfs)
-    allocatable = sum(len(pf.usable) for pf in inventory.pfs)
-    counts = dict.fromkeys(offered, (capacity, allocatable))
-    if names.SEED_DEVICES in counts:
-        counts[names.SEED_DEVICES] = (_WITHOUT_END, _WITHOUT_END)
-    return dump(
-        {
-            "allocatable": {name: quantity(count) for name, (_, count) in counts.items()},
-            "capacity": {name: quantity(count) for name, (count, _) in counts.items()},
-        }
-    )
+    usable = sum(len(pf.usable) for pf in inventory.pfs)
+    amounts = {name: quantity(_WITHOUT_END if name == names.SEED_DEVICES else usable) for name in offered}
+    return dump({"allocatable": amounts, "capacity": amounts})
 
 
 def found_resources(offered: Sequence[str], capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> str:
