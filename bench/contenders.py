@@ -36,7 +36,8 @@ class Contender:
     """A scheduler: its command and its pods by number.
 
     ``named`` lists the VFs that bound pods were given, ``<node>/<VF>``; None where they are given none by name.
-    ``stage`` holds what the cluster has beside so many nodes and pods. It gets one of ``share`` pods: some are slow.
+    ``stage`` holds what the cluster has beside so many nodes and pods. ``share`` is of the usual number of pods, less
+    than all for the slow.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Contender:
     pod: Callable[[int], load.Json]
     named: Callable[[Client], Awaitable[list[str]]] | None = None
     stage: Callable[[Client, int, int], AbstractAsyncContextManager[None]] = _bare
-    share: int = 1
+    share: float = 1.0
 
     @property
     def slug(self) -> str:
@@ -68,8 +69,10 @@ def rivals(binary: Path, kubeconfig: Path, folder: Path) -> list[Contender]:
     return [
         Contender(plain, command, _plain),
         Contender(counted, command, _counting),
-        Contender(claimed, command, _claiming, device_claims.allocated, device_claims.VFS.published, share=3),
-        Contender(rated, command, _claiming, device_claims.allocated, device_claims.VFS_WITH_RATES.published, share=6),
+        Contender(claimed, command, _claiming, device_claims.allocated, device_claims.VFS.published, share=1 / 3),
+        Contender(
+            rated, command, _claiming, device_claims.allocated, device_claims.VFS_WITH_RATES.published, share=1 / 6
+        ),
     ]
 
 

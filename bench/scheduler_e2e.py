@@ -109,7 +109,8 @@ async def measure(kubeconfig: Path, folder: Path, rival: Path | None, options: a
         await served_cluster.add_nodes(client, options.nodes)
         for _ in range(options.rounds):
             for contender in racing:
-                runs.append(await weigh(client, contender, options.nodes, options.pods // contender.share, folder))
+                pods = int(options.pods * contender.share)
+                runs.append(await weigh(client, contender, options.nodes, pods, folder))
                 _print(runs[-1])
             runs.append(await alone(client, options.pods))
             _print(runs[-1])
