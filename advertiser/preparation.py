@@ -80,12 +80,12 @@ def plan(function: PciFunction, pf: str, link: LinkType, init: Init, held: Mappi
     )
 
 
-def refusal(function: PciFunction, pf: str, vfs: int, failure: OSError) -> ForbiddenError:
-    """Return the error for a kernel that refused so many VFs."""
+def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure: OSError) -> ForbiddenError:
+    """Return the error for a kernel that refused this value of a PF's attribute in sysfs."""
     advice = _ADVICE.get(failure.errno or 0, "see the kernel's log")
-    text = advice.format(pci=function.address, vfs=vfs, driver=function.driver)
+    text = advice.format(pci=function.address, vfs=value, driver=function.driver)
     name = errno.errorcode.get(failure.errno or 0, str(failure.errno))
-    return ForbiddenError(f"{pf}: the kernel refused {vfs} VFs ({name}): {text}")
+    return ForbiddenError(f"{pf}: the kernel refused {attribute} {value} ({name}): {text}")
 
 
 def vf_mac(pf_mac: str, index: int) -> str:

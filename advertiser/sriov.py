@@ -26,6 +26,7 @@ from mooring.names import LinkType
 from mooring.settings import VfSettings
 
 READY = "ready"
+_NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
 _log = structlog.get_logger()
 # (PF, VFs done, VFs in all)
@@ -52,23 +53,23 @@ class Preparer:
     port: SettingsPort
     progress: Progress
 
-    def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError, ...]:
+    def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
         """Prepare every PF that the offer prepares; return what could not be, having gone on after each."""
         host = read_host(self.roots)
-        failures = []
+        failures: list[ForbiddenError | OSError] = []
         for function in host.functions:
             found = matched(function, host, offer, node)
             if found is None or found.terms.init is None:
                 continue
             try:
                 self._prepare(function, found.name, found.link, offer, node)
-            except ForbiddenError as forbidden:
-                _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(forbidden))
-                failures.append(forbidden)
+            except (ForbiddenError, OSError) as failed:
+                _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(failed))
+                failures.append(failed)
         return tuple(failures)
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
-        with hold(self.roots.run, function.address, _LOCK_S), self._marked(function):
+        with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
             # Read anew: whoever had the lock before may have changed what we looked at.
             host = read_host(self.roots)
             function = _function(host, function.address)
@@ -83,15 +84,21 @@ class Preparer:
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.anew)
 
     @contextlib.contextmanager
-    def _marked(self, function: PciFunction) -> Iterator[None]:
+    def _marked(self, function: PciFunction, pf: str) -> Iterator[None]:
         """Keep the VFs' driver from binding by itself meanwhile; the marker holds what autoprobe was."""
         marker = self.roots.run / PREPARING / function.address
-        autoprobe = self._device(function.address) / "sriov_drivers_autoprobe"
-        if not marker.exists():
+        autoprobe = self._device(function.address) / _AUTOPROBE
+        anew = not marker.exists()
+        if anew:
             write_file(marker, read_file(autoprobe) or "")
         before = (read_file(marker) or "").strip()
-        if before:
-            _write(autoprobe, "0")
+        try:
+            if before:
+                _write(autoprobe, "0")
+        except OSError as refused:
+            if anew:  # nothing was changed: the PF is on offer as before
+                remove_file(marker)
+            raise preparation.refusal(function, pf, _AUTOPROBE, "0", refused) from refused
         try:
             yield
         finally:
@@ -100,13 +107,13 @@ class Preparer:
             remove_file(marker)
 
     def _make_vfs(self, function: PciFunction, plan: Plan) -> None:
-        numvfs = self._device(plan.pci) / "sriov_numvfs"
+        numvfs = self._device(plan.pci) / _NUMVFS
         try:
             if function.numvfs != "0":
                 _write(numvfs, "0")
             _write(numvfs, str(plan.vfs))
         except OSError as refused:
-            raise preparation.refusal(function, plan.pf, plan.vfs, refused) from refused
+            raise preparation.refusal(function, plan.pf, _NUMVFS, str(plan.vfs), refused) from refused
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
         address = self._pf_address(plan, function, link)
@@ -123,6 +130,9 @@ class Preparer:
     def _pf_address(self, plan: Plan, function: PciFunction, link: LinkType) -> str:
         """Return what the VFs' MACs or GUIDs are made from."""
         if link == "infiniband":
+            if not function.rdma:
+                where = "no RDMA device in the host's network namespace"
+                raise ForbiddenError(f"{plan.pf}: {where}, from which its VFs' GUIDs are made")
             path = self._device(plan.pci) / "infiniband" / function.rdma[0].name / "node_guid"
         else:
             path = self._device(plan.pci) / "net" / plan.pf / "address"

@@ -59,8 +59,8 @@ def test_a_limit_of_the_firmware_is_told_with_what_to_do() -> None:
     [(errno.ENOMEM, "above 4G decoding"), (errno.EIO, "iommu=pt"), (errno.EROFS, "read-only"), (errno.ENOENT, "mlx5")],
 )
 def test_each_refusal_of_the_kernel_comes_with_advice(code: int, advice: str) -> None:
-    text = str(refusal(function(0), "eth0", 8, OSError(code, "")))
-    assert text.startswith(f"eth0: the kernel refused 8 VFs ({errno.errorcode[code]}): ")
+    text = str(refusal(function(0), "eth0", "sriov_numvfs", "8", OSError(code, "")))
+    assert text.startswith(f"eth0: the kernel refused sriov_numvfs 8 ({errno.errorcode[code]}): ")
     assert advice in text
 
 

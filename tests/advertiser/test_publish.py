@@ -236,7 +236,7 @@ async def events(server: ApiServer) -> list[dict[str, Any]]:
 
 
 async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiServer, tmp_path: Path) -> None:
-    """As many as there are VFs, less those that are out, so that no kubelet differs; its 0 is put right; others stay."""
+    """As many as there are VFs, less those that are out, in both fields; a kubelet that sets them to 0 is put right."""
     (tmp_path / "offer.yaml").write_text(
         "{v: 1, pfs: [{}], resources: [rdma-sriov/vf, tencent.com/rdma, rdma-sriov/dev-infiniband-mount]}"
     )
@@ -271,7 +271,7 @@ async def set_status(server: ApiServer, amounts: dict[str, str | None]) -> None:
 
 
 async def sync_as_a_kubelet(server: ApiServer) -> None:
-    """Set what can be allocated to the capacity, as a kubelet does every ten seconds to resources that it does not know.
+    """Set allocatable to capacity, as a kubelet does every ten seconds of resources that it does not know.
 
     Source: MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes.
     """
