@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import io
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import yaml
 
 from cli.plugin.arguments import PROGRAM, Arguments, parse
 from cli.plugin.commands import Asked, run
@@ -20,6 +22,8 @@ from mooring.kube.access import Access, AccessError, context_namespace, load_acc
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
 
+# libyaml's, where PyYAML was built with it, is five times as fast.
+_YAML = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Most is in two lists; each connection begins with a handshake of some milliseconds.
 _CONNECTIONS = 4
 
@@ -75,11 +79,14 @@ async def _run(access: Access, asked: Asked) -> Answer:
 
 
 def _show(answer: Answer, arguments: Arguments) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names are ASCII, messages may be anything: what an odd terminal has no letters for is escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.output == "json":
         # With an indent json would be ten times as slow, and msgspec alone would leave C1 controls as they are.
         print(msgspec.json.format(json.dumps(answer.document)))
     elif arguments.output == "yaml":
-        print(msgspec.yaml.encode(answer.document).decode(), end="")
+        print(yaml.dump(msgspec.to_builtins(answer.document), Dumper=_YAML, sort_keys=False), end="")
     else:
         print(draw(answer.tables, coloured=_is_coloured(arguments.colour)))
     for note in answer.notes:

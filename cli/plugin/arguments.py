@@ -1,6 +1,7 @@
 """The command line of `kubectl mooring`, with kubectl's own flags."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser(
         "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
     )
-    explain.add_argument("pod", metavar="POD")
+    explain.add_argument("pod", type=_name, metavar="POD")
     explain.add_argument(
         "--recompute", action="store_true", help="decide anew about a pod that waits, and name every node"
     )
@@ -65,6 +66,29 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
     )
     return parser
+
+
+def _name(text: str) -> str:
+    """Read an object's name, which becomes a part of a path."""
+    if not names.is_subdomain(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name (at most 253 of a-z 0-9 . -)")
+    return text
+
+
+def _namespace(text: str) -> str:
+    """Read a namespace; an empty one is the context's own, as for kubectl."""
+    return _name(text) if text else ""
+
+
+def _seconds(text: str) -> float:
+    """Read a time above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
 
 
 def _count(text: str) -> int:
@@ -85,12 +109,12 @@ def _cluster() -> argparse.ArgumentParser:
     cluster = argparse.ArgumentParser(add_help=False)
     cluster.add_argument("--kubeconfig", default="", metavar="FILE")
     cluster.add_argument("--context", default="", metavar="NAME")
-    cluster.add_argument("--request-timeout", type=float, default=30.0, metavar="S", help="seconds (default 30)")
+    cluster.add_argument("--request-timeout", type=_seconds, default=30.0, metavar="S", help="seconds (default 30)")
     return cluster
 
 
 def _scoped() -> argparse.ArgumentParser:
     scoped = argparse.ArgumentParser(add_help=False)
-    scoped.add_argument("-n", "--namespace", default="", metavar="NAME")
+    scoped.add_argument("-n", "--namespace", type=_namespace, default="", metavar="NAME")
     scoped.add_argument("-A", "--all-namespaces", action="store_true")
     return scoped

@@ -33,20 +33,20 @@ class Asked:
 
 
 async def run(reader: Reader, asked: Asked) -> Answer:
-    """Carry out a command; raise a KubeError where the API gives no good answer."""
+    """Carry out a command; raise a KubeError, or UnreadableError, where the API gives no good answer."""
     answer = await COMMANDS[asked.arguments.command](reader, asked)
     notes = tuple(dict.fromkeys(reader.notes))
     return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
 
 
 async def _nodes(reader: Reader, asked: Asked) -> Answer:
-    listed, live = await asyncio.gather(reader.all(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
-    return nodes.report(uses(listed or (), live), wide=asked.is_wide)
+    listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
+    return nodes.report(uses(listed, live), wide=asked.is_wide)
 
 
 async def _pods(reader: Reader, asked: Asked) -> Answer:
     path = _PODS if asked.arguments.all_namespaces else f"/api/v1/namespaces/{asked.namespace}/pods"
-    return pods.report(await reader.all(path, Pod, _LIVE) or (), wide=asked.is_wide)
+    return pods.report(await reader.must(path, Pod, _LIVE), wide=asked.is_wide)
 
 
 async def _explain(reader: Reader, asked: Asked) -> Answer:
@@ -76,18 +76,18 @@ async def _recomputed(reader: Reader, uid: str, now: float) -> explain.Told:
 
 
 async def _top(reader: Reader, asked: Asked) -> Answer:
-    listed, live = await asyncio.gather(reader.all(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
-    return top.report(uses(listed or (), live), live or (), asked.arguments.most)
+    listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.must(_PODS, Pod, _LIVE))
+    return top.report(uses(listed, live), live, asked.arguments.most)
 
 
 async def _doctor(reader: Reader, asked: Asked) -> Answer:
     listed, live, policies, bindings = await asyncio.gather(
-        reader.all(_NODES, Node),
+        reader.must(_NODES, Node),
         reader.all(_PODS, Pod, _LIVE),
         reader.all(_GUARD, Guard),
         reader.all(_GUARD_BINDINGS, Guard),
     )
-    return doctor.report(doctor.Patient(uses(listed or (), live), live, policies, bindings, version("mooring")))
+    return doctor.report(doctor.Patient(uses(listed, live), live, policies, bindings, version("mooring")))
 
 
 COMMANDS: Mapping[str, Callable[[Reader, Asked], Awaitable[Answer]]] = {

@@ -147,6 +147,7 @@ def _scheduler_versions(pods: Sequence[Pod] | None) -> list[str]:
 
 def _scheduler(pods: Sequence[Pod] | None) -> Iterator[Finding]:
     if pods is None:
+        yield Finding("warning", "pods", "could not be listed: neither they nor the scheduler are judged")
         return
     ours = _schedulers(pods)
     ready = [pod for pod in ours if (one := pod.condition("Ready")) is not None and one.status == "True"]
@@ -158,6 +159,7 @@ def _scheduler(pods: Sequence[Pod] | None) -> Iterator[Finding]:
 
 def _guard(policies: Sequence[Guard] | None, bindings: Sequence[Guard] | None) -> Iterator[Finding]:
     if policies is None or bindings is None:
+        yield Finding("warning", "guard", "could not be listed: whether it guards is not known")
         return
     there = {policy.metadata.name for policy in policies}
     denying = {one.spec.policy_name for one in bindings if "Deny" in (one.spec.validation_actions or ())}

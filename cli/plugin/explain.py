@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
+
 from cli.plugin.objects import Event, Pod
 from cli.plugin.pods import as_item, standing, vf_table
 from cli.plugin.tables import Answer, Cell, Table, cells
@@ -45,10 +47,10 @@ def latest(events: Iterable[Event], uid: str) -> Told | None:
 def _read(text: str) -> Why:
     """Read the annotation; whatever cannot be shown of it is not."""
     try:
-        document = json.loads(text)
+        document = msgspec.json.decode(text, type=dict[str, object])
     except (ValueError, RecursionError):
         return {}
-    return document if isinstance(document, dict) and document.get("v") == 1 else {}
+    return document if document.get("v") == 1 else {}
 
 
 def report(pod: Pod, told: Told) -> Answer:

@@ -5,6 +5,7 @@ is to be shown too.
 """
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -85,6 +86,10 @@ class Reference(Struct):
     uid: str = ""
 
 
+# A time without its zone could not be compared with the others.
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class Event(Struct):
     """``last_timestamp`` is absent from events of the newer API, which have ``event_time``."""
 
@@ -92,8 +97,8 @@ class Event(Struct):
     involved_object: Reference = msgspec.field(default_factory=Reference)
     reason: str | None = None
     message: str | None = None
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
+    last_timestamp: Time | None = None
+    event_time: Time | None = None
 
 
 class GuardSpec(Struct):

@@ -1,7 +1,7 @@
 """Read lists from the API server: in pages, decoded by type, and without what there is no right to.
 
 A list that is forbidden is noted with the right that is missing, and what can be read is shown; so is an object that
-does not decode.
+does not decode. Without the list that a command is about there is nothing to show.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,12 @@ _PAGE = 500
 # The list began anew so often because its pages had expired: then the error is told.
 _MOST_STARTS = 3
 Tell = Callable[[str, int], None]
+# An answer that is no UTF-8 is a UnicodeDecodeError.
+_UNDECODED = (msgspec.DecodeError, UnicodeDecodeError)
+
+
+class UnreadableError(RuntimeError):
+    """What a command is about could not be had: the words for a person."""
 
 
 class _ListMeta(msgspec.Struct, rename={"next_page": "continue"}):
@@ -29,7 +35,7 @@ class _Page(msgspec.Struct, Generic[T]):
 
 
 class _Object(msgspec.Struct):
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] | None = None
 
 
 class Reader:
@@ -41,8 +47,19 @@ class Reader:
         self.notes: list[str] = []
 
     async def one(self, path: str, kind: type[T]) -> T:
-        """Return one object; raise a KubeError."""
-        return msgspec.json.decode(await self._client.request("GET", path), type=kind)
+        """Return one object; raise a KubeError, or UnreadableError."""
+        body = await self._client.request("GET", path)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except _UNDECODED as odd:
+            raise _no_answer(path, odd) from odd
+
+    async def must(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T]:
+        """Return all objects of a list; raise UnreadableError where there is no right to it."""
+        found = await self.all(path, kind, params)
+        if found is None:
+            raise UnreadableError(self.notes[-1])
+        return found
 
     async def all(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T] | None:
         """Return all objects of a list; None, with a note, where there is no right to it or no such kind."""
@@ -69,28 +86,38 @@ class Reader:
         while True:
             asked = {**params, "limit": str(_PAGE)} | ({"continue": token} if token else {})
             body = await self._client.request("GET", path, params=asked)
+            page: _Page[T]
             try:
-                page: _Page[T] = decode(body)
+                page = decode(body)
             except msgspec.ValidationError:
-                page = self._one_by_one(body, kind)
+                page = self._one_by_one(path, body, kind)
+            except _UNDECODED as odd:
+                raise _no_answer(path, odd) from odd
             found += page.items or ()
             token = page.metadata.next_page
             if not token:
                 return found
             self._tell(_resource(path), len(found))
 
-    def _one_by_one(self, body: bytes, kind: type[T]) -> _Page[T]:
+    def _one_by_one(self, path: str, body: bytes, kind: type[T]) -> _Page[T]:
         """Decode a page that holds what does not decode, without that."""
-        page = msgspec.json.decode(body, type=_Page[msgspec.Raw])
+        try:
+            page = msgspec.json.decode(body, type=_Page[msgspec.Raw])
+        except msgspec.ValidationError as odd:
+            raise _no_answer(path, odd) from odd
         found = []
         for raw in page.items or ():
             try:
                 found.append(msgspec.json.decode(raw, type=kind))
             except msgspec.ValidationError as unreadable:
-                named = msgspec.json.decode(raw, type=_Object).metadata
+                named = msgspec.json.decode(raw, type=_Object).metadata or {}
                 name = "/".join(str(named[key]) for key in ("namespace", "name") if key in named)
                 self.notes.append(f"{kind.__name__.lower()} {name!r} is left out: {unreadable}")
         return _Page(found, page.metadata)
+
+
+def _no_answer(path: str, odd: Exception) -> UnreadableError:
+    return UnreadableError(f"GET {path}: the answer is not a Kubernetes API server's: {odd}")
 
 
 def _resource(path: str) -> str:

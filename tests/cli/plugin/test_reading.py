@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from cli.plugin.objects import Node
+from cli.plugin.objects import Event, Node
 from cli.plugin.progress import Progress
-from cli.plugin.reading import Reader
+from cli.plugin.reading import Reader, UnreadableError
 from mooring.kube.access import Access
 from mooring.kube.client import JSON, Client
-from mooring.kube.failures import Gone, Status
+from mooring.kube.failures import Gone, Refused, Status
 
 
 class Pages(Client):
@@ -35,7 +35,7 @@ class Pages(Client):
         page = self._left.pop(0)
         if isinstance(page, Exception):
             raise page
-        return json.dumps(page).encode()
+        return page if isinstance(page, bytes) else json.dumps(page).encode()
 
 
 def page(*nodes: object, token: str = "") -> object:
@@ -74,6 +74,42 @@ async def test_an_object_that_does_not_decode_is_left_out_by_name() -> None:
     assert [one.metadata.name for one in found or ()] == ["a", "b"]
     (note,) = reader.notes
     assert note.startswith("node 'odd' is left out: Expected `object | null`, got `array`")
+
+
+async def test_a_time_without_a_zone_leaves_its_event_out() -> None:
+    """It could not be compared with the others'."""
+    naive = {"metadata": {"name": "e"}, "lastTimestamp": "2026-01-01T00:00:00"}
+    reader = Reader(Pages(page(naive, {"metadata": {"name": "f"}, "eventTime": "2026-01-01T00:00:00Z"})))
+    found = await reader.all("/api/v1/namespaces/default/events", Event)
+    assert [one.metadata.name for one in found or ()] == ["f"]
+    assert len(reader.notes) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>Sign in</html>",
+        b'{"items":[{]}',
+        b"[]",
+        b'{"items":5}',
+        b'{"items":[{"metadata":{"name":"\xff"}}],"metadata":{"name":"\xff"}}',
+    ],
+)
+async def test_an_answer_that_is_no_api_servers_is_said_to_be_none(body: bytes) -> None:
+    """A proxy's sign-in page, a body that was cut off: the path and what is odd, and no traceback."""
+    said = r"^GET /api/v1/nodes(/n)?: the answer is not a Kubernetes API server's: "
+    with pytest.raises(UnreadableError, match=said):
+        await Reader(Pages(body)).all("/api/v1/nodes", Node)
+    with pytest.raises(UnreadableError, match=said):
+        await Reader(Pages(body)).one("/api/v1/nodes/n", Node)
+
+
+async def test_without_the_right_to_what_a_command_is_about_there_is_no_answer() -> None:
+    """An empty table would say that there is nothing."""
+    forbidden = Refused(Status(403, "Forbidden", "no"))
+    assert await Reader(Pages(forbidden)).all("/api/v1/nodes", Node) is None
+    with pytest.raises(UnreadableError, match=r"^forbidden: needs the right to list nodes$"):
+        await Reader(Pages(forbidden)).must("/api/v1/nodes", Node)
 
 
 class Terminal(io.StringIO):

@@ -39,6 +39,19 @@ def test_an_answer_says_little_of_itself_however_large_it_is() -> None:
     assert repr(answer) == "Answer(notes=(), status=0)"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[", "[]", '{"v":2}', '{"v":1,"x":"\\ud800"}', '{"v":1,"x":NaN}', '{"v":1,"x":1e999}', '{"v":1,"x":' + "[" * 5000],
+)
+def test_what_an_event_says_is_shown_only_if_every_format_can(text: str) -> None:
+    """Whoever may write events must not end the command: a lone surrogate is in no YAML, infinity in no JSON."""
+    metadata = {"name": "e", "annotations": {names.WHY: text}}
+    event = {"metadata": metadata, "involvedObject": {"uid": "u"}, "reason": "Scheduled"}
+    told = explain.latest([msgspec.convert(event | {"lastTimestamp": "2026-01-01T00:00:00Z"}, Event)], "u")
+    assert told is not None
+    assert told.why == {}
+
+
 def test_what_nobody_could_read_is_shown_as_unknown() -> None:
     """Without pods nothing is known of use; zero would be a lie."""
     answer = nodes.report(uses(as_nodes(node("n1", (pf(),))), None), wide=False)
@@ -144,10 +157,13 @@ def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
     assert doctor.report(sick).status == 1
 
 
-def test_what_the_doctor_may_not_read_is_no_finding() -> None:
-    """Nobody is told that a guard is missing which he has no right to see."""
+def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
+    """Nobody is told that a guard is missing which he has no right to see, nor that all is well."""
     patient = well()
-    assert found_by(doctor.Patient(patient.nodes, None, None, None, "0.1.0")) == {}
+    assert found_by(doctor.Patient(patient.nodes, None, None, None, "0.1.0")) == {
+        "guard": "warning: could not be listed: whether it guards is not known",
+        "pods": "warning: could not be listed: neither they nor the scheduler are judged",
+    }
 
 
 def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:

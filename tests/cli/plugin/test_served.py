@@ -192,6 +192,25 @@ async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Serv
     assert usage.value.code == 2
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("explain", "../../../nodes"),
+        ("explain", "a/log"),
+        ("explain", "a?watch=1"),
+        ("pods", "-n", "../.."),
+        ("nodes", "--request-timeout", "0"),
+        ("nodes", "--request-timeout", "nan"),
+        ("top", "--most", "-1"),
+    ],
+)
+async def test_what_is_no_name_and_no_number_is_wrong_usage(served: Served, argv: tuple[str, ...]) -> None:
+    """A name becomes a part of a path: it must not lead elsewhere."""
+    with pytest.raises(SystemExit) as usage:
+        await served.run(*argv)
+    assert usage.value.code == 2
+
+
 async def test_an_object_that_cannot_be_read_is_left_out_by_name(served: Served) -> None:
     """The others are shown."""
     await two_nodes(served)
@@ -222,6 +241,7 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
     assert out.splitlines()[1].split()[5:] == ["4", "?", "?", "0", "?", "90000"]
     assert err == "kubectl mooring: forbidden: needs the right to list pods\n"
     status, out, err = await guarded.run("pods")
+    assert (status, out) == (1, "")
     assert err == "kubectl mooring: forbidden: needs the right to list pods in namespace 'default'\n"
     status, out, _ = await guarded.run("doctor", "-o", "json")
     assert json.loads(out)["notes"] == [
@@ -229,6 +249,24 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
         "forbidden: needs the right to list validatingadmissionpolicies.admissionregistration.k8s.io",
         "forbidden: needs the right to list validatingadmissionpolicybindings.admissionregistration.k8s.io",
     ]
+
+
+async def test_a_terminal_of_few_letters_gets_the_others_escaped(served: Served) -> None:
+    """Messages may hold anything; YAML and JSON are ASCII by themselves."""
+    await served.add_node(node("n1", (pf(0),)))
+    odd = {"type": "PodScheduled", "status": "False", "reason": "InvalidRequest", "message": "\u00e4\u202e\x9b"}
+    await served.add_pod(pod("a", "[{}]", status={"phase": "Pending", "conditions": [odd]}))
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "KUBECONFIG": str(served.kubeconfig)}
+    for output, shown in (
+        ("wide", "\\xe4\\ufffd\\ufffd"),
+        ("json", '"\\u00e4\\u202e\\u009b"'),
+        ("yaml", '"\\xE4\\u202E\\x9B"'),
+    ):
+        argv = (sys.executable, "-m", "cli", "pods", "-o", output)
+        process = await asyncio.create_subprocess_exec(*argv, env=environment, stdout=PIPE)
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        assert shown in out.decode("ascii")
 
 
 @pytest.mark.kubectl
