@@ -104,7 +104,8 @@ def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEn
     for vf in assignment.vfs:
         entry = ledger[vf.pci]
         if entry is None:
-            return f"VF {vf.pci} ({vf.pf} vf {vf.vf}) is not in the ledger: the CNI plugin mooring-cni did not run"
+            what = f"VF {vf.pci} ({vf.pf} vf {vf.vf}) is not in the ledger"
+            return f"{what}: the CNI plugin mooring-cni did not run, or the sandbox was stopped"
         if entry.phase != "held":
             return f"VF {vf.pci} is {entry.phase!r} in the ledger, not held"
         if entry.container != sandbox:

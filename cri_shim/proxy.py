@@ -6,7 +6,7 @@ as a stream of answers, of which a single one looks the same on the wire. CRI ha
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import TypeAlias
@@ -112,8 +112,6 @@ class Proxy:
             await context.abort(code, str(refusal))
         except grpc.aio.AioRpcError as failure:
             code = failure.code()
-            if headers := tuple(failure.initial_metadata()):
-                await context.send_initial_metadata(headers)
             await _fail_alike(failure, context)
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
@@ -123,9 +121,12 @@ class Proxy:
         raise AssertionError("abort returned")
 
     async def _answer(self, call: grpc.aio.UnaryUnaryCall, context: Context) -> bytes:
-        answer: bytes = await call
-        if headers := tuple(await call.initial_metadata()):
-            await context.send_initial_metadata(headers)
+        try:
+            answer: bytes = await call
+        except grpc.aio.AioRpcError as failure:
+            await _send_headers(failure.initial_metadata(), context)
+            raise
+        await _send_headers(await call.initial_metadata(), context)
         if trailers := tuple(await call.trailing_metadata()):
             context.set_trailing_metadata(trailers)
         return answer
@@ -155,6 +156,11 @@ class Proxy:
 
 def _sent_on(context: Context) -> Metadata:
     return tuple((key, value) for key, value in context.invocation_metadata() or () if key not in _HOP_BY_HOP)
+
+
+async def _send_headers(metadata: Iterable[tuple[str, str | bytes]], context: Context) -> None:
+    if headers := tuple(metadata):
+        await context.send_initial_metadata(headers)
 
 
 async def _fail_alike(failure: grpc.aio.AioRpcError, context: Context) -> None:

@@ -15,7 +15,7 @@ import yaml
 
 DEFAULT_FILE = Path("/etc/mooring/config.yaml")
 _TRUE = {"true": True, "false": False}
-_MOST_PORTS = 0xFFFF
+_HIGHEST_PORT = 0xFFFF
 Config = TypeVar("Config")
 
 
@@ -55,7 +55,7 @@ def load(
 def host_and_port(address: str) -> tuple[str | None, int]:
     """Split ``host:port``, IPv6 as ``[::1]:port``; the host is None for all addresses. Raise ConfigError."""
     host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= _MOST_PORTS):
+    if not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST_PORT):
         raise ConfigError(f"address {address!r} is not host:port")
     return host.strip("[]") or None, int(port)
 
