@@ -126,7 +126,7 @@ class Cluster:
 
     def _start_kubelet(self, node: str) -> None:
         endpoint = f"unix://{self.layout(node).run}/cri.sock"
-        flags = ("--kubeconfig", str(self.kubeconfig), "--node-name", node, "--runtime-endpoint", endpoint)
+        flags = ("--kubeconfig", str(self.kubeconfig), "--node-name", node, "--container-runtime-endpoint", endpoint)
         self._start_on(node, "kubelet", "devcluster.kubelet", *flags)
 
     def _start_scheduler(self) -> None:

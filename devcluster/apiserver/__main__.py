@@ -14,7 +14,15 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     arguments = _parser().parse_args()
     tls = (arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
-    options = Options(arguments.port, arguments.listen_netns, tls, arguments.history, rbac=arguments.rbac)
+    options = Options(
+        arguments.port,
+        arguments.listen_netns,
+        tls,
+        arguments.history,
+        rbac=arguments.rbac,
+        admission=arguments.admission,
+        service=_address(arguments.service) if arguments.service else None,
+    )
     try:
         asyncio.run(_serve(options, arguments.kubeconfig))
     except OSError as error:
@@ -38,9 +46,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         *("--rbac",), action="store_true", help="ask RBAC; the kubeconfig has a token (kubectl sends it by HTTPS only)"
     )
+    parser.add_argument(
+        *("--admission",), action="store_true", help="ask admission policies, and let pods run as service accounts"
+    )
+    parser.add_argument(
+        *("--service",),
+        metavar="HOST:PORT",
+        help="the service `kubernetes`: served in the namespaces too (default none)",
+    )
     parser.add_argument("--tls-cert", help="certificate file, for HTTPS (default: HTTP)")
     parser.add_argument("--tls-key", help="key file of the certificate")
     return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
 
 
 async def _serve(options: Options, kubeconfig: Path | None) -> None:

@@ -20,12 +20,13 @@ PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The state of a server."""
+    """The state of a server; ``admission`` says whether the plugins of `devcluster.apiserver.admission` are on."""
 
     store: Store
     catalog: Catalog
     clock: Callable[[], datetime]
     tokens: Tokens = field(default_factory=Tokens)
+    admission: bool = False
 
     def now(self) -> str:
         """Return the time as it stands in metadata."""

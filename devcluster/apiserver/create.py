@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable
 
 from devcluster.apiserver import kinds, pods, status, storage
+from devcluster.apiserver.admission import check_policies, give_account
 from devcluster.apiserver.cluster import DEFINITIONS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Cluster
 from devcluster.apiserver.objects import Object, metadata_of, section
 from devcluster.apiserver.resources import Resource
@@ -16,6 +17,7 @@ from devcluster.apiserver.validation import metadata_causes
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _COMPLETED = {storage.VOLUMES: storage.default_volume, storage.CLASSES: storage.default_class}
+_WORKLOADS = (("apps", "deployments"), ("apps", "daemonsets"))
 _DROPPED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
@@ -30,6 +32,8 @@ def create(cluster: Cluster, resource: Resource, namespace: str | None, obj: Obj
         raise status.invalid(resource.group, resource.kind, name, causes)
     if cluster.store.get(resource.storage, namespace or "", name) is not None:
         raise status.already_exists(resource.group, resource.plural, name)
+    if cluster.admission:
+        check_policies(cluster.store, resource, None, "CREATE", new)
     if dry_run:
         return cluster.store.preview(resource.storage, new, 0)
     if resource.storage == DEFINITIONS:
@@ -106,6 +110,9 @@ def _prepare(cluster: Cluster, resource: Resource, obj: Object) -> list[Cause]:
         kinds.default_node(obj)
     elif resource.storage == NAMESPACES:
         kinds.default_namespace(obj)
+    elif resource.storage in _WORKLOADS:
+        kinds.default_workload(obj)
+        obj["status"] = {}
     elif resource.has_status:
         obj["status"] = {}
     return []
@@ -116,6 +123,8 @@ def _prepare_pod(cluster: Cluster, pod: Object) -> list[Cause]:
     causes = pods.spec_causes(spec)
     if causes:
         return causes
+    if cluster.admission:
+        give_account(cluster.store, pod["metadata"]["namespace"], pod)
     pods.default_spec(spec)
     unknown = pods.admit(spec, _priorities(cluster))
     if unknown is not None:

@@ -91,6 +91,7 @@ def _row(one: Resource) -> Object:
 
 _SUBRESOURCE_KINDS: dict[str, Object] = {
     "binding": {"kind": "Binding", "verbs": ["create"]},
+    "log": {"kind": "Pod", "verbs": ["get"]},
     "eviction": {"kind": "Eviction", "group": "policy", "version": "v1", "verbs": ["create"]},
     "token": {"kind": "TokenRequest", "group": "authentication.k8s.io", "version": "v1", "verbs": ["create"]},
 }

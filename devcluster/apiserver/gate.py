@@ -5,6 +5,7 @@ from collections.abc import Set
 from devcluster.apiserver import rbac
 from devcluster.apiserver.call import Call
 from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.identity import User
 from devcluster.apiserver.status import ApiError
 
 
@@ -16,8 +17,8 @@ class Gate:
         self.allowed: dict[str, set[rbac.Asked]] = {}
         self.refused: dict[str, set[rbac.Asked]] = {}
 
-    def admit(self, authorization: str, call: Call) -> None:
-        """Raise 401 or 403 where the call must not be carried out."""
+    def admit(self, authorization: str, call: Call) -> User:
+        """Return who sends a call; raise 401 or 403 where it must not be carried out."""
         user = self._cluster.tokens.user(authorization, self._cluster.store, self._cluster.clock())
         asked = rbac.asked_by(call)
         try:
@@ -27,6 +28,7 @@ class Gate:
             raise
         if not user.is_master:
             self.allowed.setdefault(user.name, set()).add(asked)
+        return user
 
     def asked(self, user: str) -> Set[rbac.Asked]:
         """Return all that a user has asked for, refused or not."""

@@ -5,10 +5,12 @@ Built on aiohttp's low-level server: one function sees every request, there is n
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from aiohttp import web
 
-from devcluster.apiserver import discovery
+from devcluster.apiserver import discovery, logs
+from devcluster.apiserver.admission import ASKING
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.faults import Fault, Faults
@@ -31,9 +33,17 @@ _log = logging.getLogger(__name__)
 class Frontend:
     """Answers HTTP requests from a cluster's state."""
 
-    def __init__(self, cluster: Cluster, faults: Faults, limits: WatchLimits, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        faults: Faults,
+        limits: WatchLimits,
+        gate: Gate | None = None,
+        networks: Sequence[str] = (),
+    ) -> None:
         self._cluster = cluster
         self._gate = gate
+        self._networks = networks
         self._faults = faults
         self._limits = limits
         self.lister = Lister()
@@ -64,7 +74,9 @@ class Frontend:
             return self._discover(request)
         call = await _read(request, target)
         if self._gate is not None:
-            self._gate.admit(request.headers.get("Authorization", ""), call)
+            ASKING.set(self._gate.admit(request.headers.get("Authorization", ""), call))
+        if target.plural == "pods" and target.subresource == "log":
+            return await logs.relay(self._cluster, self._networks, call, request)
         if call.watching:
             return await _stream(request, Stream(self._cluster, call, self._limits))
         return _response(answer(self._cluster, self.lister, call))

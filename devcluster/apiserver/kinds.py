@@ -39,6 +39,22 @@ def default_namespace(namespace: Object) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
+def default_workload(workload: Object) -> None:
+    """Complete how a Deployment or DaemonSet is replaced (pkg/apis/apps/v1/defaults.go)."""
+    spec = workload["spec"] = section(workload, "spec")
+    if workload["kind"] == "DaemonSet":
+        _default_rollout(spec, "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0})
+    else:
+        spec.setdefault("replicas", 1)
+        _default_rollout(spec, "strategy", {"maxUnavailable": "25%", "maxSurge": "25%"})
+
+
+def _default_rollout(spec: Object, name: str, rolling: Object) -> None:
+    strategy = spec[name] = {"type": "RollingUpdate", **section(spec, name)}
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {**rolling, **section(strategy, "rollingUpdate")}
+
+
 def establish(definition: Object, now: str) -> list[Resource]:
     """Accept a CustomResourceDefinition: set its status, return the kinds that it adds (one a served version)."""
     spec = section(definition, "spec")

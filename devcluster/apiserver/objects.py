@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 Object = dict[str, Any]
+# The config map of every namespace with the authority of the server's certificate.
+ROOT_CA = "kube-root-ca.crt"
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()

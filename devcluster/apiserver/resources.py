@@ -59,7 +59,7 @@ _ADMISSION = "admissionregistration.k8s.io"
 _CORE = (
     Resource("", "v1", "namespaces", "Namespace", False, ("ns",), subresources=("status",)),
     Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS),
-    Resource("", "v1", "pods", "Pod", True, ("po",), _ALL, ("binding", "eviction", "status"), generation=True),
+    Resource("", "v1", "pods", "Pod", True, ("po",), _ALL, ("binding", "eviction", "log", "status"), generation=True),
     Resource("", "v1", "bindings", "Binding"),
     Resource("", "v1", "events", "Event", True, ("ev",), upserts=True),
     Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",)),

@@ -38,7 +38,9 @@ class Options:
 
     `port` 0 takes a free one. `history`: changes remembered a collection, older watches get 410. `netns`: names or
     paths of network namespaces in which the same port is served too. `tls`: certificate and key files, for HTTPS.
-    `rbac`: nobody may do anything without a token and a role, but who has the kubeconfig's own token.
+    `rbac`: nobody may do anything without a token and a role, but who has the kubeconfig's own token. `admission`:
+    pods run as service accounts, and admission policies are asked. `service`: address and port of the service
+    `kubernetes`, which is served too in each of the namespaces, where the address must be up.
     """
 
     port: int = 0
@@ -47,6 +49,8 @@ class Options:
     history: int = 50_000
     limits: WatchLimits = DEFAULT_LIMITS
     rbac: bool = False
+    admission: bool = False
+    service: tuple[str, int] | None = None
 
 
 _DEFAULTS = Options()
@@ -57,13 +61,23 @@ class ApiServer:
 
     def __init__(self, options: Options = _DEFAULTS, clock: Callable[[], datetime] | None = None) -> None:
         self._options = options
-        self.cluster = Cluster(Store(options.history), Catalog(), clock or (lambda: datetime.now(UTC)))
+        now = clock or (lambda: datetime.now(UTC))
+        self.cluster = Cluster(Store(options.history), Catalog(), now, admission=options.admission)
         self.faults = Faults()
         self.gate = Gate(self.cluster) if options.rbac else None
-        self._frontend = Frontend(self.cluster, self.faults, options.limits, self.gate)
+        self._frontend = Frontend(self.cluster, self.faults, options.limits, self.gate, options.netns)
         self._runner: web.ServerRunner | None = None
         self.port = options.port
         self._create_namespaces()
+        self._create_service()
+
+    def _create_service(self) -> None:
+        """Create the service `kubernetes`, which tells pods where the API server is."""
+        kind = self.cluster.catalog.find("", "v1", "services")
+        if self._options.service is not None and kind is not None:
+            address, port = self._options.service
+            spec = {"clusterIP": address, "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}
+            create(self.cluster, kind, "default", {"metadata": {"name": "kubernetes"}, "spec": spec}, dry_run=False)
 
     def _create_namespaces(self) -> None:
         kind = self.cluster.catalog.find("", "v1", "namespaces")
@@ -79,7 +93,9 @@ class ApiServer:
         await self._runner.setup()
         listener = socket.create_server((_LOOPBACK, self.port), backlog=1024)
         self.port = listener.getsockname()[1]
-        for one in (listener, *(listen_in(name, _LOOPBACK, self.port) for name in self._options.netns)):
+        inside = [(_LOOPBACK, self.port), *([self._options.service] if self._options.service else ())]
+        others = [listen_in(name, *place) for name in self._options.netns for place in inside]
+        for one in (listener, *others):
             await web.SockSite(self._runner, one, ssl_context=self._ssl()).start()
         return self
 

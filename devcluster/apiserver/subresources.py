@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from devcluster.apiserver import pods, status
+from devcluster.apiserver.admission import check_policies
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.delete import DeleteOptions, delete
 from devcluster.apiserver.objects import Object, metadata_of, section
@@ -31,6 +32,8 @@ def bind(cluster: Cluster, pod_kind: Resource, namespace: str, name: str, bindin
     _check_target(target)
     entry = cluster.existing(pod_kind, namespace, name)
     _check_preconditions(entry, metadata_of(binding))
+    if cluster.admission:
+        check_policies(cluster.store, pod_kind, "binding", "CREATE", binding)
     pod = entry.decoded()
     if why := _refusal(pod):
         raise status.conflict("", "pods/binding", name, why)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from devcluster.apiserver import kinds, pods, status, storage, strategic
+from devcluster.apiserver.admission import check_policies
 from devcluster.apiserver.cluster import NODES, PODS, Cluster
 from devcluster.apiserver.create import check_kind, check_namespace_of, create, drop_empty
 from devcluster.apiserver.delete import settle
@@ -92,6 +93,8 @@ def _write(
         raise status.invalid(resource.group, resource.kind, entry.name, causes)
     if same(old, new):
         return entry
+    if cluster.admission:
+        check_policies(cluster.store, resource, subresource, "UPDATE", new, old)
     if resource.generation and _substance(old) != _substance(new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     return settle(cluster, resource, new, dry_run)

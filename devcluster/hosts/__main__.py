@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--total-vfs", type=int, help="sriov_totalvfs of each PF (default: as many as --vfs)")
     parser.add_argument("--mbps", type=int, default=100_000, help="line rate of each PF in Mb/s (default 100000)")
     parser.add_argument("--refuse", action="append", default=[], help="a VF setting that these NICs refuse")
+    parser.add_argument("--bare", action="store_true", help="install no CNI chain: Mooring is not there yet")
     parser.add_argument("--first-number", type=int, default=1, help="number of the first host (default 1)")
     return parser
 
@@ -67,7 +68,7 @@ def _up(arguments: argparse.Namespace) -> int:
         )
         for number, name in enumerate(arguments.node, start=arguments.first_number)
     ]
-    rack = Rack(arguments.root, hosts)
+    rack = Rack(arguments.root, hosts, arguments.bare)
     with _signals() as signals:
         rack.start()
         pid = arguments.root / _PID

@@ -24,10 +24,14 @@ from mooring.files import write_file
 
 @dataclass(slots=True)
 class Rack:
-    """Simulated hosts below ``root`` that meet on their networks; ``syncs`` are those of the hosts that are up."""
+    """Simulated hosts below ``root`` that meet on their networks, bare ones without Mooring.
+
+    ``syncs`` are those of the hosts that are up.
+    """
 
     root: Path
     hosts: Sequence[Host]
+    bare: bool = False
     syncs: dict[str, Sync] = field(default_factory=dict)
     _held: dict[Path, IO[bytes]] = field(default_factory=dict)
 
@@ -37,7 +41,7 @@ class Rack:
             undo.callback(self._take_fabric_away)
             self._held[self._fabric] = make_fabric(self._fabric, self.hosts)
             for host in self.hosts:
-                install(host, self.layout(host))
+                install(host, self.layout(host), bare=self.bare)
                 undo.callback(self._halt, host)
                 self._boot(host)
             undo.pop_all()
@@ -84,10 +88,11 @@ class Rack:
             held.close()
 
 
-def install(host: Host, layout: Layout) -> None:
-    """Write what lies on the host's disk."""
+def install(host: Host, layout: Layout, *, bare: bool = False) -> None:
+    """Write what lies on the host's disk; a bare one has no CNI chain yet."""
     layout.make()
-    install_chain(layout, host)
+    if not bare:
+        install_chain(layout, host)
 
 
 def start_fresh(host: Host, layout: Layout) -> None:

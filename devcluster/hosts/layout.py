@@ -4,7 +4,8 @@
 <root>/<node>/state, run       --state and --run of the node programs
 <root>/<node>/cni/bin, conf    CNI executables and the conflist; cni/ipam is host-local's own data
 <root>/<node>/containerd       the runtime's folders and socket
-<root>/<node>/vftable.json     what the PFs were told about their VFs
+<root>/<node>/nic              vftable.json: what the PFs were told about their VFs
+<root>/<node>/root             the host's root folder, where it has one of its own (`devcluster.bare`)
 <root>/<node>/host.json        the host's description, written last: it is there when the host is ready
 /run/netns/mooring-<node>      the host's network namespace; <root>/netns/... where /run/netns cannot be written
 """
@@ -31,6 +32,7 @@ class Layout:
     ipam: Path
     containerd: Path
     vftable: Path
+    root: Path
     description: Path
 
     @classmethod
@@ -47,13 +49,24 @@ class Layout:
             cni_conf=home / "cni" / "conf",
             ipam=home / "cni" / "ipam",
             containerd=home / "containerd",
-            vftable=home / "vftable.json",
+            vftable=home / "nic" / "vftable.json",
+            root=home / "root",
             description=home / "host.json",
         )
 
     def make(self) -> None:
         """Make the folders; what lies in them stays."""
-        for folder in (self.sys, self.dev, self.state, self.run, self.cni_bin, self.cni_conf, self.ipam):
+        folders = (
+            self.sys,
+            self.dev,
+            self.state,
+            self.run,
+            self.cni_bin,
+            self.cni_conf,
+            self.ipam,
+            self.vftable.parent,
+        )
+        for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
         self.state.chmod(0o700)
         self.run.chmod(0o700)

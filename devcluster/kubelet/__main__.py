@@ -8,14 +8,18 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.kubelet.agent import Agent
 from devcluster.kubelet.api import Api
+from devcluster.kubelet.logs import PORT, serving
 from devcluster.kubelet.node import Machine
+from devcluster.kubelet.patience import patient
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge
+from devcluster.kubelet.volumes import Volumes
 from mooring import config, log
 from mooring.config import option
 from mooring.kube.access import AccessError, load_access
@@ -30,21 +34,41 @@ class Options:
 
     kubeconfig: str = option("", "kubeconfig file; the default order of kubectl where empty")
     node_name: str = option(platform.node().lower(), "name of the node; the host name as kubelets use it")
-    runtime_endpoint: str = option("unix:///run/mooring/cri.sock", "CRI socket; the shim's, which is to be tried here")
+    container_runtime_endpoint: str = option(
+        "unix:///run/mooring/cri.sock", "CRI socket; the shim's, which is to be tried here"
+    )
     address: str = option("127.0.0.1", "the node's address, shown in its status")
     pods: int = option(110, "how many pods the node takes; the real kubelet's default")
     max_parallel: int = option(64, "how many sandboxes and containers may start at a time; enough for a burst")
+    root_dir: Path = option(Path("/var/lib/kubelet"), "folder of the pods' volumes")
+    pod_logs: str = option(
+        "", "folder of containers' logs, which are then served at the node's port 10250; off where empty"
+    )
+    pull: bool = option(False, "true pulls images that are not there; the demonstration has them all")
     request_timeout: float = option(120.0, "deadline of a CRI call in seconds, twice that to make a sandbox")
 
 
 async def run(options: Options) -> None:
     """Work until SIGTERM or SIGINT."""
     access = await asyncio.to_thread(load_access, options.kubeconfig or None)
-    runtime = Runtime(options.runtime_endpoint, options.request_timeout)
-    async with Client(access) as client, runtime:
+    runtime = Runtime(options.container_runtime_endpoint, options.request_timeout)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(access))
+        await stack.enter_async_context(runtime)
+        api = Api(client, options.node_name)
         edge = Edge(
-            Api(client, options.node_name), runtime, time.time, options.address, asyncio.Semaphore(options.max_parallel)
+            api,
+            runtime,
+            time.time,
+            options.address,
+            asyncio.Semaphore(options.max_parallel),
+            Volumes(client, options.root_dir / "pods"),
+            options.pull,
+            await patient()(api.services),
+            Path(options.pod_logs) if options.pod_logs else None,
         )
+        if options.pod_logs:
+            await stack.enter_async_context(serving(Path(options.pod_logs), options.address))
         work = asyncio.create_task(Agent(machine(options), edge).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
@@ -66,6 +90,7 @@ def machine(options: Options) -> Machine:
         pods=options.pods,
         kernel=platform.release(),
         runtime="containerd://devcluster",
+        port=PORT if options.pod_logs else 0,
     )
 
 

@@ -9,6 +9,7 @@ from devcluster.kubelet.node import Machine
 from devcluster.kubelet.patience import patient
 from devcluster.kubelet.pods import Pod
 from devcluster.kubelet.steps import Edge
+from devcluster.kubelet.volumes import VolumeError
 from devcluster.kubelet.worker import Worker
 from mooring.kube.failures import KubeError
 from mooring.kube.watch import Changed, Event, Removed, Synced, Unreadable, decoder, watch
@@ -17,6 +18,8 @@ _log = structlog.get_logger()
 # How often the runtime is asked what changed, as by the real kubelet, and how often the lease is renewed, in seconds.
 _RELIST_S = 1.0
 _RENEW_S = 10.0
+# How often tokens are renewed, in seconds; they last an hour.
+_TOKENS_S = 1200.0
 
 
 class Agent:
@@ -40,6 +43,7 @@ class Agent:
             self._tasks.create_task(self._follow_pods())
             self._tasks.create_task(self._follow_runtime())
             self._tasks.create_task(self._keep_lease())
+            self._tasks.create_task(self._keep_tokens())
 
     async def _follow_pods(self) -> None:
         selected = {"fieldSelector": f"spec.nodeName={self._machine.name}"}
@@ -101,6 +105,16 @@ class Agent:
             except KubeError as lost:
                 _log.warning("lease not renewed", node=self._machine.name, reason=str(lost))
             await asyncio.sleep(_RENEW_S)
+
+    async def _keep_tokens(self) -> None:
+        """Make the pods' volumes anew from time to time: their tokens run out."""
+        while True:
+            await asyncio.sleep(_TOKENS_S)
+            for pod in [pod for pod in self._pods.values() if pod is not None and pod.spec.volumes]:
+                try:
+                    await self._edge.volumes.make(pod)
+                except (KubeError, VolumeError, OSError) as failed:
+                    _log.warning("volumes not renewed", pod=pod.path, node=self._machine.name, reason=str(failed))
 
     def _tend(self, uid: str, name: str) -> None:
         """Tell a pod's worker what the API server has of it; give it one where there is none."""

@@ -89,6 +89,17 @@ class Api:
         except KubeError as lost:
             _log.warning("event not written", pod=f"{about.namespace}/{about.name}", reason=str(lost))
 
+    async def services(self) -> Mapping[str, str]:
+        """Return the variables that tell containers where the service `kubernetes` is; none where there is none."""
+        try:
+            found = msgspec.json.decode(
+                await self.client.request("GET", "/api/v1/namespaces/default/services/kubernetes")
+            )
+        except NotFound:
+            return {}
+        host, port = found["spec"]["clusterIP"], str(found["spec"]["ports"][0]["port"])
+        return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+
     async def register(self, machine: Machine, now_s: float) -> None:
         """Create or update the node, make it Ready and take off the taint of nodes that are not."""
         path = f"/api/v1/nodes/{machine.name}"

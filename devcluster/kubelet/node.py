@@ -13,7 +13,10 @@ _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the node has: ``cpus``, ``memory_kib``, ``storage_kib``, at most ``pods``; ``boot_id`` is the kernel's."""
+    """What the node has: ``cpus``, ``memory_kib``, ``storage_kib``, at most ``pods``; ``boot_id`` is the kernel's.
+
+    ``port``: where the kubelet serves logs, 0 for nowhere.
+    """
 
     name: str
     address: str
@@ -24,6 +27,7 @@ class Machine:
     pods: int
     kernel: str
     runtime: str
+    port: int = 0
 
 
 def node(machine: Machine) -> Document:
@@ -60,6 +64,7 @@ def node_status(machine: Machine, now_s: float) -> Document:
         "allocatable": resources,
         "addresses": addresses,
         "nodeInfo": info,
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": machine.port}},
         "conditions": [*pressures, _condition("Ready", "True", "KubeletReady", now_s)],
     }
 

@@ -26,9 +26,94 @@ class Capabilities(msgspec.Struct, frozen=True):
     drop: tuple[str, ...] = ()
 
 
-class SecurityContext(msgspec.Struct, frozen=True):
+class SeccompProfile(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+class SecurityContext(msgspec.Struct, frozen=True, rename="camel"):
+    """A container's, and what of it a pod may say for all of its containers."""
+
     capabilities: Capabilities | None = None
     privileged: bool = False
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    read_only_root_filesystem: bool = False
+    allow_privilege_escalation: bool = True
+    seccomp_profile: SeccompProfile | None = None
+
+
+class Port(msgspec.Struct, frozen=True, rename="camel"):
+    container_port: int
+    name: str = ""
+
+
+class HttpGet(msgspec.Struct, frozen=True):
+    port: int | str
+    path: str = "/"
+
+
+class Probe(msgspec.Struct, frozen=True, rename="camel"):
+    http_get: HttpGet | None = None
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    timeout_seconds: int = 1
+    failure_threshold: int = 3
+
+
+class VolumeMount(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    mount_path: str
+    read_only: bool = False
+    sub_path: str = ""
+
+
+class KeyToPath(msgspec.Struct, frozen=True):
+    key: str
+    path: str
+
+
+class HostPath(msgspec.Struct, frozen=True):
+    path: str
+    type: str = ""
+
+
+class ConfigMapSource(msgspec.Struct, frozen=True):
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    optional: bool = False
+
+
+class TokenSource(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    expiration_seconds: int | None = None
+
+
+class DownwardItem(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    field_ref: FieldRef
+
+
+class DownwardSource(msgspec.Struct, frozen=True):
+    items: tuple[DownwardItem, ...] = ()
+
+
+class ProjectedSource(msgspec.Struct, frozen=True, rename="camel"):
+    config_map: ConfigMapSource | None = None
+    service_account_token: TokenSource | None = None
+    downward_api: DownwardSource | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class Projected(msgspec.Struct, frozen=True):
+    sources: tuple[ProjectedSource, ...] = ()
+
+
+class Volume(msgspec.Struct, frozen=True, rename="camel"):
+    """One volume; a kind that is not read here is an empty folder."""
+
+    name: str
+    host_path: HostPath | None = None
+    config_map: ConfigMapSource | None = None
+    projected: Projected | None = None
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,6 +127,17 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     env: tuple[Env, ...] = ()
     security_context: SecurityContext | None = None
     restart_policy: str = ""
+    image_pull_policy: str = "IfNotPresent"
+    ports: tuple[Port, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    startup_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        every = (self.startup_probe, self.liveness_probe, self.readiness_probe)
+        return tuple(probe for probe in every if probe is not None)
 
     @property
     def is_sidecar(self) -> bool:
@@ -54,6 +150,9 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Always"
     host_network: bool = False
     termination_grace_period_seconds: int = 30
+    service_account_name: str = "default"
+    security_context: SecurityContext | None = None
+    volumes: tuple[Volume, ...] = ()
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):

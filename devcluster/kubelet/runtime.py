@@ -16,6 +16,8 @@ _STATES = {
     cri.CONTAINER_EXITED: State.EXITED,
 }
 _NS = 1e9
+# A large image from a busy machine's own disk.
+_PULL_S = 300.0
 # A restarted shim is found again within this time, in ms; gRPC's own most is two minutes.
 _RECONNECT_MS = 500
 
@@ -79,6 +81,9 @@ class Runtime:
     async def has_image(self, image: str) -> bool:
         request = cri.ImageStatusRequest(image=cri.ImageSpec(image=image))
         return bool((await self._call(self._images.ImageStatus, request)).HasField("image"))
+
+    async def pull(self, image: str) -> None:
+        await self._images.PullImage(cri.PullImageRequest(image=cri.ImageSpec(image=image)), timeout=_PULL_S)
 
     async def create_container(self, sandbox: str, config: Any, sandbox_config: Any) -> str:
         """Create a container and return its id."""

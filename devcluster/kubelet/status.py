@@ -26,14 +26,16 @@ class Failure:
 class Now:
     """What a status says beside the pod itself.
 
-    The time, when the kubelet saw the pod first (both in seconds since the epoch), the node's address, and the
-    conditions written last.
+    The time, when the kubelet saw the pod first (both in seconds since the epoch), the node's address, the conditions
+    written last, and the ids of running containers whose probes say that they have not started, or are not ready.
     """
 
     time_s: float
     start_s: float
     host_ip: str
     conditions: Conditions
+    not_started: frozenset[str] = frozenset()
+    not_ready: frozenset[str] = frozenset()
 
 
 def timestamp(seconds: float) -> str:
@@ -61,14 +63,14 @@ def status(pod: Pod, view: View, failures: Mapping[str, Failure], now: Now) -> D
         "phase": phase(pod, view),
         "startTime": pod.status.start_time or timestamp(now.start_s),
         "conditions": conditions(pod, view, now),
-        "containerStatuses": _containers(pod.spec.containers, view, failures),
+        "containerStatuses": _containers(pod.spec.containers, view, failures, now),
     }
     if now.host_ip:
         document |= {"hostIP": now.host_ip, "hostIPs": [{"ip": now.host_ip}]}
     if ips:
         document |= {"podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips]}
     if pod.spec.init_containers:
-        document["initContainerStatuses"] = _containers(pod.spec.init_containers, view, failures)
+        document["initContainerStatuses"] = _containers(pod.spec.init_containers, view, failures, now)
     return document
 
 
@@ -82,7 +84,7 @@ def conditions(pod: Pod, view: View, now: Now) -> Sequence[Document]:
     """Return the kubelet's own conditions; each keeps its time while its status stays."""
     inits = [view.latest(init.name) for init in pod.spec.init_containers if not init.is_sidecar]
     latest = [view.latest(container.name) for container in pod.spec.containers]
-    ready = all(container is not None and container.state is State.RUNNING for container in latest)
+    ready = all(container is not None and _is_ready(container, now) for container in latest)
     values = {
         "PodReadyToStartContainers": view.ready_sandbox() is not None,
         "Initialized": all(init is not None and init.state is State.EXITED and not init.exit_code for init in inits),
@@ -100,19 +102,25 @@ def _condition(kind: str, value: str, now: Now) -> Document:
     return {"type": kind, "status": value, "reason": reason, "lastProbeTime": None, "lastTransitionTime": changed}
 
 
-def _containers(specs: Sequence[ContainerSpec], view: View, failures: Mapping[str, Failure]) -> list[Document]:
-    return [_container(spec, view, failures.get(spec.name)) for spec in sorted(specs, key=lambda spec: spec.name)]
+def _is_ready(container: Container, now: Now) -> bool:
+    return container.state is State.RUNNING and container.id not in now.not_ready
 
 
-def _container(spec: ContainerSpec, view: View, failure: Failure | None) -> Document:
+def _containers(
+    specs: Sequence[ContainerSpec], view: View, failures: Mapping[str, Failure], now: Now
+) -> list[Document]:
+    return [_container(spec, view, failures.get(spec.name), now) for spec in sorted(specs, key=lambda spec: spec.name)]
+
+
+def _container(spec: ContainerSpec, view: View, failure: Failure | None, now: Now) -> Document:
     latest = view.latest(spec.name)
     document: Document = {
         "name": spec.name,
         "image": spec.image,
         "imageID": "" if latest is None else latest.image,
         "restartCount": 0 if latest is None else latest.attempt,
-        "ready": latest is not None and latest.state is State.RUNNING,
-        "started": latest is not None and latest.state is State.RUNNING,
+        "ready": latest is not None and _is_ready(latest, now),
+        "started": latest is not None and latest.state is State.RUNNING and latest.id not in now.not_started,
         "state": _state(latest, failure),
     }
     return document if latest is None else document | {"containerID": f"containerd://{latest.id}"}

@@ -2,31 +2,52 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 
 from devcluster.kubelet import requests
 from devcluster.kubelet.api import Api, Event
+from devcluster.kubelet.logs import log_folder
 from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, RemoveSandbox, Step, StopContainer, StopSandbox
-from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.pods import ContainerSpec, Pod
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.status import Failure
-from devcluster.kubelet.view import View
+from devcluster.kubelet.view import Mounted, View
+from devcluster.kubelet.volumes import VolumeError, Volumes, mounts
 
 Tell = Callable[[Event], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Everything outside: API server, runtime, clock (seconds since the epoch), and how many may start at a time."""
+    """Everything outside: API server, runtime, clock (seconds since the epoch), volumes.
+
+    ``slots``: how many may start at a time. ``pulls``: images that are not there are pulled. ``services``: variables
+    that tell every container where the API server is. ``logs``: folder of what containers write, None keeps nothing.
+    """
 
     api: Api
     runtime: Runtime
     clock: Callable[[], float]
     host_ip: str
     slots: asyncio.Semaphore
+    volumes: Volumes
+    pulls: bool = False
+    services: Mapping[str, str] = field(default_factory=dict)
+    logs: Path | None = None
+
+    def log_folder(self, pod: Pod) -> str:
+        """Return where the runtime writes what a pod's containers write, nothing where that is not kept."""
+        about = pod.metadata
+        return "" if self.logs is None else str(log_folder(self.logs, about.namespace, about.name, about.uid))
+
+    def forget_logs(self, uid: str) -> None:
+        for folder in self.logs.glob(f"*_{uid}") if self.logs is not None else ():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class StepFailed(Exception):  # noqa: N818 - says what became of the step
@@ -69,7 +90,7 @@ async def _make_sandbox(step: MakeSandbox, pod: Pod, edge: Edge) -> None:
         for old in step.replaces:
             await edge.runtime.stop_sandbox(old)
     try:
-        await edge.runtime.run_sandbox(requests.sandbox_config(pod, step.attempt))
+        await edge.runtime.run_sandbox(requests.sandbox_config(pod, step.attempt, edge.log_folder(pod)))
     except grpc.RpcError as refused:
         message = f"Failed to create pod sandbox: {in_full(refused)}"
         raise StepFailed(Event("Warning", "FailedCreatePodSandBox", message)) from refused
@@ -80,13 +101,11 @@ async def _launch(step: Launch, pod: Pod, view: View, edge: Edge, tell: Tell) ->
     sandbox = next(sandbox for sandbox in view.sandboxes if sandbox.id == step.sandbox_id)
     ip = sandbox.ips[0] if sandbox.ips else edge.host_ip
     known = {"status.podIP": ip, "status.hostIP": edge.host_ip, "spec.nodeName": edge.api.node}
-    config = requests.container_config(pod, spec, step.attempt, known)
+    config = requests.container_config(pod, spec, step.attempt, known, await _mounted(pod, spec, edge), edge.services)
+    sandbox_config = requests.sandbox_config(pod, sandbox.attempt, edge.log_folder(pod))
+    await _have_image(spec, edge, tell)
     with _told_as_failed(spec.name, "CreateContainerError"):
-        if not await runtime.has_image(spec.image):
-            message = f"Container image {spec.image!r} is not present and nothing is pulled here"
-            failure = Failure("ErrImageNeverPull", message)
-            raise StepFailed(Event("Warning", "ErrImageNeverPull", message), spec.name, failure)
-        container = await runtime.create_container(sandbox.id, config, requests.sandbox_config(pod, sandbox.attempt))
+        container = await runtime.create_container(sandbox.id, config, sandbox_config)
     await tell(Event("Normal", "Created", f"Created container: {spec.name}"))
     with _told_as_failed(spec.name, "RunContainerError"):
         try:
@@ -96,6 +115,29 @@ async def _launch(step: Launch, pod: Pod, view: View, edge: Edge, tell: Tell) ->
                 await runtime.remove_container(container)
             raise
     await tell(Event("Normal", "Started", f"Started container {spec.name}"))
+
+
+async def _mounted(pod: Pod, spec: ContainerSpec, edge: Edge) -> Sequence[Mounted]:
+    try:
+        return tuple(mounts(spec, await edge.volumes.make(pod)))
+    except (VolumeError, OSError) as missing:
+        failure = Failure("ContainerCreating")
+        raise StepFailed(Event("Warning", "FailedMount", str(missing)), spec.name, failure) from missing
+
+
+async def _have_image(spec: ContainerSpec, edge: Edge, tell: Tell) -> None:
+    """Pull a container's image if its policy says so; raise StepFailed."""
+    present = await edge.runtime.has_image(spec.image)
+    if present and (spec.image_pull_policy != "Always" or not edge.pulls):
+        return
+    if not edge.pulls or spec.image_pull_policy == "Never":
+        message = f"Container image {spec.image!r} is not present and nothing is pulled here"
+        failure = Failure("ErrImageNeverPull", message)
+        raise StepFailed(Event("Warning", "ErrImageNeverPull", message), spec.name, failure)
+    await tell(Event("Normal", "Pulling", f'Pulling image "{spec.image}"'))
+    with _told_as_failed(spec.name, "ErrImagePull"):
+        await edge.runtime.pull(spec.image)
+    await tell(Event("Normal", "Pulled", f'Successfully pulled image "{spec.image}"'))
 
 
 @contextlib.contextmanager

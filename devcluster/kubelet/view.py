@@ -40,6 +40,15 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class Mounted:
+    """One mount of a container."""
+
+    inside: str
+    host: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Everything that the runtime lists of one pod."""
 

@@ -15,11 +15,12 @@ from devcluster.kubelet import status as pod_status
 from devcluster.kubelet import steps
 from devcluster.kubelet.api import Event
 from devcluster.kubelet.patience import Unfinished, patient
-from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, Step, plan
-from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, Step, StopContainer, plan
+from devcluster.kubelet.pods import ContainerSpec, Pod
+from devcluster.kubelet.probes import Probing
 from devcluster.kubelet.status import Conditions, Document, Failure, Now
 from devcluster.kubelet.steps import Edge, StepFailed
-from devcluster.kubelet.view import View
+from devcluster.kubelet.view import Container, View
 from mooring.kube.failures import KubeError
 
 _log = structlog.get_logger()
@@ -43,6 +44,7 @@ class Worker:
         self._start_s = edge.clock()
         self._conditions: Conditions = {}
         self._written: Document = {}
+        self._probing = Probing(self.wake, self._give_up)
 
     def update(self, pod: Pod | None) -> None:
         """Take the pod as the API server has it now, None if it is gone; its status is our own work, no change."""
@@ -63,6 +65,9 @@ class Worker:
             outcome: _Outcome = await patient(self._pause)(self._round)
             gone, wake_s = outcome
             if gone:
+                self._probing.end()
+                self._edge.volumes.remove(self._uid)
+                self._edge.forget_logs(self._uid)
                 return
             await _wait(self._woken, None if wake_s is None else max(0.0, wake_s - self._edge.clock()))
 
@@ -77,6 +82,8 @@ class Worker:
             self._woken.clear()
             pod, view = self._pod, await self._edge.runtime.view(self._uid)
             chosen = plan(pod, view, self._edge.clock())
+            if pod is not None:
+                self._probing.follow(pod, view)
             written = await self._write_status(view)
             if self._changed.is_set():
                 continue
@@ -131,7 +138,8 @@ class Worker:
         pod = self._pod
         if pod is None or (pod.is_deleted and view.is_empty()):
             return True
-        now = Now(self._edge.clock(), self._start_s, self._edge.host_ip, self._conditions)
+        waiting = self._probing.waiting(pod, view)
+        now = Now(self._edge.clock(), self._start_s, self._edge.host_ip, self._conditions, *waiting)
         document = pod_status.status(pod, view, self._failures, now)
         if document == self._written:
             return True
@@ -143,6 +151,12 @@ class Worker:
         self._written = document
         self._conditions = pod_status.since(document)
         return True
+
+    async def _give_up(self, spec: ContainerSpec, container: Container, why: str) -> None:
+        """Stop a container whose probe failed too often; its plan starts it again."""
+        await self._tell(Event("Warning", "Unhealthy", why))
+        with contextlib.suppress(StepFailed):
+            await steps.end(StopContainer(container.id, spec.name, 0), self._pod, self._edge, self._tell)
 
     async def _tell(self, event: Event) -> None:
         if self._pod is not None:

@@ -7,6 +7,7 @@ mounts, network namespaces and cgroups behind. What a crash left below the folde
 import contextlib
 import json
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ disabled_plugins = [
     bin_dir = {cni_bin}
     conf_dir = {cni_conf}
     max_conf_num = 1
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = {registries}
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = {snapshotter}
     default_runtime_name = "runc"
@@ -89,16 +92,17 @@ class Place:
 
 
 def configuration(place: Place, snapshotter: str) -> str:
-    """Return the text of config.toml; a JSON string is a TOML string."""
-    values = {
-        "root": place.folder / "root",
-        "state": place.folder / "state",
-        "socket": place.socket,
-        "pause": images.PAUSE,
-        "cni_bin": place.cni_bin,
-        "cni_conf": place.cni_conf,
-        "snapshotter": snapshotter,
-    }
+    """Return the text of config.toml."""
+    places = {"root": place.folder / "root", "state": place.folder / "state", "socket": place.socket}
+    return write_configuration(snapshotter, cni_bin=place.cni_bin, cni_conf=place.cni_conf, registries="", **places)
+
+
+def write_configuration(snapshotter: str, **places: Path | str) -> str:
+    """Return the text of config.toml; a JSON string is a TOML string.
+
+    ``places`` are root, state, socket, cni_bin, cni_conf and registries (the folder that says where images come from).
+    """
+    values = {**places, "snapshotter": snapshotter, "pause": images.PAUSE}
     return _CONFIG.format(**{name: json.dumps(str(value)) for name, value in values.items()})
 
 
@@ -119,7 +123,7 @@ class Containerd:
         wanted = (self.place.snapshotter,) if self.place.snapshotter else ("overlayfs", "native")
         for snapshotter in wanted:
             self._launch(snapshotter)
-            if self._import_images(snapshotter):
+            if import_images(self.place.socket, snapshotter, self._image_tarball):
                 return
             self.stop()
         raise RuntimeStartError(f"containerd in {str(self.place.folder)!r} cannot unpack images by {wanted!r}")
@@ -163,12 +167,6 @@ class Containerd:
                 raise RuntimeStartError(f"containerd in {str(self.place.folder)!r} does not answer: {tail}")
             time.sleep(_POLL_S)
 
-    def _import_images(self, snapshotter: str) -> bool:
-        command = ["ctr", "--address", str(self.place.socket), "--namespace", "k8s.io", "images", "import"]
-        options = ["--snapshotter", snapshotter, str(self._image_tarball)]
-        done = subprocess.run([*command, *options], env=_ENVIRONMENT, capture_output=True, check=False)
-        return done.returncode == 0
-
 
 @contextlib.contextmanager
 def running(place: Place, image_tarball: Path) -> Iterator[Containerd]:
@@ -179,6 +177,25 @@ def running(place: Place, image_tarball: Path) -> Iterator[Containerd]:
         yield containerd
     finally:
         containerd.stop()
+
+
+def import_images(socket: Path, snapshotter: str, tarball: Path) -> bool:
+    """Give a runtime the images of a tarball; return whether its snapshotter could unpack them."""
+    command = ["ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import"]
+    options = ["--snapshotter", snapshotter, str(tarball)]
+    return subprocess.run([*command, *options], env=_ENVIRONMENT, capture_output=True, check=False).returncode == 0
+
+
+def snapshotter_of(folder: Path) -> str:
+    """Return the snapshotter that a runtime with its root below ``folder`` can use: overlayfs, or native."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        parts = [Path(scratch, name) for name in ("lower", "upper", "work", "merged")]
+        for part in parts:
+            part.mkdir()
+        options = "lowerdir={},upperdir={},workdir={}".format(*parts)
+        mount = ["unshare", "--mount", "mount", "-t", "overlay", "overlay", "-o", options, str(parts[3])]
+        done = subprocess.run(mount, capture_output=True, check=False)
+    return "overlayfs" if done.returncode == 0 else "native"
 
 
 def answers(endpoint: str) -> bool:

@@ -12,11 +12,11 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
+from devcluster.images import base
+from devcluster.images.containerfile import Stage, build
 from devcluster.runtime import images
 from devcluster.runtime.containerd import Place, running
 from tests.cli import wheelhouse
-from tests.images import base
-from tests.images.containerfile import Stage, build
 
 CONTAINERFILE = wheelhouse.REPOSITORY / "Containerfile"
 _BASE = "docker.io/library/python:3.11-slim-bookworm"

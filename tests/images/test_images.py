@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from devcluster.images.containerfile import Stage, instructions
 from devcluster.processes import Processes
 from tests.images.conftest import CONTAINERFILE, TARGETS, Engine
-from tests.images.containerfile import Stage, instructions
 
 # The images are made once, within the first test: half a minute on a quiet machine.
 pytestmark = [pytest.mark.containerd, pytest.mark.timeout(400)]

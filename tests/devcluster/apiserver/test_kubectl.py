@@ -201,6 +201,7 @@ async def test_drain_evicts_and_cordons(kubectl: Kubectl, dev: Any) -> None:
     assert (await dev.ok("GET", "/api/v1/nodes/n1"))["spec"]["unschedulable"] is True
 
 
+@pytest.mark.recent_kubectl
 async def test_a_token_is_made_for_an_account_on_a_node(kubectl: Kubectl, dev: Any, devserver: ApiServer) -> None:
     """create token prints it; it names the node that it is bound to."""
     node = await dev.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})

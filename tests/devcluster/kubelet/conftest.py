@@ -25,6 +25,7 @@ from devcluster.kubelet.node import Machine
 from devcluster.kubelet.pods import Pod
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge
+from devcluster.kubelet.volumes import Volumes
 from devcluster.runtime import mounts
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
@@ -188,7 +189,8 @@ async def _cluster(folder: Path, chain: Chain) -> AsyncIterator[Cluster]:
         client = await stack.enter_async_context(Client(load_access(str(folder / "kubeconfig"))))
         runtime = await stack.enter_async_context(Runtime(f"unix://{socket}"))
         machine = Machine(NODE, "127.0.0.1", "boot", 4, 1024, 1024, 110, "6.1", "small://1")
-        edge = Edge(Api(client, NODE), runtime, time.time, "127.0.0.1", asyncio.Semaphore(16))
+        volumes = Volumes(client, folder / "pods")
+        edge = Edge(Api(client, NODE), runtime, time.time, "127.0.0.1", asyncio.Semaphore(16), volumes)
         running: list[asyncio.Task[None]] = []
 
         async def start() -> None:

@@ -5,6 +5,7 @@ and replaces them, and writes into none. Known are the instructions and forms th
 any other is an error, so that nothing of it can be passed over.
 """
 
+import errno
 import json
 import os
 import re
@@ -42,20 +43,48 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
             yield word, rest.strip()
 
 
-def build(text: str, context: Path, bases: Mapping[str, Path], folder: Path) -> Mapping[str, Stage]:
-    """Carry all stages out below ``folder``; ``bases`` are the root folders that stand for the images named."""
+def build(
+    text: str, context: Path, bases: Mapping[str, Path], folder: Path, target: str | None = None
+) -> Mapping[str, Stage]:
+    """Carry stages out below ``folder``: all, or those that ``target`` is made of.
+
+    ``bases`` are the root folders that stand for the images named.
+    """
     arguments: dict[str, str] = {}
     stages: dict[str, Stage] = {}
-    name = ""
+    name, wanted = "", _needed(text, target)
     for word, rest in instructions(text):
         if word == "ARG":
             arguments |= dict([rest.split("=", 1)])
-        elif word == "FROM":
+            continue
+        if word == "FROM":
             image, _, name = _filled(rest, arguments).partition(" AS ")
-            stages[name] = _begun(stages.get(image), bases.get(image), folder / name)
-        else:
+            if name in wanted:
+                stages[name] = _begun(stages.get(image), bases.get(image), folder / name)
+        elif name in wanted:
             stages[name] = _done(word, rest, stages[name], context, stages)
     return stages
+
+
+def _needed(text: str, target: str | None) -> set[str]:
+    """Return the names of the stages that a target starts from or copies from, itself included."""
+    sources: dict[str, set[str]] = {}
+    name = ""
+    for word, rest in instructions(text):
+        if word == "FROM":
+            image, _, name = rest.partition(" AS ")
+            sources[name] = {image}
+        elif word == "COPY" and rest.startswith("--from="):
+            sources[name].add(rest.split()[0].removeprefix("--from="))
+    if target is None:
+        return set(sources)
+    if target not in sources:
+        raise ValueError(f"stage {target!r} is none of {', '.join(sources)}")
+    found, left = set[str](), {target}
+    while left:
+        found |= left
+        left = {source for one in left for source in sources[one] if source in sources} - found
+    return found
 
 
 def _filled(text: str, arguments: Mapping[str, str]) -> str:
@@ -93,8 +122,17 @@ def _copy(words: list[str], root: Path, context: Path, stages: Mapping[str, Stag
         source = stages[words.pop(0).removeprefix("--from=")].root
     what, where = words
     shutil.copytree(
-        source / what.lstrip("/"), root / where.lstrip("/"), symlinks=True, copy_function=os.link, dirs_exist_ok=True
+        source / what.lstrip("/"), root / where.lstrip("/"), symlinks=True, copy_function=_link, dirs_exist_ok=True
     )
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError as apart:
+        if apart.errno != errno.EXDEV:
+            raise
+        shutil.copy2(source, target)
 
 
 def _run(command: str, stage: Stage) -> None:

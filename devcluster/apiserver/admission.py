@@ -1,0 +1,101 @@
+"""Admission plugins that know who asks: ServiceAccount, and ValidatingAdmissionPolicy.
+
+Off by default: who tries a program alone needs no service accounts. Without a user it
+is the server itself that writes.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from devcluster.apiserver import status
+from devcluster.apiserver.identity import ACCOUNTS, User
+from devcluster.apiserver.objects import ROOT_CA, Object, items, metadata_of, section
+from devcluster.apiserver.policies import CelError, Refusal, Write, concerns, refusals
+from devcluster.apiserver.resources import Resource
+from devcluster.apiserver.status import ApiError
+from devcluster.apiserver.store import Store
+
+# Who sent the request that is being answered.
+ASKING: ContextVar[User | None] = ContextVar("asking", default=None)
+TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+# A token is asked for with this many seconds to live: kubelets' own hour, and what real servers add to tell them by.
+_TOKEN_S = 3607
+_GROUP = "admissionregistration.k8s.io"
+
+
+def give_account(store: Store, namespace: str, pod: Object) -> None:
+    """Let a new pod run as its service account, with a token where it wants one; raise 403 where there is none."""
+    spec = pod["spec"]
+    name = spec.setdefault("serviceAccountName", "default")
+    account = store.get(ACCOUNTS, namespace, name)
+    if account is None:
+        why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise status.forbidden("", "pods", pod["metadata"].get("name") or "", why)
+    wanted = spec.get("automountServiceAccountToken", account.decoded().get("automountServiceAccountToken", True))
+    if not wanted:
+        return
+    volume = f"kube-api-access-{secrets.token_hex(3)[:5]}"
+    missing = [
+        one for one in _containers(spec) if all(m["mountPath"] != TOKEN_FOLDER for m in items(one, "volumeMounts"))
+    ]
+    for container in missing:
+        mount = {"name": volume, "readOnly": True, "mountPath": TOKEN_FOLDER}
+        container["volumeMounts"] = [*items(container, "volumeMounts"), mount]
+    if missing:
+        spec["volumes"] = [*items(spec, "volumes"), {"name": volume, "projected": {"sources": _sources()}}]
+
+
+def _containers(spec: Object) -> Iterator[Object]:
+    yield from items(spec, "initContainers")
+    yield from items(spec, "containers")
+
+
+def _sources() -> list[Object]:
+    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    return [
+        {"serviceAccountToken": {"expirationSeconds": _TOKEN_S, "path": "token"}},
+        {"configMap": {"name": ROOT_CA, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [namespace]}},
+    ]
+
+
+def check_policies(
+    store: Store, resource: Resource, subresource: str | None, operation: str, new: Object, old: Object | None = None
+) -> None:
+    """Raise 403 or 422 where a policy that is bound refuses the write."""
+    user = ASKING.get()
+    bindings = store.collection((_GROUP, "validatingadmissionpolicybindings")).entries.values()
+    if user is None or not bindings:
+        return
+    plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    write = Write(resource.group, plural, operation, user.info, new, old)
+    for binding in (entry.decoded() for entry in bindings):
+        name = section(binding, "spec").get("policyName", "")
+        policy = store.get((_GROUP, "validatingadmissionpolicies"), "", name)
+        if policy is not None and concerns(document := policy.decoded(), write):
+            _judge(store, document, binding, write)
+
+
+def _judge(store: Store, policy: Object, binding: Object, write: Write) -> None:
+    reference = section(section(binding, "spec"), "paramRef")
+    params = store.get(("", "configmaps"), reference.get("namespace", ""), reference["name"]) if reference else None
+    try:
+        if reference and params is None:
+            found = [Refusal("no params found for policy binding with `Deny` parameterNotFoundAction", "Forbidden")]
+        else:
+            found = list(refusals(policy, params.decoded() if params else None, write))
+    except CelError as wrong:
+        found = [Refusal(f"expression could not be evaluated: {wrong}", "Forbidden")]
+    for refusal in found:
+        raise _denied(policy, binding, write, refusal)
+
+
+def _denied(policy: Object, binding: Object, write: Write, refusal: Refusal) -> ApiError:
+    names = f"ValidatingAdmissionPolicy '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+    plural, name = write.resource.partition("/")[0], str(metadata_of(write.object).get("name", ""))
+    why = f"{names} denied request: {refusal.message}"
+    if refusal.reason == "Forbidden":
+        return status.forbidden(write.group, plural, name, why)
+    message = f'{plural} "{name}" is forbidden: {why}'
+    return ApiError(422, refusal.reason, message, status.details(write.group, plural, name))

@@ -1,0 +1,96 @@
+"""Judge a write by ValidatingAdmissionPolicies, with a CEL library of PyPI's: the guard, as a real server asks it.
+
+Left out: audit and warning actions, match policies and selectors of namespaces and objects, authorizer and CEL's cost
+limits. What cannot be evaluated refuses the write, as ``failurePolicy: Fail`` has it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from devcluster.apiserver.objects import Object, items, section
+
+_NAMES = ("object", "oldObject", "request", "params", "variables")
+
+
+class CelError(ValueError):
+    """An expression that could not be evaluated, and what the library says of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write that admission is asked about.
+
+    ``resource`` has its subresource (`pods/binding`), ``operation`` is CREATE or UPDATE, ``user`` is userInfo.
+    """
+
+    group: str
+    resource: str
+    operation: str
+    user: Object
+    object: Object
+    old: Object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a rule that is broken says, and its reason (Invalid where it names none)."""
+
+    message: str
+    reason: str = "Invalid"
+
+
+def concerns(policy: Object, write: Write) -> bool:
+    """Tell whether a policy's matchConstraints name what is written."""
+    rules = items(section(section(policy, "spec"), "matchConstraints"), "resourceRules")
+    return any(_matches(rule, write) for rule in rules)
+
+
+def refusals(policy: Object, params: Object | None, write: Write) -> Iterator[Refusal]:
+    """Yield what each rule of a policy says that the write breaks; raise CelError."""
+    spec = section(policy, "spec")
+    known: Object = {"object": write.object, "oldObject": write.old, "params": params, "variables": {}}
+    known["request"] = {"userInfo": write.user, "operation": write.operation}
+    if not all(_value(one["expression"], known) for one in items(spec, "matchConditions")):
+        return
+    for variable in items(spec, "variables"):
+        known["variables"][variable["name"]] = _value(variable["expression"], known)
+    for rule in items(spec, "validations"):
+        if not _value(rule["expression"], known):
+            said = _value(rule["messageExpression"], known) if "messageExpression" in rule else rule["message"]
+            yield Refusal(said, rule.get("reason", "Invalid"))
+
+
+def _matches(rule: Object, write: Write) -> bool:
+    plural, _, subresource = write.resource.partition("/")
+    resources = {write.resource, f"{plural}/*", f"*/{subresource}", "*/*"} if subresource else {write.resource, "*"}
+    return (
+        not {"*", write.operation}.isdisjoint(rule["operations"])
+        and not {"*", write.group}.isdisjoint(rule["apiGroups"])
+        and not resources.isdisjoint(rule["resources"])
+    )
+
+
+@cache
+def _environment() -> Any:
+    # Imported where a policy is judged: a cluster without one does not pay for it.
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_strings
+
+    return cel.NewEnv(variables=dict.fromkeys(_NAMES, cel.Type.DYN), extensions=[ext_strings.ExtStrings()])
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> Any:
+    return _environment().compile(expression)
+
+
+def _value(expression: str, known: Mapping[str, Any]) -> Any:
+    from cel_expr_python import cel
+
+    value = _compiled(expression).eval(data=known)
+    # The library returns what went wrong as a value.
+    if value.type() == cel.Type.ERROR:
+        raise CelError(f"{value.value()}: {expression}")
+    return value.plain_value()

@@ -1,0 +1,153 @@
+"""A host's root folder, and the namespaces in which it is the root: what whoever is on the host finds.
+
+Its own are /etc, /opt, /root, /run, /srv, /tmp and /var, which lie below the root folder, and /sys and /dev, which are
+the simulated NIC's; /usr, the interpreter and this repository are the machine's, to be read only. Process 1 is the
+stand-in for systemd; with its end every process of the host ends.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster.hosts.layout import Layout
+
+REPOSITORY = Path(__file__).parents[2]
+COMMANDS = "/devcluster/bin"
+NIC = "/devcluster/nic"
+# Imported by every Python on the host at its start: see the module there.
+_SITE = Path(__file__).parent / "site"
+_OWN = ("etc", "opt", "root", "run", "srv", "tmp", "var/lib", "var/log", "devcluster/bin", "devcluster/nic")
+_MOUNT_POINTS = ("dev", "proc", "sys", "usr", ".machine")
+_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# What programs of the machine read of its /etc.
+_COPIED = ("passwd", "group", "nsswitch.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
+_DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+
+_SCRIPT = """\
+mount --bind {root} {root}
+cd {root}
+mount -t proc proc proc
+mount -t tmpfs -o mode=755 tmpfs dev
+{devices}
+cp -a {dev}/infiniband dev/
+mkdir -p dev/shm dev/pts
+ln -s /proc/self/fd dev/fd
+mkdir -p {sys}/fs/cgroup
+mount --bind {sys} sys
+mount --rbind /sys/fs/cgroup sys/fs/cgroup
+mount --bind {nic} devcluster/nic
+{read_only}
+pivot_root . .machine
+umount --lazy /.machine
+hostname {node}
+exec {process_1}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoot:
+    """One host's root: make its folder, boot it, run commands in it."""
+
+    node: str
+    layout: Layout
+
+    def make(self) -> None:
+        """Make the root folder with what a fresh host has: accounts, libraries' paths, empty folders."""
+        root = self.layout.root
+        for name in (*_OWN, *_MOUNT_POINTS):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        (root / "var/run").symlink_to("/run")
+        for name in _MERGED:
+            if Path("/", name).is_symlink():
+                (root / name).symlink_to(Path("/", name).readlink())
+        for name in _COPIED:
+            _copy(Path("/etc", name), root / "etc" / name)
+        for folder in _machines():
+            (root / str(folder).lstrip("/")).mkdir(parents=True, exist_ok=True)
+        self._write_command("systemctl", 'exec {python} -m devcluster.systemd.systemctl "$@"')
+        self._write_command("journalctl", '[ "$1" = -u ] && exec cat /var/log/journal/"${{2%.service}}".service.log')
+
+    def boot_command(self) -> Sequence[str]:
+        """Return the command whose process keeps the host up; its only child is the host's process 1."""
+        spaces = ("--mount", "--pid", "--uts", "--fork", "--kill-child", "--propagation", "private")
+        return ("nsenter", f"--net={self.layout.netns}", "unshare", *spaces, "sh", "-eu", "-c", self._script())
+
+    def enter(self, keeper: int, *command: str) -> Sequence[str]:
+        """Return the command that runs another on the host; ``keeper`` is the process of `boot_command`."""
+        spaces = ("--mount", "--net", "--pid", "--uts", "--wdns=/root")
+        variables = [f"{name}={value}" for name, value in self.environment().items()]
+        return ("nsenter", f"--target={self.process_1(keeper)}", *spaces, "env", "-i", *variables, *command)
+
+    def process_1(self, keeper: int) -> int:
+        """Return the number that the host's process 1 has outside; raise OSError or IndexError where it is down."""
+        return int(Path(f"/proc/{keeper}/task/{keeper}/children").read_text(encoding="ascii").split()[0])
+
+    def environment(self) -> dict[str, str]:
+        """Return what a person who logs in has."""
+        own = f"{COMMANDS}:{Path(sys.base_prefix) / 'bin'}"
+        return {
+            "HOME": "/root",
+            "LANG": "C.UTF-8",
+            "PATH": f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONPATH": str(_SITE),
+            "TERM": "xterm",
+        }
+
+    def _script(self) -> str:
+        where = self.layout
+        devices = [f"touch dev/{name}; mount --bind /dev/{name} dev/{name}" for name in _DEVICES]
+        shown = [f"mount --bind {_quoted(path)} .{_quoted(path)}; {_protect(path)}" for path in _machines()]
+        variables = [f"{name}={value}" for name, value in self.environment().items()]
+        python = (sys.executable, "-m", "devcluster.systemd")
+        return _SCRIPT.format(
+            root=_quoted(where.root),
+            dev=_quoted(where.dev),
+            sys=_quoted(where.sys),
+            nic=_quoted(where.vftable.parent),
+            devices="\n".join(devices),
+            read_only="\n".join(shown),
+            node=self.node,
+            process_1=shlex.join(["env", "-i", *variables, *python]),
+        )
+
+    def _write_command(self, name: str, text: str) -> None:
+        path = self.layout.root / COMMANDS.lstrip("/") / name
+        path.write_text("#!/bin/sh\n" + text.format(python=sys.executable) + "\n")
+        path.chmod(0o755)
+
+
+def _machines() -> Iterator[Path]:
+    """Yield the machine's folders that a host shows too, none of them inside another."""
+    folders = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), REPOSITORY]
+    for folder in dict.fromkeys(folders):
+        if not any(folder != other and folder.is_relative_to(other) for other in folders):
+            yield folder
+
+
+def _protect(path: Path) -> str:
+    return f"mount -o remount,bind,ro .{_quoted(path)}"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+    elif source.exists():
+        shutil.copyfile(source, target)
+
+
+def is_possible() -> str | None:
+    """Say why this machine cannot have such hosts, None where it can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    missing = [
+        name for name in ("unshare", "nsenter", "pivot_root", "ip", "containerd", "runc") if not shutil.which(name)
+    ]
+    return f"needs {', '.join(missing)}" if missing else None

@@ -1,0 +1,194 @@
+"""Run the services of one simulated host, as systemd does: start, readiness, restart, end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from devcluster.systemd.units import Unit, in_order, parse, read_environment
+
+_log = structlog.get_logger()
+FOLDER = Path("/etc/systemd/system")
+# What a service writes, for `journalctl -u`.
+JOURNAL = Path("/var/log/journal")
+# A service that says when it is ready has this long, in seconds (DefaultTimeoutStartSec).
+_READY_S = 90.0
+
+
+class UnitError(RuntimeError):
+    """A unit that is not there, cannot be read, or did not start; in systemd's manner."""
+
+
+@dataclass(slots=True)
+class Service:
+    """One unit's process; ``wanted`` says whether it is to be running."""
+
+    unit: Unit
+    environment: Mapping[str, str]
+    wanted: bool = False
+    process: asyncio.subprocess.Process | None = None
+    _keeper: "asyncio.Task[None] | None" = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    async def start(self) -> None:
+        """Start it and return when it is ready; raise UnitError. Nothing to do where it runs."""
+        if self.is_active:
+            return
+        if any(not Path(path).exists() for path in self.unit.needs):
+            return
+        self.wanted = True
+        await self._launch()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End it: SIGTERM, SIGKILL when its time is over."""
+        self.wanted = False
+        if self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
+        if self.process is None or self.process.returncode is not None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self.process.wait(), self.unit.stop_s)
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self.process.wait()
+
+    async def _launch(self) -> None:
+        for path, mode in self.unit.folders:
+            Path(path).mkdir(parents=True, exist_ok=True)
+            Path(path).chmod(mode)
+        JOURNAL.mkdir(parents=True, exist_ok=True)
+        with _notified(self.unit) as listener:
+            told = {"NOTIFY_SOCKET": listener.getsockname()} if listener is not None else {}
+            variables = {**self.environment, **_variables(self.unit), **told}
+            command = self.unit.command(variables)
+            with (JOURNAL / f"{self.unit.name}.log").open("ab") as log:
+                self.process = await asyncio.create_subprocess_exec(
+                    *command, env=variables, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                )  # fmt: skip
+            if listener is not None:
+                await self._await_ready(self.process, listener)
+
+    async def _await_ready(self, process: asyncio.subprocess.Process, listener: socket.socket) -> None:
+        ready, ended = asyncio.create_task(_hears_ready(listener)), asyncio.create_task(process.wait())
+        done, waiting = await asyncio.wait((ready, ended), timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        if ready not in done:
+            self._signal(signal.SIGKILL)
+            raise UnitError(f"Job for {self.unit.name} failed because the control process exited or timed out.")
+
+    async def _keep(self) -> None:
+        """Start it again whenever it ends, if its unit says so."""
+        while self.wanted and self.process is not None:
+            status = await self.process.wait()
+            _log.info("service ended", unit=self.unit.name, status=status)
+            if not self.unit.restarts:
+                return
+            await asyncio.sleep(self.unit.restart_s)
+            with contextlib.suppress(UnitError, OSError):
+                await self._launch()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None, "it was started"
+        with contextlib.suppress(ProcessLookupError):
+            if self.unit.main_process_only:
+                os.kill(self.process.pid, number)
+            else:
+                os.killpg(self.process.pid, number)
+
+
+@dataclass(slots=True)
+class Services:
+    """All services of a host by name; a unit is read when it is started."""
+
+    environment: Mapping[str, str]
+    running: dict[str, Service] = field(default_factory=dict)
+
+    async def start_enabled(self) -> None:
+        """Start what the targets of a boot want, in the order that the units ask for."""
+        wanted = sorted({path.name for path in FOLDER.glob("*.target.wants/*.service")})
+        for unit in in_order([load(name) for name in wanted]):
+            try:
+                await self.start(unit.name)
+            except (UnitError, OSError) as failed:
+                _log.error("service not started", unit=unit.name, reason=str(failed))
+
+    async def start(self, name: str) -> None:
+        service = self.running.get(name)
+        if service is None or not service.is_active:
+            service = self.running[name] = Service(load(name), self.environment)
+        await service.start()
+
+    async def stop(self, name: str) -> None:
+        service = self.running.get(name)
+        if service is not None:
+            await service.stop()
+
+    async def restart(self, name: str) -> None:
+        await self.stop(name)
+        await self.start(name)
+
+    async def try_restart(self, name: str) -> None:
+        if self.is_active(name):
+            await self.restart(name)
+
+    def is_active(self, name: str) -> bool:
+        return name in self.running and self.running[name].is_active
+
+    async def stop_all(self) -> None:
+        for unit in reversed(in_order([service.unit for service in self.running.values()])):
+            await self.stop(unit.name)
+
+
+def load(name: str) -> Unit:
+    """Read a unit with its drop-ins; raise UnitError where there is none."""
+    path = FOLDER / name
+    if not path.exists():
+        raise UnitError(f"Unit {name} not found.")
+    drop_ins = sorted((FOLDER / f"{name}.d").glob("*.conf"))
+    try:
+        return parse(name, [each.read_text(encoding="utf-8") for each in (path, *drop_ins)])
+    except ValueError as wrong:
+        raise UnitError(f"Unit {name} has a bad unit file setting: {wrong}") from wrong
+
+
+def _variables(unit: Unit) -> dict[str, str]:
+    found = dict(unit.environment)
+    for name in unit.environment_files:
+        path = Path(name.removeprefix("-"))
+        if path.exists() or not name.startswith("-"):
+            found |= read_environment(path.read_text(encoding="utf-8"))
+    return found
+
+
+@contextlib.contextmanager
+def _notified(unit: Unit) -> Iterator[socket.socket | None]:
+    """Listen for what a unit of type notify says of itself (sd_notify(3)); None for other types."""
+    if unit.kind != "notify":
+        yield None
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        path = Path(f"/run/systemd/notify.{unit.name}")
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        listener.bind(str(path))
+        listener.setblocking(False)
+        yield listener
+
+
+async def _hears_ready(listener: socket.socket) -> None:
+    while b"READY=1" not in await asyncio.get_running_loop().sock_recv(listener, 4096):
+        pass
