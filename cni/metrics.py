@@ -21,19 +21,32 @@ class Metrics:
 
     def __init__(self) -> None:
         own = self.registry = CollectorRegistry()
-        calls, seconds = "CNI calls answered, by error code; 0 is success.", "Time from a call's arrival to its answer."
-        self._calls = Counter("mooring_cni_calls", calls, ("command", "code"), registry=own)
-        self._call_s = Histogram("mooring_cni_call_seconds", seconds, ("command",), buckets=_BUCKETS_S, registry=own)
-        repairs, failed = "Orphaned VFs given back to the host.", "Tries to give back an orphaned VF that failed."
-        self._repairs = Counter("mooring_cni_repairs", repairs, ("reason",), registry=own)
-        self._failed = Counter("mooring_cni_failed_repairs", failed, ("reason",), registry=own)
-        unreadable = "Ledger entries found that cannot be read, each counted once."
-        self._unreadable = Counter("mooring_cni_unreadable_entries", unreadable, registry=own)
-        entries, held = "Ledger entries at the last look.", "VFs in pods' hands at the last look."
-        self._entries = Gauge("mooring_cni_ledger_entries", entries, ("phase",), registry=own)
-        self._held = Gauge("mooring_cni_held_vfs", held, ("pf",), registry=own)
-        looked = "When the ledger was last looked through to its end."
-        self._looked = Gauge("mooring_cni_last_look_timestamp_seconds", looked, registry=own)
+        self._calls = Counter(
+            "mooring_cni_calls", "CNI calls answered, by error code; 0 is success.", ("command", "code"), registry=own
+        )
+        self._call_s = Histogram(
+            "mooring_cni_call_seconds",
+            "Time from a call's arrival to its answer.",
+            ("command",),
+            buckets=_BUCKETS_S,
+            registry=own,
+        )
+        self._repairs = Counter(
+            "mooring_cni_repairs", "Orphaned VFs given back to the host.", ("reason",), registry=own
+        )
+        self._failed = Counter(
+            "mooring_cni_failed_repairs", "Tries to give back an orphaned VF that failed.", ("reason",), registry=own
+        )
+        self._unreadable = Counter(
+            "mooring_cni_unreadable_entries", "Ledger entries that cannot be read, each counted once.", registry=own
+        )
+        self._entries = Gauge(
+            "mooring_cni_ledger_entries", "Ledger entries at the last look.", ("phase",), registry=own
+        )
+        self._held = Gauge("mooring_cni_held_vfs", "VFs in pods' hands at the last look.", ("pf",), registry=own)
+        self._looked = Gauge(
+            "mooring_cni_last_look_timestamp_seconds", "When a look through the ledger last ended.", registry=own
+        )
         for reason in REASONS:
             self._repairs.labels(reason)
             self._failed.labels(reason)

@@ -3,10 +3,12 @@
 With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``.
 """
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -35,6 +37,15 @@ def _no_api_server() -> str | None:
     return None if named else "neither KUBECONFIG nor KUBEBUILDER_ASSETS names a real kube-apiserver"
 
 
+@cache
+def _no_recent_kubectl() -> str | None:
+    if (missing := _missing_commands("kubectl")) is not None:
+        return missing
+    told = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=True)
+    version = json.loads(told.stdout)["clientVersion"]
+    return None if int(version["minor"].rstrip("+")) >= 31 else f"kubectl {version['gitVersion']} is older than 1.31"
+
+
 def _no_containerd() -> str | None:
     return _not_root() or _missing_commands("containerd", "runc", "ctr", "busybox")
 
@@ -54,6 +65,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "containerd": _no_containerd,
     "systemd": lambda: _missing_commands("/lib/systemd/systemd", "systemctl"),
     "kubectl": lambda: _missing_commands("kubectl"),
+    "recent_kubectl": _no_recent_kubectl,
     "apiserver": _no_api_server,
 }
 

@@ -87,7 +87,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
 
 
 @pytest.mark.root
-@pytest.mark.kubectl
+@pytest.mark.recent_kubectl
 def test_the_installation_is_rehearsed_and_leaves_nothing(cluster: Cluster) -> None:
     """The manifests apply as they are; with them doctor has no error to tell, and their removal leaves none of them."""
     nodes = "kubectl get nodes -o jsonpath='{.items[*].metadata.annotations}'"

@@ -22,7 +22,7 @@ from scheduler.__main__ import Config as SchedulerConfig
 from tests.manifests.accounts import NAMESPACE
 from tests.manifests.rendering import ROOT, Document, built, kustomizations, of_kind
 
-pytestmark = pytest.mark.kubectl
+pytestmark = pytest.mark.recent_kubectl
 # The oldest Kubernetes that the guard works with (a token names its pod's node), and the newest with known schemas.
 OLDEST, NEWEST = "1.32", kubernetes_validate.latest_version()
 _OPERATOR = "monitoring.coreos.com/v1"
