@@ -54,8 +54,13 @@ def _lint(arguments: Arguments) -> Answer:
     # The scheduler's reading of pods computes with numpy, whose import takes as long as all else here together.
     from cli.plugin.lint import report
 
-    texts = [(file, sys.stdin.read() if file == "-" else Path(file).read_text()) for file in arguments.files]
-    return report(texts, arguments.scheduler)
+    return report([(file, _text(file)) for file in arguments.files], arguments.scheduler)
+
+
+def _text(file: str) -> str:
+    """Read a file, or standard input; a byte that is no UTF-8 becomes a surrogate, which YAML does not allow."""
+    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    return content.decode("utf-8", errors="surrogateescape")
 
 
 def _ask(arguments: Arguments) -> Answer:

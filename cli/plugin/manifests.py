@@ -15,9 +15,11 @@ _TEMPLATES: Mapping[str, Path] = {
     "PodTemplate": ("template",),
 }
 _DEEPEST = 64
+# Of one document; a few aliases of aliases stand for any number of values.
+_MOST_VALUES = 200_000
 
 
-class ManifestError(ValueError):
+class ManifestError(Exception):
     """A file that is no YAML, and from which line on."""
 
     def __init__(self, line: int, rule: str) -> None:
@@ -38,10 +40,10 @@ class Place:
         """Step into the value; what is not there is None, and stands where its surroundings stand."""
         value, path = self.value, self.path
         for step in steps:
-            if isinstance(value, dict):
-                value = value.get(step)
+            if isinstance(value, list):
+                value = value[int(step)] if step.isdecimal() and int(step) < len(value) else None
             else:
-                value = value[int(step)] if isinstance(value, list) and int(step) < len(value) else None
+                value = value.get(step) if isinstance(value, dict) else None
             path = (*path, step)
         return Place(value, path, self.lines)
 
@@ -67,24 +69,29 @@ class PodPlace:
 
 def pods(text: str) -> Iterator[PodPlace]:
     """Yield the pods of a file in order; raise ManifestError."""
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         while loader.check_node():
             lines: dict[Path, int] = {}
             yield from _pods(Place(_read(loader, loader.get_node(), (), lines), (), lines))
     except yaml.MarkedYAMLError as broken:
         raise ManifestError(broken.problem_mark.line + 1 if broken.problem_mark else 1, str(broken.problem)) from broken
+    except yaml.reader.ReaderError as broken:
+        unreadable = text[: broken.position]
+        raise ManifestError(unreadable.count("\n") + 1, f"character {broken.character:#x} is not allowed") from broken
+    except RecursionError as broken:
+        raise ManifestError(1, f"nested deeper than {_DEEPEST} levels") from broken
     except (yaml.YAMLError, ValueError) as broken:
         raise ManifestError(1, str(broken)) from broken
-    finally:
-        loader.dispose()
 
 
-def _pods(whole: Place) -> Iterator[PodPlace]:
-    kind = whole.at("kind").value
-    if kind == "List" and isinstance(whole.at("items").value, list):
-        for index in range(len(whole.at("items").value)):
-            yield from _pods(whole.at("items", str(index)))
+def _pods(whole: Place, of: str = "") -> Iterator[PodPlace]:
+    """Yield the pods in one object; ``of`` is its kind where it says none, as in a PodList."""
+    kind = whole.at("kind").value or of
+    items = whole.at("items").value
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        for index in range(len(items)):
+            yield from _pods(whole.at("items", str(index)), kind.removesuffix("List"))
         return
     owner = f"{kind}/{whole.at('metadata', 'name').value or whole.at('metadata', 'generateName').value or '?'}"
     if kind == "Pod":
@@ -97,6 +104,8 @@ def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
     """Return a node's value, and note on which line it and all within it stand."""
     if len(path) > _DEEPEST:
         raise ManifestError(node.start_mark.line + 1, f"nested deeper than {_DEEPEST} levels")
+    if len(lines) > _MOST_VALUES:
+        raise ManifestError(node.start_mark.line + 1, f"more than {_MOST_VALUES} values")
     lines[path] = node.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode):
         return [_read(loader, one, (*path, str(index)), lines) for index, one in enumerate(node.value)]

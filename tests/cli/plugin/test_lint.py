@@ -1,5 +1,6 @@
 """What `kubectl mooring lint` says of manifests, by line, field and rule."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -21,6 +22,8 @@ spec:
     - name: c
       image: i
 """
+# Letters, each with the one before it.
+PAIRS = list(itertools.pairwise(b"abcdefghij"))
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -118,6 +121,51 @@ def test_anything_may_be_linted() -> None:
         "kind: Pod\nspec: 3",
     ):
         said(text)
+
+
+_ITEM = "{spec: {schedulerName: mooring}, metadata: {name: x, annotations: {mooring.dev/interfaces: '[1]'}}}"
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        (f"kind: PodList\nitems:\n- {_ITEM}\n", 3),
+        (f"kind: List\nitems:\n- {{kind: PodList, items: [{_ITEM}]}}\n", 3),
+        (f"kind: DeploymentList\nitems:\n- {{metadata: {{name: x}}, spec: {{template: {_ITEM}}}}}\n", 3),
+        (f"[1]\n---\ntext\n---\nkind: PodList\nitems: [{_ITEM}]\n", 6),
+    ],
+)
+def test_lists_of_any_kind_are_opened_and_what_is_no_object_is_passed_over(before: str, line: int) -> None:
+    """Items of a PodList need not say that they are pods, as the API writes them."""
+    (found,) = said(before)
+    assert found[0] == line
+    assert found[2].startswith("[0]: 1 is not an object")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"a: 1\nb: \xff", ":2: not YAML: character 0xdcff is not allowed"),
+        (b"a: 1\nb: \x01", ":2: not YAML: character 0x1 is not allowed"),
+        (b"[" * 5000, ":1: not YAML: nested deeper than 64 levels"),
+        (b"[" * 70 + b"]" * 70, ":1: not YAML: nested deeper than 64 levels"),
+        (
+            b"- &a [1]\n" + b"".join(b"- &%c [%s]\n" % (next_, b",".join([b"*%c" % one] * 9)) for one, next_ in PAIRS),
+            ":1: not YAML: more than 200000 values",
+        ),
+    ],
+)
+def test_a_file_that_is_no_yaml_or_too_much_of_it_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, why: str
+) -> None:
+    """Files are anybody's: some aliases of aliases would fill the memory. The others are looked at all the same."""
+    odd, bad = tmp_path / "odd.yaml", tmp_path / "bad.yaml"
+    odd.write_bytes(content)
+    bad.write_text(POD % "[1]")
+    assert main(["lint", str(odd), str(bad)]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{odd}{why}"
+    assert second.startswith(f"{bad}:6: ")
 
 
 def test_the_status_is_1_and_each_line_begins_with_file_and_line(
