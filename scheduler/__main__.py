@@ -21,6 +21,7 @@ from scheduler import metrics
 from scheduler.constraints.installed import installed
 from scheduler.extender.desk import Desk
 from scheduler.extender.server import serve as extend
+from scheduler.extender.tls import server_tls
 from scheduler.health import serve
 from scheduler.leader import Election
 from scheduler.loop import Loop, Ways
@@ -58,6 +59,9 @@ class Config:
     extender_addr: str = option(
         "", "host:port on which a stock kube-scheduler is answered as its extender, empty for none"
     )
+    extender_tls_cert: str = option("", "certificate file of that server, for HTTPS; read anew when it changes")
+    extender_tls_key: str = option("", "key file of that certificate")
+    extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,6 +95,7 @@ def _reason(failed: BaseException) -> str:
 
 
 async def _run(config: Config, access: Access) -> None:
+    tls = server_tls(config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
     machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started, kinds=installed())
     metrics.expose(machine)
     async with (
@@ -108,7 +113,7 @@ async def _run(config: Config, access: Access) -> None:
             desk = Desk(machine.guests, loop, ways, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
-            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, desk):
+            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, desk, tls):
                 await (_stand(election, loop) if config.leader_elect else _alone(loop))
 
 

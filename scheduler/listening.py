@@ -1,5 +1,6 @@
-"""Listen for HTTP on an address of the command line."""
+"""Listen for HTTP, or HTTPS, on an address of the command line."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ _LAST_ANSWERS_S = 2.0
 
 
 @asynccontextmanager
-async def listen(address: str, application: web.Application) -> AsyncIterator[None]:
+async def listen(address: str, application: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     """Serve on ``address`` (``host:port``, empty for nowhere) until the context ends."""
     if not address:
         yield
@@ -21,7 +22,7 @@ async def listen(address: str, application: web.Application) -> AsyncIterator[No
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_LAST_ANSWERS_S)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
         yield
     finally:
         await runner.cleanup()

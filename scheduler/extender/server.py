@@ -1,9 +1,10 @@
-"""Answer a stock kube-scheduler over HTTP: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
+"""Answer a stock kube-scheduler over HTTP or HTTPS: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
 
 Only who leads and has listed everything answers; others say 503, and kube-scheduler tries the pod again. What is wrong
 with a request stands in the protocol's ``Error`` where there is one: kube-scheduler tells only that to the pod's owner.
 """
 
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -20,7 +21,7 @@ _PREFIX = "/scheduler"
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 
-def serve(address: str, desk: Desk) -> AbstractAsyncContextManager[None]:
+def serve(address: str, desk: Desk, tls: ssl.SSLContext | None = None) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``, empty for nowhere)."""
     application = web.Application(client_max_size=_LARGEST)
     # The last one is where the seeds' scheduler extension answered, on port 8888.
@@ -29,7 +30,7 @@ def serve(address: str, desk: Desk) -> AbstractAsyncContextManager[None]:
     # Their answers have no room for an error.
     for verb, answer in (("prioritize", desk.prioritize), ("preempt", desk.preempt)):
         application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, desk, _refused))
-    return listen(address, application)
+    return listen(address, application, tls)
 
 
 def _route(

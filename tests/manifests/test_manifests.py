@@ -98,7 +98,8 @@ def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
     )
     assert scheduler["securityContext"]["runAsNonRoot"]
     assert scheduler["securityContext"]["runAsUser"] > 0
-    assert not {"hostNetwork", "hostPID", "volumes"} & scheduler.keys()
+    assert not {"hostNetwork", "hostPID"} & scheduler.keys()
+    assert all("secret" in volume for volume in scheduler.get("volumes", ()))
     for pod in (scheduler, advertiser):
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in _containers(pod):
@@ -121,6 +122,9 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
     flags = [flag.replace("$(NAMESPACE)", NAMESPACE) for flag in container["args"]]
     _, config = load(SchedulerConfig, "mooring-scheduler", flags, {})
     assert (config.leader_elect, config.lease_namespace, config.metrics_addr) == (True, NAMESPACE, ":10259")
+    mounted = {one["mountPath"] for one in container.get("volumeMounts", ())}
+    files = (config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
+    assert {str(Path(file).parent) for file in files if file} == mounted
     (role,) = of_kind(objects, "Role")
     assert role["rules"][1]["resourceNames"] == [f"{config.scheduler_name}-scheduler"]
     commands = []

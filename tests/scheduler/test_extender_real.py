@@ -21,6 +21,7 @@ from mooring.inventory import Pf
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.objects import Node, Pod
+from tests.scheduler.certificates import NAME, Authority
 from tests.scheduler.relay import Relay
 
 T = TypeVar("T")
@@ -41,17 +42,18 @@ class Cluster:
         self._folder = folder
 
     @asynccontextmanager
-    async def scheduled(self, **extender: Any) -> AsyncIterator[None]:
-        """Run both, kube-scheduler by the configuration of the manifests, changed by what is given."""
+    async def scheduled(self, *ours: str, **extender: Any) -> AsyncIterator[None]:
+        """Run both: ours by these flags, kube-scheduler by the manifests' configuration, changed by what is given."""
         port, secure = free_ports(2)
         config = yaml.safe_load(CONFIG.read_text())
         config["clientConnection"]["kubeconfig"] = str(self._kubeconfig)
         config["leaderElection"]["leaderElect"] = False
         config["podInitialBackoffSeconds"] = config["podMaxBackoffSeconds"] = 1
-        config["extenders"][0] |= {"urlPrefix": f"http://127.0.0.1:{port}/scheduler"} | extender
+        scheme = "https" if extender.get("enableHTTPS") else "http"
+        config["extenders"][0] |= {"urlPrefix": f"{scheme}://127.0.0.1:{port}/scheduler"} | extender
         (written := self._folder / "kube-scheduler.yaml").write_text(yaml.safe_dump(config))
         own = ["-m", "scheduler", "--kubeconfig", str(self._kubeconfig), "--leader-elect", "false"]
-        own += ["--metrics-addr", "", "--extender-addr", f"127.0.0.1:{port}"]
+        own += ["--metrics-addr", "", "--extender-addr", f"127.0.0.1:{port}", *ours]
         binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-scheduler"
         if not binary.exists():
             pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-scheduler")
@@ -99,8 +101,8 @@ class Cluster:
 
         await eventually(found)
 
-    async def event(self, name: str, text: str) -> str:
-        """Wait for an event about a pod that says this."""
+    async def event(self, name: str, *texts: str) -> str:
+        """Wait for an event about a pod that says one of these."""
 
         async def found() -> str | None:
             for path in ("/api/v1/events", "/apis/events.k8s.io/v1/events"):
@@ -110,7 +112,7 @@ class Cluster:
                         one.get("involvedObject") or one.get("regarding"),
                         one.get("message") or one.get("note"),
                     )
-                    if about["name"] == name and text in (message or ""):
+                    if about["name"] == name and any(text in (message or "") for text in texts):
                         return str(message)
             return None
 
@@ -200,6 +202,25 @@ async def test_pods_without_vfs_are_no_business_of_ours(cluster: Cluster) -> Non
         assert names.ASSIGNMENT not in (await cluster.bound("plain")).annotations
         await cluster.add_pod("odd", request="[]", vfs=2)
         assert "they must be as many" in await cluster.event("odd", "as many")
+
+
+async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: Path) -> None:
+    """With a certificate that our CA has signed; the server is told by its name. One of another CA gets no answer."""
+    authority, stranger = Authority(tmp_path, "authority"), Authority(tmp_path, "stranger")
+    server = authority.sign("server")
+    flags = (f"--extender-tls-cert={server.certificate}", f"--extender-tls-key={server.key}")
+    ca = f"--extender-client-ca={authority.own.certificate}"
+    await cluster.add_pod("a")
+    for signer, is_answered in ((stranger, False), (authority, True)):
+        client = signer.sign("client" if is_answered else "other")
+        files = {"certFile": str(client.certificate), "keyFile": str(client.key)}
+        tls = {"serverName": NAME, "caFile": str(authority.own.certificate)} | files
+        async with cluster.scheduled(*flags, ca, enableHTTPS=True, tlsConfig=tls):
+            if is_answered:
+                assert _vfs(await cluster.bound("a")) == [0]
+            else:
+                # After TLS 1.3's handshake the client believes itself connected.
+                assert "https://" in await cluster.event("a", "EOF", "connection reset", "bad certificate")
 
 
 async def test_the_seeds_configuration_strands_one_pod_and_no_more(cluster: Cluster) -> None:

@@ -1,0 +1,86 @@
+"""Who the extender's server is, and whom it answers: certificate, key and the clients' CA, as files that change.
+
+Certificates are renewed while we run. At each handshake it is looked whether the files are still those that were read;
+if not, that connection and all after it go by the new ones. What cannot be used, as half of a renewal, leaves the last
+that could in force. No session is resumed, so that whoever connects is looked at anew.
+"""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from mooring.config import ConfigError
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Paths of PEM files; with ``client_ca`` only clients whose certificate it has signed are answered."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+
+    def stamps(self) -> list[tuple[int, int, int]]:
+        """Return what tells these files from those that were there before; raise OSError."""
+        found = (path.stat() for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found]
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files; raise OSError, of which SSLError is one."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0
+        # A key that needs a password is refused: nobody is there to be asked for one.
+        context.load_cert_chain(self.certificate, self.key, password="")
+        if self.client_ca is not None:
+            context.load_verify_locations(self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+class _Renewing:
+    """The context of now."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._stamps = files.stamps()
+        self._told = ""
+        self.context = files.context()
+
+    def renew(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Let a connection whose handshake has begun go by the files as they are now."""
+        try:
+            self._look()
+        except OSError as unusable:
+            if str(unusable) != self._told:
+                self._told = str(unusable)
+                _log.warning("certificates of the extender not read anew", reason=self._told)
+        connection.context = self.context
+
+    def _look(self) -> None:
+        stamps = self._files.stamps()
+        if stamps != self._stamps:
+            self.context = self._files.context()
+            self._stamps, self._told = stamps, ""
+            _log.info("certificates of the extender read anew", certificate=str(self._files.certificate))
+
+
+def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | None:
+    """Return the context to serve by, None for plain HTTP if no file is named; raise ConfigError."""
+    if not (certificate or key or client_ca):
+        return None
+    if not (certificate and key):
+        raise ConfigError("TLS of the extender needs a certificate and its key")
+    files = Files(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
+    try:
+        renewing = _Renewing(files)
+    except OSError as unusable:
+        raise ConfigError(f"TLS of the extender: {unusable}") from unusable
+    # Python asks this one for every connection, also for one that names no server.
+    context = renewing.context
+    context.sni_callback = renewing.renew
+    return context
