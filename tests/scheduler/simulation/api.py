@@ -87,7 +87,7 @@ class Api:
         fate = self.faults.fate()
         self.witness(request, "arrives")
         if fate == "refused":
-            code, headers = self.faults.code()
+            code, headers = self.faults.code(request.path)
             connection.answer(code, encode(ApiError(code, "", "a simulated fault").body()), headers)
         elif fate == "broken before":
             connection.break_off()

@@ -6,7 +6,7 @@ from typing import Literal
 
 Fate = Literal[
     "answered",
-    "refused",  # 429, 500 or 503, nothing done
+    "refused",  # 429, 500 or 503, a Binding also 403 for good, nothing done
     "failed after",  # 500 or 504, but done
     "broken before",  # the connection breaks, nothing done
     "broken after",  # it breaks when all is done
@@ -39,9 +39,10 @@ class Faults:
     def stream_fate(self) -> StreamFate:
         return self.source.choice(_STREAM_FAULTS) if self._strikes(self.one_in_batches) else "carried"
 
-    def code(self) -> tuple[int, str]:
+    def code(self, path: str) -> tuple[int, str]:
         """Return how a request is refused before anything is done, and its headers."""
-        return self.source.choice(((429, "Retry-After: 1\r\n"), (429, ""), (500, ""), (503, "")))
+        codes = [(429, "Retry-After: 1\r\n"), (429, ""), (500, ""), (503, "")]
+        return self.source.choice([*codes, *[(403, "")] * 4] if path.endswith("/binding") else codes)
 
     def delay_s(self) -> float:
         return self.source.uniform(0.1, self.latest_s)

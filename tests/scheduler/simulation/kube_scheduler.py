@@ -120,14 +120,16 @@ class KubeScheduler:
         return best
 
     def _begin_to_bind(self, pod: PodState, node: str, left: list[str]) -> None:
-        """Let it be bound; now and then another, that was the leader until now, does too, and may choose otherwise."""
+        """Let it be bound; now and then another, that led until now, asks at once or late, and may choose otherwise."""
         self._assumed[pod.uid] = node
         self._binding.create_task(self._bind(pod, node))
         if self.source.randrange(_TWICE) == 0:
-            self._binding.create_task(self._bind(pod, self.source.choice(left)))
+            late_s = self.source.choice((0.0, self.source.uniform(0, 2)))
+            self._binding.create_task(self._bind(pod, self.source.choice(left), late_s))
 
-    async def _bind(self, pod: PodState, node: str) -> None:
+    async def _bind(self, pod: PodState, node: str, late_s: float = 0.0) -> None:
         """Let the extender bind; what failed, or may have, is decided about anew."""
+        await asyncio.sleep(late_s)
         asked = {"PodName": pod.name, "PodNamespace": "default", "PodUID": pod.uid, "Node": node}
         try:
             error = (await self._ask("bind", asked))["Error"]
