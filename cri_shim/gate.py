@@ -46,7 +46,7 @@ _Request = TypeVar("_Request", bound=Message)
 
 @dataclass(slots=True)
 class _Making:
-    """The RunPodSandbox calls of one pod that are under way; its record is looked at and written by one at a time."""
+    """Who is at work on one pod's record, RunPodSandbox calls and the sweep; they look at it and write it in turn."""
 
     calls: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -90,15 +90,22 @@ class Gate:
             forwarded = raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
         yield forwarded
 
-    def sweep(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
+    async def sweep(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
         """Remove the records of pods that are gone, given the uids of all sandboxes listed; return their uids."""
         at = time.monotonic() if now is None else now
         judged = sweep(self._records.pods(), listed, self._making.keys(), self._missing, at)
         self._missing = dict(judged.missing)
-        for uid in judged.remove:
-            self._records.remove_pod(uid)
-            _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
-        return judged.remove
+        return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
+
+    async def _remove_record(self, uid: str) -> bool:
+        """Remove a record unless its pod has come back meanwhile; say whether it was removed."""
+        with self._being_made(uid) as making:
+            async with making.turn:
+                if making.calls > 1:
+                    return False
+                await asyncio.to_thread(self._records.remove_pod, uid)
+        _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
+        return True
 
     async def _settle_record(self, request: cri.RunPodSandboxRequest) -> None:
         uid = request.config.metadata.uid

@@ -63,7 +63,7 @@ async def _ask(channel: grpc.aio.Channel, gate: Gate, asking_s: float) -> None:
     while True:
         try:
             answer = cri.ListPodSandboxResponse.FromString(await ask(b"", timeout=_LIST_S))
-            gate.sweep(frozenset(sandbox.metadata.uid for sandbox in answer.items))
+            await gate.sweep(frozenset(sandbox.metadata.uid for sandbox in answer.items))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("sandboxes not listed", reason=str(reason))
         await asyncio.sleep(asking_s)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +94,24 @@ async def test_a_container_entitled_to_nothing_passes_behind_the_tripwire(gate: 
     assert await forwarded(gate.create_container(raw)) == raw
 
 
+@dataclass(frozen=True, slots=True)
 class SlowDisk(Records):
     """Records on a disk that takes its time: a write ends when the test says so."""
 
-    __slots__ = ()
-    writing, ready = threading.Event(), threading.Event()
+    writing: threading.Event = field(default_factory=threading.Event)
+    ready: threading.Event = field(default_factory=threading.Event)
 
     def write_pod(self, record: PodRecord) -> None:
+        self._wait()
+        Records.write_pod(self, record)
+
+    def remove_pod(self, uid: str) -> None:
+        self._wait()
+        Records.remove_pod(self, uid)
+
+    def _wait(self) -> None:
         self.writing.set()
         assert self.ready.wait(20)
-        super(SlowDisk, self).write_pod(record)  # noqa: UP008 - slots make the class anew, a bare super misses it
 
 
 async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
@@ -131,8 +140,6 @@ async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
 ) -> None:
     """A kubelet's deadline may pass during the write; its next try waits for what the disk still does."""
     disk = SlowDisk(state)
-    disk.writing.clear()
-    disk.ready.clear()
     gate = Gate(rules, disk, Roots(host / "sys", host / "dev"))
     first = asyncio.create_task(forwarded(gate.run_pod_sandbox(make.run(make.annotations))))
     assert await asyncio.to_thread(disk.writing.wait, 20)
@@ -152,8 +159,8 @@ async def test_a_file_that_is_no_record_stops_no_sweep(gate: Gate, state: Path, 
     """What somebody else has put there stays, and the records beside it go when it is time."""
     await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
     (state / "pods/copy of a record.json").write_text("{}")
-    assert gate.sweep(frozenset(), 0.0) == frozenset()
-    assert gate.sweep(frozenset(), ASKING_S) == {make.uid}
+    assert await gate.sweep(frozenset(), 0.0) == frozenset()
+    assert await gate.sweep(frozenset(), ASKING_S) == {make.uid}
     assert [path.name for path in (state / "pods").iterdir()] == ["copy of a record.json"]
 
 
@@ -167,18 +174,37 @@ async def test_an_annotation_of_any_bytes_hides_no_other(gate: Gate, state: Path
         await forwarded(gate.create_container(make.create(placeholder).replace(b"ABCD", b"\xff\xfe\x80A")))
 
 
+async def test_a_sweep_on_a_slow_disk_holds_nobody_up(
+    gate: Gate, rules: Rules, state: Path, host: Path, make: Any
+) -> None:
+    """All calls go on meanwhile, but those of the very pod: its sandbox gets a record anew."""
+    await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
+    disk = SlowDisk(state)
+    gate = Gate(rules, disk, Roots(host / "sys", host / "dev"))
+    assert await gate.sweep(frozenset(), 0.0) == frozenset()
+    sweeping = asyncio.create_task(gate.sweep(frozenset(), ASKING_S))
+    assert await asyncio.to_thread(disk.writing.wait, 20)
+    again = asyncio.create_task(forwarded(gate.run_pod_sandbox(make.run(make.annotations))))
+    assert await forwarded(gate.run_pod_sandbox(make.run(uid="other"))) == make.run(uid="other")
+    assert (sweeping.done(), again.done()) == (False, False)
+    disk.ready.set()
+    assert await sweeping == {make.uid}
+    await again
+    assert (state / f"pods/{make.uid}.json").exists()
+
+
 async def test_the_sweep_spares_pods_that_are_listed_or_being_made(gate: Gate, state: Path, make: Any) -> None:
     """A record is removed at the second asking, and not while its sandbox is on its way."""
     record = state / f"pods/{make.uid}.json"
     async with gate.run_pod_sandbox(make.run(make.annotations)):
-        assert gate.sweep(frozenset(), 0.0) == gate.sweep(frozenset(), ASKING_S) == frozenset()
-    assert gate.sweep(frozenset(), ASKING_S) == frozenset()
+        assert await gate.sweep(frozenset(), 0.0) == await gate.sweep(frozenset(), ASKING_S) == frozenset()
+    assert await gate.sweep(frozenset(), ASKING_S) == frozenset()
     await forwarded(gate.run_pod_sandbox(make.run(make.annotations)))
-    assert gate.sweep(frozenset(), 2 * ASKING_S) == frozenset()
-    assert gate.sweep(frozenset({make.uid}), 3 * ASKING_S) == frozenset()
-    assert gate.sweep(frozenset(), 4 * ASKING_S) == frozenset()
+    assert await gate.sweep(frozenset(), 2 * ASKING_S) == frozenset()
+    assert await gate.sweep(frozenset({make.uid}), 3 * ASKING_S) == frozenset()
+    assert await gate.sweep(frozenset(), 4 * ASKING_S) == frozenset()
     assert record.exists()
-    assert gate.sweep(frozenset(), 5 * ASKING_S) == {make.uid}
+    assert await gate.sweep(frozenset(), 5 * ASKING_S) == {make.uid}
     assert not record.exists()
 
 
