@@ -29,7 +29,7 @@ _CONNECTIONS = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status: 0, 1 failure or findings, 2 usage."""
+    """Run a command; return its exit status: 0, 1 failure or findings, 2 usage, 130 interrupted."""
     arguments = parse(sys.argv[1:] if argv is None else argv)
     # numpy's BLAS starts a thread a core to wait for matrices, of which there are none here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Who reads has seen enough; the interpreter flushes once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        # As a shell reports a program that SIGINT has ended.
+        return 130
     except (OSError, RuntimeError) as failed:
         print(f"{PROGRAM}: {printable(str(failed))}", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from asyncio.subprocess import PIPE
@@ -249,6 +250,32 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
         "forbidden: needs the right to list validatingadmissionpolicies.admissionregistration.k8s.io",
         "forbidden: needs the right to list validatingadmissionpolicybindings.admissionregistration.k8s.io",
     ]
+
+
+async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: Path) -> None:
+    """A server that takes the request and is silent."""
+    asked = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+        context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
+        config = {"clusters": [cluster], "users": [{"name": "c", "user": {}}], "contexts": [context]}
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(config | {"current-context": "c"}))
+        argv = (sys.executable, "-m", "cli", "nodes", "--kubeconfig", str(kubeconfig))
+        process = await asyncio.create_subprocess_exec(*argv, stdout=PIPE, stderr=PIPE)
+        async with asyncio.timeout(60):
+            await asked.wait()
+            process.send_signal(signal.SIGINT)
+            assert await process.communicate() == (b"", b"")
+    assert process.returncode == 130
 
 
 async def test_a_terminal_of_few_letters_gets_the_others_escaped(served: Served) -> None:
