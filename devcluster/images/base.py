@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pip
+
 from devcluster.runtime.images import write_root
 
 _LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "lib2to3", "__pycache__", "config-*", "ensurepip")
@@ -23,7 +25,8 @@ def make(folder: Path) -> Path:
     installed, local = Path(sys.base_prefix), folder / "usr/local"
     ignored = shutil.ignore_patterns("site-packages", *_LEFT_OUT)
     shutil.copytree(installed / library, local / library, ignore=ignored, symlinks=True)
-    _copy_pip(installed / library / "site-packages", local / library / "site-packages")
+    # Beside the standard library: Debian's interpreter does not look into site-packages, others not into dist-packages.
+    shutil.copytree(Path(pip.__file__).parent, local / library / "pip", ignore=ignored)
     (local / "bin").mkdir()
     shutil.copy2(Path(sys.executable).resolve(), local / "bin/python3")
     for shared in sorted(_libraries(local)):
@@ -31,11 +34,6 @@ def make(folder: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(shared, target)
     return folder
-
-
-def _copy_pip(source: Path, target: Path) -> None:
-    for path in source.glob("pip*"):
-        shutil.copytree(path, target / path.name)
 
 
 def _libraries(local: Path) -> Iterator[Path]:
