@@ -82,6 +82,11 @@ async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:
     await see("pf drained", lambda found: outs(found[1]) == {"0-3": "drained"})
     await annotate(session, {INVENTORY: None})
     await see("annotation removed", lambda found: outs(found[1]) == {"0-3": "drained"})
+    for command in ("set eth1 down", "set eth1 name port1", "set port1 up"):
+        ip(f"link {command}")
+    await see("pf renamed", lambda found: found[1]["name"] == "port1" and found[1]["up"])
+    (DEVICES / "0000:3b:00.1" / "remove").write_text("1")
+    await see("pf gone", lambda found: len(found) == 1)
     return results
 
 

@@ -99,6 +99,8 @@ def test_trouble_is_published_by_the_events_it_causes(lab: Lab) -> None:
         "driver unbound",
         "pf drained",
         "annotation removed",
+        "pf renamed",
+        "pf gone",
     ]
     assert {name: step["seconds"] for name, step in results.items() if name != "start" and step["seconds"] > 1} == {}
     first, second = results["pf drained"]["pfs"]
