@@ -57,14 +57,20 @@ class Writer:
         """Take a report; its event is dropped where the line is full."""
         uid = report.pod.metadata.uid
         if is_of_pending(report):
-            self._conditions[uid] = report
-            self._new_condition.set()
+            self._await(report, self._conditions.get(uid))
         else:
             self._conditions.pop(uid, None)
         try:
             self._events.put_nowait(report)
         except asyncio.QueueFull:
             metrics.REPORTS_DROPPED.inc()
+
+    def _await(self, newer: Report, older: Report | None) -> None:
+        """Let the newer of two reports about a pod be written; its nomination is the older's unless it says another."""
+        if newer.nominated is None and older is not None:
+            newer = replace(newer, nominated=older.nominated)
+        self._conditions[newer.pod.metadata.uid] = newer
+        self._new_condition.set()
 
     def give_way(self, *, pressed: bool) -> None:
         """Write no events while binds press; the line that grows meanwhile is worked off after them."""
@@ -126,9 +132,9 @@ class Writer:
         except msgspec.MsgspecError:
             return
         uid = pod.metadata.uid
-        if uid == report.pod.metadata.uid and not pod.spec.node_name and uid not in self._conditions:
-            self._conditions[uid] = replace(report, pod=pod)
-            self._new_condition.set()
+        if uid == report.pod.metadata.uid and not pod.spec.node_name:
+            again = replace(report, pod=pod)
+            self._await(self._conditions.get(uid, again), again)
 
     async def _write_event(self, report: Report) -> None:
         pod, now = report.pod.metadata, _now()

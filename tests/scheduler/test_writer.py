@@ -89,6 +89,23 @@ async def test_of_many_messages_about_a_pod_the_newest_is_written(
     assert server.cluster.store.revision - before == 1 + 20
 
 
+@pytest.mark.parametrize("is_written_to", [False, True])
+async def test_what_a_message_says_of_the_nomination_holds_though_a_newer_one_is_written(
+    client: Client, writer: Writer, *, is_written_to: bool
+) -> None:
+    """The newer one says nothing of it; also where the older was answered with a conflict."""
+    pod = await _create(client, "p")
+    nominated = msgspec.json.encode({"status": {"nominatedNodeName": "n1"}})
+    await client.request("PATCH", f"{PODS}/p/status", nominated, STRATEGIC_PATCH)
+    pod = pod if is_written_to else await _get(client, "p")
+    writer.put(Report(pod, "Unschedulable", "given up", nominated=""))
+    if is_written_to:
+        await asyncio.sleep(0)
+    writer.put(Report(await _get(client, "p") if is_written_to else pod, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "p", "no room"))
+    assert (await _get(client, "p")).status.nominated_node_name is None
+
+
 async def test_a_pod_that_was_bound_meanwhile_is_not_told_that_it_waits(client: Client, writer: Writer) -> None:
     """The condition was on its way while the Binding overtook it: the version in it is a precondition."""
     pod = await _create(client, "p")
