@@ -25,12 +25,13 @@ from scheduler.plugins import (
     volume_restrictions,
     volume_zone,
 )
-from scheduler.plugins.rule import Filter, Refusals, Texts, VolumeRule, Wide, WideRule
-from scheduler.preemption import Nominate, Preemption
+from scheduler.plugins.rule import Filter, Refusals, Texts, VolumeRule, Wide, WideRule, none_available
+from scheduler.preemption import Futile, Nominate, Preemption
 from scheduler.queue import NOTHING, Happening
 from scheduler.ranking import Ranking, Rankings
 from scheduler.task import Task
 from scheduler.trial import Judge, Trials, assign, stand_for
+from scheduler.victims import Search
 from scheduler.volumes.plan import Plan
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
@@ -128,6 +129,15 @@ class Decider:
 
     def decide(self, task: Task, now: float, lap: Lap = no_lap) -> Decision:
         """Decide about a pod at UNIX time ``now``; ``lap`` is told what has been done."""
+        made = self.proceed(task, now, Search(), lap)
+        assert made is not None, "a search without a limit ends in its first turn"
+        return made
+
+    def proceed(self, task: Task, now: float, search: Search, lap: Lap = no_lap) -> Decision | None:
+        """Decide as `decide` does, as things are now; None if the search for who has to go for the pod goes on.
+
+        Then others get their turn, and it is called again with the same ``search``.
+        """
         self._cluster.tick(now)
         wides = [(rule, wide) for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
         volumes = self._prepare_volumes(task) if task.volumes else []
@@ -140,13 +150,15 @@ class Decider:
             best = ranking.best()
             lap("Score")
             if best is None:
-                return self._unplaced(task, list(_refused(ranking)))
+                return self._unplaced(task, list(_refused(ranking)), search, now)
             row, chosen = best
             if not self._crowded(task)(row):
                 return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
         found = self._choose_widely(task, ranking, volumes, wides, lap)
         lap("Score")
-        return self._bind(task, found) if isinstance(found, _Choice) else self._unplaced(task, found)
+        if isinstance(found, _Choice):
+            return self._bind(task, found)
+        return self._unplaced(task, found, search, now)
 
     def _prepare(self, rule: WideRule, task: Task) -> Wide | None:
         return rule.prepare(task, self._cluster.nodes, self._cluster.census)
@@ -165,7 +177,10 @@ class Decider:
         """Refuse a pod on all nodes alike."""
         total = len(self._cluster.nodes.row_of)
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
-        return Unschedulable(task, f"0/{total} nodes are available: {reason}.", helped_by, why)
+        text = f"0/{total} nodes are available: {reason}."
+        if total:
+            text = f"{text} preemption: {self.preemption.hopeless(task).reason}"
+        return Unschedulable(task, text, helped_by, why)
 
     def _choose_widely(
         self,
@@ -268,14 +283,19 @@ class Decider:
 
         return judge
 
-    def _unplaced(self, task: Task, refused: Sequence[_Refused]) -> Unschedulable:
+    def _unplaced(self, task: Task, refused: Sequence[_Refused], search: Search, now: float) -> Unschedulable | None:
         """Say why no node will do, and whether others have to go for the pod."""
-        verdict = self._unschedulable(task, refused)
-        if not self.preemption.concerns(task):
-            return verdict
+        if not self._cluster.nodes.row_of:
+            return self._unschedulable(task, refused)
         rows = [one.rows for one in refused if one.helped_by & _LEAVING and not one.lasting]
-        found = self.preemption.seek(self._trials(task), np.concatenate(rows)) if rows else None
+        helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
+        found = self.preemption.seek(self._trials(task), helpable, search, now)
         if found is None:
+            return None
+        verdict = self._unschedulable(task, refused)
+        if found.reason:
+            verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
+        if isinstance(found, Futile):
             return verdict
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
@@ -294,9 +314,8 @@ class Decider:
                 counted[text] = counted.get(text, 0) + len(one.rows)
                 some = [self._cluster.nodes.names[row] for row in one.rows[: self._named]]
                 named[text] = sorted([*named.get(text, ()), *some])[: self._named]
-        listed = ", ".join(sorted(f"{count} {text}" for text, count in counted.items()))
         why: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
-        return Unschedulable(task, f"0/{total} nodes are available: {listed}.", helped_by, why)
+        return Unschedulable(task, none_available(total, counted), helped_by, why)
 
     def _bind(self, task: Task, choice: _Choice) -> Decision:
         node, total = self._cluster.nodes.names[choice.row], len(self._cluster.nodes.row_of)

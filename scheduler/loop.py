@@ -112,6 +112,8 @@ class Loop:
         self._may_decide = may_decide
         self._settled = settled
         self._figures = metrics.Figures(machine.scheduler_name)
+        # Of a decision that takes another step.
+        self._timed: metrics.Timed | None = None
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
         self._reading = Reading(ways.api, self._receive, machine.intake.has)
@@ -227,11 +229,14 @@ class Loop:
             return False
         now = self._clock()
         self._follow(self._machine.tick(now))
-        timed = self._figures.begin()
+        timed = self._timed or self._figures.begin()
         instructions = self._machine.step(now, timed.lap)
         if instructions is None:
+            self._timed = None
             return False
-        self._figures.decision(timed, instructions)
+        self._timed = timed if self._machine.is_trying else None
+        if self._timed is None:
+            self._figures.decision(timed, instructions)
         self._follow(instructions)
         return True
 

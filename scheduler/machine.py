@@ -23,6 +23,7 @@ from scheduler.instructions import (
     Report,
 )
 from scheduler.intake import Intake
+from scheduler.nominations import Nomination
 from scheduler.outcomes import Outcome
 from scheduler.queue import NOTHING, Happening, Queue
 from scheduler.roster import Roster
@@ -30,6 +31,7 @@ from scheduler.seating import stand_in
 from scheduler.surroundings import Surroundings
 from scheduler.task import Refusal, Task
 from scheduler.trust import Trust
+from scheduler.victims import PORTION, Search
 
 __all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Preempt", "Report"]
 
@@ -37,7 +39,15 @@ __all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Preempt", "Re
 class Machine:
     """State and its transitions; `intake` holds those that come by the watches."""
 
-    def __init__(self, scheduler_name: str, *, evict_never_started: bool = True, kinds: Kinds = NONE) -> None:
+    def __init__(
+        self,
+        scheduler_name: str,
+        *,
+        evict_never_started: bool = True,
+        kinds: Kinds = NONE,
+        portion: int = PORTION,
+    ) -> None:
+        """Look at ``portion`` pods in one step, where a decision has to find out who goes."""
         self.scheduler_name = scheduler_name
         self.cluster = Cluster(kinds)
         self.queue = Queue()
@@ -51,8 +61,10 @@ class Machine:
         stranded = self.guests.stranded
         self.intake = Intake(scheduler_name, self.cluster, self.queue, self.roster, self.trust, surroundings, stranded)
         self._waiting = self.roster.storage.waiting
-        # The pod that is being decided about.
+        # The pod that is being decided about, and what has been found out so far about who has to go for it.
         self._trying = ""
+        self._portion = portion
+        self._search = Search(portion)
         self.nodes, self.pods, self.see = self.intake.nodes, self.intake.pods, self.intake.see
 
     def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
@@ -111,14 +123,22 @@ class Machine:
         return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
 
     def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
-        """Decide about the next pod; None if none is ready. ``lap`` is told what has been done of it."""
-        uid = self.queue.pop(now)
-        if uid is None:
-            return None
-        self._trying = uid
-        found = self._try(uid, now, lap)
+        """Decide about the next pod, or go on with that; None if none is ready. ``lap`` is told what has been done."""
+        if not self.queue.is_tried(self._trying):
+            self._trying, self._search = self.queue.pop(now) or "", Search(self._portion)
+            if not self._trying:
+                return None
+            self.roster[self._trying].attempts += 1
+        found = self._try(self._trying, now, lap)
+        if found is None:
+            return []
         self._trying = ""
         return found
+
+    @property
+    def is_trying(self) -> bool:
+        """Say whether the decision about a pod takes another step."""
+        return bool(self._trying)
 
     def give_up(self) -> list[Instruction]:
         """Leave out the pod whose decision a fault of ours has cut short: it is told, and its kin get their turn."""
@@ -129,13 +149,15 @@ class Machine:
         self.queue.park(uid, NOTHING)
         return self.roster.tell(pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log")
 
-    def _try(self, uid: str, now: float, lap: Lap) -> list[Instruction]:
+    def _try(self, uid: str, now: float, lap: Lap) -> list[Instruction] | None:
+        """Decide about a pod; return None if that takes another step."""
         pending = self.roster[uid]
-        pending.attempts += 1
         if isinstance(pending.task, Refusal):
             self.queue.park(uid, NOTHING)
             return self.roster.tell(pending, "InvalidRequest", pending.task.reason)
-        decision = self._decider.decide(pending.task, now, lap)
+        decision = self._decider.proceed(pending.task, now, self._search, lap)
+        if decision is None:
+            return None
         if isinstance(decision, Unschedulable):
             return self._park(uid, decision, now)
         self.roster.nominating.renounce(uid, now)
@@ -150,13 +172,16 @@ class Machine:
 
     def _park(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
-        pending, made = self.roster[uid], decision.nominate
+        pending, made, missed = self.roster[uid], decision.nominate, self.queue.missed
         pending.oversized = not decision.helped_by
         if made is None:
             self.roster.nominating.renounce(uid, now)
         else:
             self.roster.nominating.nominate(made.nomination, now)
         others = self.queue.park(uid, decision.helped_by, self._kin(decision.task))
+        if missed & decision.helped_by:
+            # It happened while the search went on, and what was found out before may not hold any more.
+            self.queue.rouse(uid)
         told = [self.roster[one] for one in (uid, *sorted(others))]
         found = [one for kin in told for one in self.roster.tell(kin, "Unschedulable", decision.reason, decision.why)]
         if made is None or not made.victims:
@@ -176,8 +201,16 @@ class Machine:
             annotations = self.roster[decision.task.uid].pod.annotations
             why = unbound or annotations_fault(annotations, decision.annotations)
             found += self._give_back(decision, why, now) if why else [decision]
+        for nomination in self.nominations.overdue(now):
+            found += self._stop_waiting(nomination, now)
         found += self.trust.overdue(now)
         return [*found, *(Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())]
+
+    def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
+        """Let a pod look for another place than where it waits for VFs that do not come back."""
+        uid, why = nomination.seat.uid, self._decider.preemption.stop_waiting(nomination)
+        self.roster.nominating.reject(uid, now)
+        return self.roster.tell(self.roster[uid], "Unschedulable", f"nomination given up: {why}")
 
     def retell(self) -> list[Instruction]:
         """Return what stays true until somebody acts: a new leader tells it again."""
@@ -185,7 +218,9 @@ class Machine:
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
-        times = self.queue.next_ready(), self.trust.next_due(), self._waiting.next_due()
+        if self._trying:
+            return 0.0
+        times = self.queue.next_ready(), self.trust.next_due(), self._waiting.next_due(), self.nominations.next_due()
         return min((time for time in times if time is not None), default=None)
 
     @property

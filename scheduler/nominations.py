@@ -11,10 +11,14 @@ from scheduler.cluster import Seat
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """``seat`` is what the pod counts for on its node, ``victims`` the uids of those who make room for it."""
+    """``seat`` is what the pod counts for on its node, ``victims`` the uids of those who make room for it.
+
+    They are gone, and only their VFs are missed, where it is known ``until`` when those are waited for.
+    """
 
     seat: Seat
     victims: frozenset[str] = field(default=frozenset())
+    until: float | None = None
 
     @property
     def node(self) -> str:
@@ -50,6 +54,14 @@ class Nominations:
     def on(self, node: str) -> list[Seat]:
         """Return the pods that are nominated on a node."""
         return [one.seat for one in self._of.values() if one.node == node]
+
+    def overdue(self, now: float) -> list[Nomination]:
+        """Return those that have waited long enough for VFs."""
+        return [one for one in self._of.values() if one.until is not None and one.until <= now]
+
+    def next_due(self) -> float | None:
+        """Return when the first of them has; None if none waits for VFs."""
+        return min((one.until for one in self._of.values() if one.until is not None), default=None)
 
     def rivals(self, uid: str, priority: int) -> Mapping[str, list[Seat]]:
         """Return by node the nominated pods that count for a pod of this uid and priority."""

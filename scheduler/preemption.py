@@ -1,44 +1,49 @@
-"""Who has to go so that a more important pod fits: kube-scheduler's DefaultPreemption. Pure.
+"""Whether less important pods have to go for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
 
-On each node that can be helped all pods of lower priority are taken off; if the pod fits then, they are put back one by
-one, the most important first and before all others those whose going would break a disruption budget, as long as it
-still fits. Who stays off is a victim. Of the nodes the one is taken where the least is lost.
+Of the nodes on which that helps (`scheduler.victims`) the one is taken where the least is lost. There the pod is
+nominated: it waits until its victims have gone and the node has their VFs back, for these so long and no longer.
 
 Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. There the nodes are looked at from a random
 one on, here from one that the pod's uid gives, so that equal clusters give equal decisions.
 """
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from mooring.inventory import HELD_BY
 from scheduler.budgets import Budgets
 from scheduler.cluster import Cluster, Seat
 from scheduler.columns import Rows
 from scheduler.nominations import Nomination, Nominations
+from scheduler.plugins.rule import none_available
 from scheduler.task import Task
-from scheduler.trial import Trial, Trials
+from scheduler.trial import Trials
+from scheduler.victims import NO_VICTIMS, Examine, Found, Search, examine
 
-# So many nodes with victims are compared: this share of those that can be helped, but so many at the least, and more
-# as long as each of them breaks a budget. Source: DefaultPreemptionArgs.
-_SHARE = 10
-_FEWEST = 100
-# Priorities are 32 bits with a sign: by this much all of them are above zero, so that each victim counts.
-_ABOVE_ZERO = 1 << 31
-# Later than any RFC 3339 time: a pod that has not started yet.
-_NOT_STARTED = "~"
+# A node repairs a VF that nobody gave back within 30 s, and tries a second time 20 s later (`cni.orphans`). What it has
+# not got back by then, in seconds, waits for people, and no pod waits for that.
+VF_PATIENCE_S = 60.0
+# In kube-scheduler's words, but for the VFs.
+_NEVER = "not eligible due to preemptionPolicy=Never."
+_TERMINATING = "not eligible due to a terminating pod on the nominated node."
+_VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_STUCK = "node(s) did not get back the VFs of pods that are gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
     """Let the pod wait for room on a node; ``victims`` must go for it, none where they are on their way already.
 
-    ``why`` names the victims for people and programs.
+    ``reason`` is why nobody else goes, where the pod waits already; ``why`` names the victims for people and programs.
     """
 
     nomination: Nomination
     victims: tuple[Seat, ...] = ()
+    reason: str = ""
 
     @property
     def why(self) -> Mapping[str, object]:
@@ -46,22 +51,10 @@ class Nominate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    row: int
-    victims: tuple[Seat, ...]
-    broken_budgets: int
+class Futile:
+    """Nobody goes for the pod; ``reason`` says why, in kube-scheduler's words."""
 
-    @property
-    def loss(self) -> tuple[int, int, int, int]:
-        """Return what is lost, the least first: broken budgets, highest priority, sum of priorities, victims."""
-        priorities = [seat.priority + _ABOVE_ZERO for seat in self.victims]
-        return self.broken_budgets, max(priorities), sum(priorities), len(priorities)
-
-    @property
-    def since(self) -> str:
-        """Return since when the longest running of the victims of the highest priority has run."""
-        highest = max(seat.priority for seat in self.victims)
-        return min(_started(seat) for seat in self.victims if seat.priority == highest)
+    reason: str
 
 
 class Preemption:
@@ -71,41 +64,71 @@ class Preemption:
         self._cluster = cluster
         self.budgets = Budgets()
         self.nominations = Nominations()
+        # Nodes that a pod has waited for in vain: they have not got back the VFs of pods that are gone.
+        self._stuck: set[str] = set()
 
     def concerns(self, task: Task) -> bool:
         """Say whether there is anybody whom the pod is above, or the pod is nominated already."""
         lowest = self._cluster.lowest_priority()
         return (lowest is not None and lowest < task.priority) or self.nominations.of(task.uid) is not None
 
-    def seek(self, trials: Trials, rows: Rows) -> Nominate | None:
-        """Return where the pod is to wait for room and who makes it; None if it is to wait nowhere.
+    def seek(self, trials: Trials, rows: Rows, search: Search, now: float) -> Nominate | Futile | None:
+        """Return where the pod is to wait for room and who makes it, or why nowhere; None if the search goes on.
 
         ``rows`` are those whose refusals the going of pods may turn around.
         """
         task = trials.task
-        if self._must_wait(task, rows):
-            return self._wait(task, trials)
+        awaited = self._awaited(task, rows)
+        if awaited:
+            return self._wait(task, trials, awaited, now)
         if task.pod.spec.preemption_policy == "Never":
-            return None
-        candidates = list(self._candidates(trials, rows))
-        if not candidates:
-            return None
-        least = min(one.loss for one in candidates)
-        best = max((one for one in candidates if one.loss == least), key=lambda one: one.since)
-        seat = self._seat(trials, best.row, best.victims)
-        victims = frozenset(one.uid for one in best.victims)
-        going = tuple(one for one in best.victims if one.kin is None or not one.kin.terminating)
-        return Nominate(Nomination(seat, victims), going)
+            return Futile(_NEVER)
+        rows = trials.large_enough(rows)
+        if not self.concerns(task):
+            return self._futile({NO_VICTIMS: len(rows)}, len(rows))
+        return self._choose(trials, _turned(rows, task.uid, self._cluster.nodes.size), search)
 
-    def _must_wait(self, task: Task, rows: Rows) -> bool:
-        """Say whether the pod is nominated where it may still come to fit without further victims."""
+    def _choose(self, trials: Trials, rows: Sequence[int], search: Search) -> Nominate | Futile | None:
+        """Do so for a pod that waits nowhere yet."""
+        find = self._finding(trials)
+        if not search.turn(self._cluster.nodes, rows, find):
+            return None
+        best = search.best()
+        if best is None:
+            return self._futile(search.refusals(rows), len(rows))
+        if not search.holds(best, find):
+            return None
+        seat = self._seat(trials, best.row, best.victims)
+        going = tuple(one for one in best.victims if one.kin is None or not one.kin.terminating)
+        return Nominate(Nomination(seat, frozenset(one.uid for one in best.victims)), going)
+
+    def hopeless(self, task: Task) -> Futile:
+        """Say that it helps on no node that pods go."""
+        return Futile(_NEVER) if task.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
+
+    def stop_waiting(self, nomination: Nomination) -> str:
+        """Take it that a node does not give VFs back for which a pod waits there; return which, in words."""
+        self._stuck.add(nomination.node)
+        held = ", ".join(self._held_for_nobody(nomination.node))
+        return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {held}"
+
+    def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
+        """Say why the going of pods helps on none of these nodes, nor on all others."""
+        total = len(self._cluster.nodes.row_of)
+        return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
+
+    def _awaited(self, task: Task, rows: Rows) -> str:
+        """Say what the pod waits for where it is nominated and may still come to fit without further victims."""
         held = self.nominations.of(task.uid)
         row = self._cluster.nodes.row_of.get(held.node) if held is not None else None
         if held is None or row is None or row not in rows:
-            return False
+            return ""
         if task.pod.spec.preemption_policy == "Never":
-            return True
-        return bool(self._leaving(held, task)) or (bool(task.interfaces) and self._is_vf_on_its_way_back(held.node))
+            return _NEVER
+        if self._leaving(held, task):
+            return _TERMINATING
+        awaits_vf = task.interfaces and held.node not in self._stuck and any(self._held_for_nobody(held.node))
+        return _VF_AWAITED if awaits_vf else ""
 
     def _leaving(self, held: Nomination, task: Task) -> list[Seat]:
         """Return the pods on the nominated node that go for the sake of this pod, or of another above them."""
@@ -115,23 +138,23 @@ class Preemption:
             if seat.priority < task.priority and (seat.preempted or seat.uid in held.victims)
         ]
 
-    def _is_vf_on_its_way_back(self, node: str) -> bool:
-        """Say whether the node still holds a VF for a pod that is gone."""
+    def _held_for_nobody(self, node: str) -> Iterator[str]:
+        """Name the VFs that a node still holds for pods that are gone."""
         facts = self._cluster.node(node)
         inventory = facts.inventory if facts is not None else None
         for pf in inventory.pfs if inventory is not None else ():
             for entry in pf.out:
                 if entry.why.startswith(HELD_BY) and self._cluster.seat(entry.why.removeprefix(HELD_BY)) is None:
-                    return True
-        return False
+                    yield f"VF {entry.vfs} of PF {pf.name!r} ({entry.why})"
 
-    def _wait(self, task: Task, trials: Trials) -> Nominate:
+    def _wait(self, task: Task, trials: Trials, reason: str, now: float) -> Nominate:
         """Keep the nomination; what the pod would get there is looked up as things are now."""
         held = self.nominations.of(task.uid)
         assert held is not None, "only a nominated pod must wait"
         seat = self._seat(trials, self._cluster.nodes.row_of[held.node], self._leaving(held, task))
         keeps = seat.assignment is None and held.seat.assignment is not None
-        return Nominate(Nomination(held.seat if keeps else seat, held.victims))
+        until = (held.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
+        return Nominate(Nomination(held.seat if keeps else seat, held.victims, until), reason=reason)
 
     def _seat(self, trials: Trials, row: int, leaving: Iterable[Seat]) -> Seat:
         rivals = self.nominations.rivals(trials.task.uid, trials.task.priority)
@@ -139,62 +162,30 @@ class Preemption:
             trial.take_off(*leaving)
             return trial.seat()
 
-    def _candidates(self, trials: Trials, rows: Rows) -> Iterator[_Candidate]:
-        """Yield nodes with their victims, as many as are compared."""
-        rows = trials.large_enough(rows)
-        enough = min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
-        rivals = self.nominations.rivals(trials.task.uid, trials.task.priority)
-        count, any_harmless = 0, False
-        for row in _turned(rows, trials.task.uid):
-            found = self._candidate(trials, row, rivals.get(self._cluster.nodes.names[row], ()))
-            if found is None:
-                continue
-            yield found
-            count, any_harmless = count + 1, any_harmless or not found.broken_budgets
-            if count >= enough and any_harmless:
-                return
+    def _finding(self, trials: Trials) -> Examine:
+        """Return what finds out who would have to go from a row."""
+        task, names, priority = trials.task, self._cluster.nodes.names, trials.task.priority
+        rivals = self.nominations.rivals(task.uid, priority)
+        stuck = self._still_stuck() if task.interfaces else frozenset[str]()
 
-    def _candidate(self, trials: Trials, row: int, nominated: Collection[Seat]) -> _Candidate | None:
-        seats = self._cluster.seats_on(self._cluster.nodes.names[row])
-        priority = trials.task.priority
-        lower = [seat for seat in seats if seat.priority < priority]
-        if not lower:
-            return None
-        with trials.on(row, nominated, by_sums=True) as trial:
-            trial.take_off(*lower)
-            if trial.refusal():
-                return None
-            breaking, others = self.budgets.split(sorted(lower, key=importance))
-            doomed = not_reprieved(trial, breaking)
-            victims = sorted([*doomed, *not_reprieved(trial, others)], key=importance)
-        return _Candidate(row, tuple(victims), len(doomed)) if victims else None
+        def find(row: int) -> tuple[Found, int]:
+            node = names[row]
+            if node in stuck:
+                return (_STUCK,), 0
+            lower = [seat for seat in self._cluster.seats_on(node) if seat.priority < priority]
+            return examine(trials, row, lower, rivals.get(node, ()), self.budgets), len(lower)
+
+        return find
+
+    def _still_stuck(self) -> set[str]:
+        """Return the nodes that do not give VFs back: who goes from there would go in vain too."""
+        self._stuck = {node for node in self._stuck if any(self._held_for_nobody(node))}
+        return self._stuck
 
 
-def not_reprieved(trial: Trial, seats: Sequence[Seat]) -> list[Seat]:
-    """Put pods back as long as the trial's pod fits, the first ones first; return those that had to stay off.
-
-    Beside whom it fits, beside any of them alone it does: so that many are tried at once.
-    """
-    if not seats or trial.admits(seats):
-        return []
-    if len(seats) == 1:
-        return list(seats)
-    half = len(seats) // 2
-    return [*not_reprieved(trial, seats[:half]), *not_reprieved(trial, seats[half:])]
-
-
-def importance(seat: Seat) -> tuple[int, str]:
-    """Return a key that has the most important pod first: by priority, then who has run the longest."""
-    return -seat.priority, _started(seat)
-
-
-def _started(seat: Seat) -> str:
-    return seat.started or _NOT_STARTED
-
-
-def _turned(rows: Rows, uid: str) -> Iterator[int]:
-    """Yield the rows, in their order, from one on that is this pod's own."""
-    ordered = sorted(rows.tolist())
-    start = zlib.crc32(uid.encode()) % max(len(ordered), 1)
-    yield from ordered[start:]
-    yield from ordered[:start]
+def _turned(rows: Rows, uid: str, size: int) -> Sequence[int]:
+    """Return the rows, in their order, from one on that is this pod's own."""
+    ordered = np.sort(rows)
+    start = int(np.searchsorted(ordered, zlib.crc32(uid.encode()) % max(size, 1)))
+    turned: list[int] = np.roll(ordered, -start).tolist()
+    return turned

@@ -94,6 +94,8 @@ class Queue:
         self._waiting: dict[Happening, set[Hashable]] = {}
         self._tickets = 0
         self._now = 0.0
+        # What has happened since the last pod was popped: it may have helped that one while it was decided about.
+        self.missed = NOTHING
         # How many pods have come to a place, and by what.
         self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
@@ -119,12 +121,18 @@ class Queue:
             _, ticket, uid = heapq.heappop(self._active)
             entry = self._entries.get(uid)
             if entry is not None and entry.ticket == ticket:
+                self.missed = NOTHING
                 entry.place = "out"
                 entry.attempts += 1
                 entry.queued_at = now
                 entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
                 return uid
         return None
+
+    def is_tried(self, uid: str) -> bool:
+        """Say whether a pod was popped, and nothing has become of that yet."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.place == "out"
 
     def placed(self, uid: str) -> None:
         """Say that a popped pod found a place: the next of its kin may find one too."""
@@ -164,6 +172,9 @@ class Queue:
     def wake_pods(self, uids: Iterable[str], happening: Happening, now: float) -> None:
         """Do as `wake` for what has happened to these pods only, and to their kin."""
         self._now = max(self._now, now)
+        uids = list(uids)
+        if any(self.is_tried(uid) for uid in uids):
+            self.missed |= happening
         parked = [
             self._entries[uid].kin for uid in uids if uid in self._entries and self._entries[uid].place == "parked"
         ]
@@ -183,6 +194,7 @@ class Queue:
     def wake(self, happening: Happening, now: float) -> None:
         """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
         self._now = max(self._now, now)
+        self.missed |= happening
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & happening]:
             for kin in self._waiting.pop(waits_for):
                 self._send_scout(self._kins[kin])

@@ -13,11 +13,11 @@ import numpy as np
 
 from mooring.assignment import Assignment
 from mooring.inventory import Pf
-from scheduler.assign import Chosen, pick_vfs, place_on, wants_on
+from scheduler.assign import OUT_OF_BUDGET, Chosen, pick_vfs, place_on, wants_on
 from scheduler.cluster import Cluster, Seat
 from scheduler.columns import PODS, Rows
 from scheduler.constraints.joint import section
-from scheduler.place import Want
+from scheduler.place import Room, Want
 from scheduler.plugins import constraints
 from scheduler.plugins.node_ports import REASONS as PORTS_TAKEN
 from scheduler.plugins.node_ports import clash
@@ -90,14 +90,27 @@ class Trials:
     def large_enough(self, rows: Rows) -> Rows:
         """Return the rows that could take the pod if nobody else were there."""
         nodes = self.cluster.nodes
-        look = nodes.look(rows)
+        every = np.arange(nodes.size)
+        look = nodes.look(every)
         enough = look.allocatable[PODS] > 0
         for line, name, amount in self._needs:
             lacks = look.allocatable[line] < amount
             if lacks.any():
                 enough &= ~(lacks & look.judged(nodes.published, partial(counts_on, name)).astype(bool))
-        fit: Rows = rows[enough]
+        if self.task.interfaces:
+            enough &= look.judged(nodes.offers, self._could_give).astype(bool)
+        fit: Rows = rows[enough[rows]]
         return fit
+
+    def _could_give(self, offer: tuple[str, tuple[Pf, ...]]) -> bool:
+        """Say whether the interfaces would fit on these PFs if all their VFs were free."""
+        _, pfs = offer
+        request, wants = self.task.request, self.wants_on(pfs)
+        if request is None or isinstance(wants, str):
+            return False
+        rooms = tuple(Room(len(pf.vfs), pf.offer_mbps) for pf in pfs)
+        found = place_on(wants, rooms, request.pfs)
+        return not isinstance(found, str) or found == OUT_OF_BUDGET
 
     @contextmanager
     def on(self, row: int, nominated: Iterable[Seat] = (), *, by_sums: bool = False) -> Iterator["Trial"]:

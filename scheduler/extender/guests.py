@@ -21,11 +21,12 @@ from scheduler.happenings import of_leaving
 from scheduler.objects import Pod
 from scheduler.outcomes import Outcome
 from scheduler.plugins import constraints, rdma_vfs
-from scheduler.preemption import Preemption, importance, not_reprieved
+from scheduler.preemption import Preemption
 from scheduler.queue import Happening, Queue
 from scheduler.roster import Roster
 from scheduler.task import Refusal, Task, read_task
 from scheduler.trial import Trial, Trials, stand_for
+from scheduler.victims import importance, not_reprieved
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 UNSEEN = "the pod is not known to Mooring yet"

@@ -7,7 +7,7 @@ those that judge what its pods leave (`UseRule`, `UsePreference`) take a `Look`,
 runs them; a node's reasons are those of the first rule that refuses it. All are pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -139,6 +139,12 @@ class VolumeRule:
     name: str
     prepare: Callable[[Task, Nodes, Catalogue], Filter | str | None]
     helped_by: Happening
+
+
+def none_available(total: int, counts: Mapping[str, int]) -> str:
+    """Say how many of all nodes have which reason against them, as kube-scheduler words it."""
+    listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
+    return f"0/{total} nodes are available: {listed}."
 
 
 def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:

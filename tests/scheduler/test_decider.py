@@ -12,6 +12,7 @@ from scheduler.nodes import read_node
 from scheduler.objects import Image, Node, Pod
 from scheduler.queue import Happening
 from scheduler.task import Task, read_task
+from tests.scheduler.plain.words import refusal
 
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
@@ -97,7 +98,7 @@ def test_replicas_spread_and_keep_apart_until_no_node_is_left(make_node: MakeNod
         assert abs(per_zone["a"] - per_zone["b"]) <= 1
     last = cell.decide(spec, {"app": "x"})
     assert isinstance(last, Unschedulable)
-    assert last.reason == (
+    assert refusal(last.reason) == (
         "0/5 nodes are available: 2 node(s) didn't match pod anti-affinity rules, "
         "3 node(s) didn't match pod topology spread constraints."
     )

@@ -60,7 +60,7 @@ class Cluster:
         by = ("--authentication-kubeconfig", "--authorization-kubeconfig")
         theirs = ["--config", str(written), f"--secure-port={secure}", "--bind-address=127.0.0.1"]
         theirs += [*(part for flag in by for part in (flag, str(self._kubeconfig))), f"--cert-dir={self._folder}"]
-        async with _running(sys.executable, own), _running(str(binary), theirs):
+        async with running(sys.executable, own), running(str(binary), theirs):
             yield
 
     async def add_node(self, node: Node) -> None:
@@ -120,7 +120,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def _running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]:
+async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(program, *arguments, stderr=DEVNULL, stdout=DEVNULL)
     try:
         yield

@@ -16,6 +16,8 @@ from scheduler.machine import Instruction, Machine, Notice, Report
 from scheduler.objects import Node, Pod, StatefulSet
 from scheduler.outcomes import BOUND, Outcome
 from scheduler.task import Task
+from scheduler.victims import Search
+from tests.scheduler.plain.words import refusal
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -57,7 +59,8 @@ def _binds(instructions: list[Instruction]) -> list[Bind]:
 
 
 def _reports(instructions: list[Instruction]) -> list[str]:
-    return [one.message for one in instructions if isinstance(one, Report)]
+    """Return what owners are told, of waiting pods why no node will do."""
+    return [refusal(one.message) for one in instructions if isinstance(one, Report)]
 
 
 def _notices(instructions: list[Instruction]) -> list[Notice]:
@@ -130,7 +133,8 @@ def test_reasons_are_counted_over_the_nodes(
     assert isinstance(report, Report)
     assert report.message == (
         "0/4 nodes are available: 1 node(s) had no RDMA inventory, 1 node(s) were unschedulable, "
-        "2 not enough free RDMA VFs."
+        "2 not enough free RDMA VFs. preemption: 0/4 nodes are available: "
+        "4 Preemption is not helpful for scheduling."
     )
     assert report.why["refused"] == {
         "node(s) had no RDMA inventory": ["n3"],
@@ -290,7 +294,8 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(
 
 
 def _condition() -> dict[str, str]:
-    message = "0/1 nodes are available: 1 not enough free RDMA VFs."
+    nobody = "1 No preemption victims found for incoming pod"
+    message = f"0/1 nodes are available: 1 not enough free RDMA VFs. preemption: 0/1 nodes are available: {nobody}."
     return {"type": "PodScheduled", "status": "False", "message": message}
 
 
@@ -565,14 +570,14 @@ def test_a_fault_of_ours_leaves_out_one_pod(
     first, second = make_pod(), make_pod()
     _see(machine, first, second)
     _steps(machine)
-    decide = Decider.decide
+    proceed = Decider.proceed
 
-    def fail(decider: Decider, task: Task, now: float, lap: Lap) -> Decision:
+    def fail(decider: Decider, task: Task, now: float, search: Search, lap: Lap) -> Decision | None:
         if task.uid == first.metadata.uid:
             raise ZeroDivisionError
-        return decide(decider, task, now, lap)
+        return proceed(decider, task, now, search, lap)
 
-    monkeypatch.setattr(Decider, "decide", fail)
+    monkeypatch.setattr(Decider, "proceed", fail)
     _see(machine, make_node(), now=10.0)
     with pytest.raises(ZeroDivisionError):
         machine.step(10.0)

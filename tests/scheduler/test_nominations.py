@@ -1,6 +1,6 @@
 """A pod for which others go, through the machine: from the order to preempt to its bind, and what may come between."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from scheduler.instructions import Instruction, Preempt, Preempted, Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import BOUND
+from scheduler.preemption import VF_PATIENCE_S
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -175,9 +176,134 @@ def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
     vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
     life.node(vfs=2, out=(Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000),))
     life.gone(life.terminate(went))
-    assert life.decide() == []
+    (report,) = life.decide()
+    assert isinstance(report, Report)
+    waits = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
+    assert (report.message.partition(" preemption: ")[2], report.nominated) == (waits, "n1")
     life.node(vfs=2)
     assert _binds(life.decide()) == [(high.metadata.uid, "n1")]
+
+
+def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[..., list[Instruction]]]:
+    """Let a pod wait on n1 for a VF that the node holds for a pod that is gone.
+
+    Return the pod, the one that is left on the node, and what shows the node, with that VF or without it.
+    """
+    life.node(vfs=vfs)
+    seated = [life.seated(0) for _ in range(vfs)]
+    high = life.pod(1)
+    (victim,) = _victims(life.decide())
+    (went,) = (one for one in seated if one.metadata.uid == victim)
+    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
+    out = Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000)
+
+    def show(*, is_held: bool) -> list[Instruction]:
+        return life.node(vfs=vfs, out=(out,) if is_held else ())
+
+    show(is_held=True)
+    life.gone(life.terminate(went))
+    life.decide()
+    return high, next(one for one in seated if one is not went), show
+
+
+def test_a_vf_that_the_node_does_not_get_back_is_not_waited_for_for_ever(life: Life) -> None:
+    """The pod is told which VF is held for whom; nobody else goes from that node, and it takes another one."""
+    high, _, _ = _stuck(life)
+    assert life.machine.tick(life.now + VF_PATIENCE_S - 1.0) == []
+    life.now += VF_PATIENCE_S
+    (report,) = life.machine.tick(life.now)
+    assert isinstance(report, Report)
+    assert report.nominated == ""
+    given_up = "nomination given up: node 'n1' has not got back within 60 s: VF 1 of PF 'pf0' (held by pod uid-1)"
+    assert report.message == given_up
+    assert life.machine.next_due() == life.machine.queue.next_ready()
+    (told,) = life.decide()
+    assert isinstance(told, Report)
+    assert "1 node(s) did not get back the VFs of pods that are gone." in told.message
+    life.node("n2")
+    assert _binds(life.decide()) == [(high.metadata.uid, "n2")]
+
+
+def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
+    """The pod that gave it up gets the VF; the next one may send somebody away from there."""
+    high, stays, show = _stuck(life)
+    life.machine.tick(life.now + VF_PATIENCE_S)
+    life.decide(VF_PATIENCE_S)
+    show(is_held=False)
+    life.bind(found := life.decide())
+    assert _binds(found) == [(high.metadata.uid, "n1")]
+    life.pod(1)
+    assert _victims(life.decide()) == [stays.metadata.uid]
+
+
+def test_pods_without_vfs_send_others_away_from_a_node_that_lacks_vfs(life: Life) -> None:
+    """A VF that is stuck is no reason against cpu."""
+    _, stays, _ = _stuck(life)
+    life.machine.tick(life.now + VF_PATIENCE_S)
+    life.decide(VF_PATIENCE_S)
+    whole = [{"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "8"}}}]
+    low = life.seated(0, None, spec={"containers": whole})
+    life.pod(1, None, spec={"containers": whole})
+    assert low.metadata.uid in _victims(life.decide())
+    assert stays.metadata.uid not in _victims(life.decide())
+
+
+@pytest.fixture
+def slow(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
+    """Give a life whose scheduler looks at one node in a step, where it looks for who has to go."""
+    machine = Machine("mooring", portion=1)
+    yield Life(machine, make_node, make_pf, make_pod)
+    machine.check()
+
+
+def test_what_happens_while_victims_are_looked_for_counts(slow: Life) -> None:
+    """A place that comes free in between is taken, and nobody goes."""
+    seated = [slow.seated(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
+    high = slow.pod(1)
+    slow.now += 15.0
+    assert slow.machine.step(slow.now) == []
+    assert slow.machine.is_trying
+    assert slow.machine.next_due() == 0.0
+    slow.gone(seated[1])
+    found = slow.machine.step(slow.now)
+    assert _binds(found or []) == [(high.metadata.uid, "n2")]
+    assert not slow.machine.is_trying
+
+
+@pytest.mark.parametrize("change", ["gone", "asks anew"])
+def test_a_pod_that_changes_while_its_victims_are_looked_for_is_looked_at_anew(slow: Life, change: str) -> None:
+    """Gone, it sends nobody away; asking for less than it did, it is placed by what it asks for now."""
+    for name in ("n1", "n2"):
+        slow.node(name)
+        slow.seated(0)
+    high = slow.pod(1)
+    slow.now += 15.0
+    assert slow.machine.step(slow.now) == []
+    if change == "gone":
+        slow.gone(high)
+        assert slow.decide() == []
+    else:
+        slow.show(high, annotations={})
+        assert _binds(slow.decide()) == [(high.metadata.uid, "n1")]
+
+
+@pytest.mark.parametrize("earlier", range(4))
+def test_what_has_helped_while_victims_are_looked_for_is_not_forgotten(slow: Life, earlier: int) -> None:
+    """Room was kept on the node that was looked at already, and is not any more: the pod is not left waiting."""
+    slow.node("n1")
+    low = slow.seated(0)
+    slow.node("n2")
+    slow.seated(9)
+    rival = slow.pod(5)
+    assert _victims(slow.decide()) == [low.metadata.uid]
+    for _ in range(earlier):
+        # From which node on is looked at depends on the pod's uid.
+        slow.gone(slow.pod(-1))
+    slow.pod(5)
+    slow.now += 15.0
+    assert slow.machine.step(slow.now) == []
+    slow.gone(rival)
+    assert _victims([*slow.decide(0.0), *slow.decide()]) == [low.metadata.uid]
 
 
 def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:

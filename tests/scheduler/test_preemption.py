@@ -19,6 +19,7 @@ from scheduler.objects import Node, Pod, PodDisruptionBudget, Service
 from scheduler.seating import read_seat
 from scheduler.task import Task, read_task
 from scheduler.trial import stand_for
+from scheduler.victims import Search
 from tests.scheduler.plain import preempting
 from tests.scheduler.plain.cluster import CONTROLLERS
 from tests.scheduler.plain.preempting import MBPS, Strife
@@ -136,6 +137,69 @@ def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
     assert preempted > 5
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
+    """Looked at node by node, with nothing else happening between."""
+    random, turns = Random(seed), 0
+    for _ in range(30):
+        strife = preempting.random_strife(random)
+        pod = preempting.random_fighter(random, "pod")
+        pod["spec"] |= {"priority": 3}
+        task, (_, decider) = task_of(pod), decider_of(strife)
+        search, made = Search(portion=1), None
+        while made is None:
+            made, turns = decider.proceed(task, 0.0, search), turns + 1
+        assert made == decider.decide(task, 0.0)
+    assert turns > 35
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_goes_in_the_end_is_right_as_things_are_then(seed: int) -> None:
+    """Pods come and go, and budgets change, while nodes are looked at one after the other.
+
+    Rules about other pods are about what is elsewhere too: with them it is left to the next try to see that it helps.
+    """
+    random, nominated = Random(seed), 0
+    for count in range(60):
+        strife = preempting.random_strife(random)
+        pod = preempting.random_fighter(random, "pod")
+        pod["spec"]["priority"] = random.choice((1, 3))
+        for one in [pod, *strife.world.pods] if (is_plain := count % 2 == 0) else ():
+            one["spec"] |= {"affinity": {}, "topologySpreadConstraints": []}
+        cluster, decider = decider_of(strife)
+        search, made, late = Search(portion=1), None, random.sample(strife.world.pods, len(strife.world.pods) // 4)
+        while made is None:
+            made = decider.proceed(task_of(pod), 0.0, search)
+            if made is None:
+                _change(random, strife, cluster, decider, late)
+        if isinstance(made, Bind):
+            assert preempting.refusal(strife, pod, _node_of(strife, made.seat.node)) == ""
+        elif made.nominate is not None:
+            nominated += 1
+            found = preempting.victims(strife, pod, _node_of(strife, made.nominate.nomination.node))
+            assert found is not None
+            assert {one["metadata"]["uid"] for one in found[0]} == made.nominate.nomination.victims
+        elif is_plain:
+            nodes = [node for node in strife.world.nodes if preempting.refusal(strife, pod, node) == "now"]
+            assert all(preempting.victims(strife, pod, node) is None for node in nodes)
+    assert nominated > 10
+
+
+def _node_of(strife: Strife, name: str) -> Json:
+    return next(node for node in strife.world.nodes if node["metadata"]["name"] == name)
+
+
+def _change(random: Random, strife: Strife, cluster: Cluster, decider: Decider, late: list[Json]) -> None:
+    """Let a pod go, or a budget allow something else."""
+    if late and random.random() < 0.7:
+        gone = late.pop()
+        strife.world.pods.remove(gone)
+        cluster.remove(gone["metadata"]["uid"], 0.0)
+    for budget in strife.budgets:
+        budget["status"]["disruptionsAllowed"] = random.randint(0, 2)
+        decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+
+
 def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) -> Json:
     container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
     spec = {"containers": [container], "volumes": [], "priority": priority, "nodeName": node}
@@ -145,13 +209,16 @@ def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) 
 
 def _full_node(*pods: Json) -> Strife:
     """Return one node of 2 cpus with these pods."""
-    node = {
-        "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
+    return Strife(World([_node("n1")], list(pods), {"a": {}}, [], []))
+
+
+def _node(name: str) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "spec": {},
         "status": {"allocatable": {"cpu": "2", "pods": "9", "memory": "1Gi"}},
         "pfs": [],
     }
-    return Strife(World([node], list(pods), {"a": {}}, [], []))
 
 
 def _near_x(pod: Json) -> Json:
@@ -172,3 +239,24 @@ def test_who_is_near_stays_when_another_goes() -> None:
     strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
     assert compare(strife, _near_x(_fighter("pod", 1, 1)))
+
+
+# From which node on is looked at depends on the pod's uid.
+@pytest.mark.parametrize("name", ["pod", "pod-1", "pod-2", "pod-3"])
+def test_a_budget_that_comes_meanwhile_spares_whom_it_speaks_of(name: str) -> None:
+    """Who was found to be the victim before another node was looked at is asked about once more."""
+    strife = _full_node(_fighter("old", 0, 1, "n1", app="y"), _fighter("new", 0, 1, "n1", app="x"))
+    strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
+    strife.world.nodes.append(_node("n2"))
+    strife.world.pods.append(_fighter("important", 9, 2, "n2"))
+    _, decider = decider_of(strife)
+    task, search = task_of(_fighter(name, 5, 1)), Search(portion=1)
+    assert decider.proceed(task, 0.0, search) is None
+    budget = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
+    decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+    made = None
+    while made is None:
+        made = decider.proceed(task, 0.0, search)
+    assert isinstance(made, Unschedulable)
+    assert made.nominate is not None
+    assert made.nominate.nomination.victims == {"old"}

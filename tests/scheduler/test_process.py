@@ -22,6 +22,7 @@ from mooring.assignment import Assignment, read_assignment
 from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.objects import Node, Pod
+from tests.scheduler.plain.words import refusal
 
 T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
@@ -148,7 +149,7 @@ async def test_many_pods_at_once_on_one_remaining_vf_bind_exactly_one(
             pods = await eventually(lambda: _one_bound(cluster))
             (bound,) = [pod for pod in pods.values() if pod.spec.node_name]
             told = [await cluster.told(name) for name, pod in pods.items() if pod is not bound]
-            assert set(told) == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
+            assert set(map(refusal, told)) == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
             assert _assignment(bound).vfs[0].pci == "0000:04:00.2"
             await cluster.delete(bound.metadata.name)
         assert len(told) == 10
@@ -173,7 +174,7 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_no
     assert len(given) == len(set(given)) == 8
     await cluster.add_pod("late", "[{}]")
     async with running(cluster, *ALONE):
-        assert await cluster.told("late") == "0/2 nodes are available: 2 not enough free RDMA VFs."
+        assert refusal(await cluster.told("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
 
 
 async def test_a_malformed_request_is_told_and_scheduled_when_fixed(

@@ -16,6 +16,7 @@ from scheduler.instructions import Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome
+from tests.scheduler.plain.words import refusal
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -255,7 +256,7 @@ def test_the_kin_of_a_pod_are_told_when_other_rules_refuse_them(scene: Scene) ->
     scene.now += 100.0
     told = [one for one in scene.machine.step(scene.now) or [] if isinstance(one, Report)]
     assert sorted(one.pod.metadata.uid for one in told) == [pod.metadata.uid for pod in pods]
-    assert {one.message for one in told} == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
+    assert {refusal(one.message) for one in told} == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
 
 
 def test_a_gated_pod_stays_out_until_its_last_gate_is_lifted(scene: Scene) -> None:
@@ -309,4 +310,4 @@ def test_pods_that_others_bound_count(theirs: Json, ours: Json, reason: str, sce
     (report,) = scene.machine.step(0.0) or []
     assert isinstance(report, Report)
     assert report.pod.metadata.uid == pod.metadata.uid
-    assert report.message == f"0/1 nodes are available: 1 {reason}."
+    assert refusal(report.message) == f"0/1 nodes are available: 1 {reason}."

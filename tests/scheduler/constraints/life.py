@@ -12,6 +12,7 @@ from scheduler.instructions import Instruction, Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import BOUND
+from tests.scheduler.plain.words import refusal
 
 NOW = 1000.0
 
@@ -47,11 +48,11 @@ class Life:
         return None
 
     def place(self, pod: Pod) -> Bind | str:
-        """Offer a pod, decide about it; return its bind, or the message that its owner is told."""
+        """Offer a pod, decide about it; return its bind, or why no node will do, as its owner is told."""
         self.see(pod)
         found = self.step()
         assert found is not None
-        return found if isinstance(found, Bind) else found.message
+        return found if isinstance(found, Bind) else refusal(found.message)
 
 
 Found = Bind | Report | str | None

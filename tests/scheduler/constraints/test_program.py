@@ -16,6 +16,7 @@ from mooring.assignment import read_assignment
 from mooring.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.objects import Node
+from tests.scheduler.plain.words import refusal
 from tests.scheduler.test_process import Cluster
 
 MakePf = Callable[..., Pf]
@@ -58,7 +59,7 @@ async def test_pods_get_units_and_vfs_from_the_running_scheduler(
         assert [vf.pf for vf in assignment.vfs] == ["pf0"]
         assert assignment.ext == {"licence": {"units": ["cad/0"]}}
         await cluster.add_pod("second", annotations=asking)
-        assert await cluster.told("second") == "0/1 nodes are available: 1 not enough free cad licences."
+        assert refusal(await cluster.told("second")) == "0/1 nodes are available: 1 not enough free cad licences."
         await cluster.add_pod("third", annotations={"mooring.dev/request.fpga": "1"})
         assert "no constraint 'fpga' is installed" in await cluster.told("third")
 

@@ -20,6 +20,7 @@ from scheduler.volumes.objects import (
     StorageClass,
     VolumeAttachment,
 )
+from tests.scheduler.plain.words import refusal
 
 Json = dict[str, Any]
 HOST = "kubernetes.io/hostname"
@@ -130,9 +131,9 @@ class Store:
         return found
 
     def told(self) -> str:
-        """Run, and return what the only pod that is told anything is told."""
+        """Run, and return why no node will do, of what the only pod that is told anything is told."""
         (message,) = [one.message for one in self.run() if isinstance(one, Report)]
-        return message
+        return refusal(message)
 
     def choose(self) -> str:
         """Run, and return the node that the only pod gets at once."""

@@ -185,7 +185,8 @@ async def test_a_provisioner_that_gives_up_sends_the_pod_back(site: Site) -> Non
 async def test_a_claim_that_is_not_there_yet_wakes_its_pod_when_it_comes(site: Site) -> None:
     """The pod is told in kube-scheduler's words until then."""
     await site.pod("p", "c")
-    expected = '0/2 nodes are available: persistentvolumeclaim "c" not found.'
+    nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    expected = f'0/2 nodes are available: persistentvolumeclaim "c" not found. {nobody}'
     assert await _until(lambda: site.told("p")) == expected
     await site.claim("c")
     assert await site.selected("c")
