@@ -80,6 +80,7 @@ class Acts:
             (12, self._create_important),
             (6, self._change_budget),
             (3, self._hang),
+            (1, self._keep),
         )
         self._acts = [act for _, act in weighed]
         self._weights = [weight for weight, _ in weighed]
@@ -185,6 +186,11 @@ class Acts:
         """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or go on again."""
         agent = self._world.agents[self._node()]
         agent.hangs = not agent.hangs
+
+    def _keep(self) -> None:
+        """Let a node not get back the VFs of pods that go, or get back all of them."""
+        agent = self._world.agents[self._node()]
+        agent.keeps = not agent.keeps
 
     def _create_gated(self) -> None:
         self._cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]})

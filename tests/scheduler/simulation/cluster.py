@@ -9,7 +9,7 @@ from mooring import names
 from mooring.assignment import AssignedVf, Assignment, read_assignment
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf, dump_inventory
+from mooring.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
 from tests.scheduler.simulation import berths
 from tests.scheduler.simulation.api import MERGE, Api, Json
 
@@ -102,12 +102,17 @@ class Hardware:
     up: list[bool] = field(default_factory=lambda: [True, True])
     offer_mbps: list[int] = field(default_factory=lambda: [OFFER_MBPS, OFFER_MBPS])
     out: list[set[int]] = field(default_factory=lambda: [set(), set()])
+    # VFs, by PF and index, that nobody gave back: whose they were, and the rate that they still reserve.
+    held: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
 
     def inventory(self) -> Inventory:
         return Inventory(self.boot, tuple(self._pf(index) for index in range(2)))
 
     def _pf(self, index: int) -> Pf:
-        out = (Out(Indexes.of(self.out[index]), "bound to vfio-pci"),) if self.out[index] else ()
+        held = {vf: whose for (pf, vf), whose in sorted(self.held.items()) if pf == f"pf{index}"}
+        out = tuple(Out(Indexes.of([vf]), f"{HELD_BY}{uid}", rate) for vf, (uid, rate) in held.items())
+        if elsewhere := self.out[index] - held.keys():
+            out = (Out(Indexes.of(elsewhere), "bound to vfio-pci"), *out)
         return Pf(
             name=f"pf{index}",
             pci=f"0000:{index + 4:02x}:00.0",

@@ -1,5 +1,6 @@
 """The nodes of the simulated cluster: what their kubelets start, and the ledger that gives no VF twice."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mooring import names
@@ -17,6 +18,9 @@ class NodeAgent:
     ledger: dict[str, tuple[str, AssignedVf]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     hangs: bool = False
+    # It does not get back the VFs of pods that go; its advertiser lists them as held, and ``tell`` publishes that.
+    keeps: bool = False
+    tell: Callable[[], None] = lambda: None
 
     def sync(self) -> None:
         """Do what a kubelet does on its round: start, stop, and give back what the gone have left."""
@@ -32,7 +36,14 @@ class NodeAgent:
                 self._start(pod)
 
     def give_back(self, uids: set[str]) -> None:
-        self.ledger = {pci: held for pci, held in self.ledger.items() if held[0] not in uids}
+        before, theirs = dict(self.hardware.held), [held for held in self.ledger.values() if held[0] in uids]
+        if self.keeps:
+            self.hardware.held |= {(vf.pf, vf.vf): (uid, vf.min_tx_rate) for uid, vf in theirs}
+        else:
+            self.ledger = {pci: held for pci, held in self.ledger.items() if held[0] not in uids}
+            self.hardware.held = {vf: held for vf, held in before.items() if held[0] not in uids}
+        if self.hardware.held != before:
+            self.tell()
 
     def end(self, pod: PodState) -> None:
         """Let a pod's containers end."""
@@ -42,6 +53,7 @@ class NodeAgent:
     def reboot(self, boot: str) -> None:
         """Forget everything that a boot does not survive."""
         self.hardware.boot = boot
+        self.hardware.held = {}
         self.ledger.clear()
 
     def _start(self, pod: PodState) -> None:

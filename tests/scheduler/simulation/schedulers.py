@@ -104,7 +104,8 @@ _RUNNING: ContextVar[Scheduler] = ContextVar("running")
 def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
-    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": berths.kinds()}))
+    # So few pods are looked at in a step that a search for victims takes several, though the nodes are few.
+    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": berths.kinds(), "portion": 3}))
     recorded.write = scheduler._record
     recorded.write_order = scheduler._record_order
     return recorded

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import structlog
@@ -60,9 +61,15 @@ class World:
 
     def add_nodes(self, *nodes: str) -> None:
         for name in nodes:
-            agent = self.agents[name] = NodeAgent(name, self.cluster)
+            agent = self.agents[name] = NodeAgent(name, self.cluster, tell=partial(self.tell, name))
             self.promises.offer(name)
             self.cluster.put_node(name, agent.hardware)
+
+    def tell(self, name: str) -> None:
+        """Let a node's advertiser publish what its hardware offers."""
+        self.promises.offer(name)
+        if name in self.cluster.nodes():
+            self.cluster.put_node(name, self.agents[name].hardware)
 
     def start(self, slot: str) -> None:
         self._starts += 1
