@@ -69,32 +69,29 @@ def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: O
     vfs = _count(function)
     if netdev is None:
         raise _UnfitError("no netdev in the host's network namespace")
-    ports = function.rdma[0].ports if function.rdma else ()
-    link = port.link_of(netdev, ports)
-    if link is None:
+    at = port.read_port(netdev, function.rdma)
+    if at is None:
         raise _UnfitError(f"netdev type {netdev.type!r} is neither Ethernet (1) nor InfiniBand (32)")
-    terms = _terms(function, offer, _candidate(function, netdev, link, host, node), host)
+    terms = _terms(function, offer, _candidate(function, netdev, at.link, host, node), host)
     vf0, stride = _place(function, vfs)
-    up = port.is_up(netdev, link, ports)
-    mbps = port.rate_mbps(netdev, link, ports, up=up)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
     obstacle = "preparing" if function.address in host.preparing else port.obstacle(function, netdev)
     setting = Setting(host, claims, netdev.name, terms.rdma, obstacle)
     return Pf(
         name=netdev.name,
         pci=function.address,
-        link=link,
+        link=at.link,
         network=terms.network,
-        mbps=mbps,
-        offer_mbps=terms.offered_mbps(mbps),
-        up=up,
+        mbps=at.mbps,
+        offer_mbps=terms.offered_mbps(at.mbps),
+        up=at.up,
         vfs=on_offer,
         vf0=vf0,
         stride=stride,
         rdma=function.rdma[0].name if function.rdma else None,
         numa=port.number(function.numa_node, LAST),
         pcie=function.path,
-        can=settings_of(function.driver, link),
+        can=settings_of(function.driver, at.link),
         allow=terms.allow,
         out=_outs(_judged(function, Expected(vf0, stride, vfs), on_offer, setting)),
     )
@@ -121,11 +118,11 @@ def _count(function: PciFunction) -> int:
 def matched(function: PciFunction, host: Host, offer: Offer, node: str) -> Matched | None:
     """Return how a PF is offered whether or not it has VFs; None for what is no PF with a netdev, or not on offer."""
     netdev = port.main_netdev(function.netdevs)
-    link = port.link_of(netdev, function.rdma[0].ports if function.rdma else ()) if netdev is not None else None
-    if netdev is None or link is None:
+    at = None if netdev is None else port.read_port(netdev, function.rdma)
+    if netdev is None or at is None:
         return None
-    terms = offer.terms(_candidate(function, netdev, link, host, node))
-    return None if terms is None else Matched(netdev.name, link, terms)
+    terms = offer.terms(_candidate(function, netdev, at.link, host, node))
+    return None if terms is None else Matched(netdev.name, at.link, terms)
 
 
 def _candidate(function: PciFunction, netdev: Netdev, link: LinkType, host: Host, node: str) -> Candidate:

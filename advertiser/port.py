@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from advertiser.facts import Netdev, PciFunction, RdmaPort, Text
+from advertiser.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text
 from mooring.names import LinkType
 from mooring.settings import MAX_RATE_MBPS
 
@@ -16,6 +17,15 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,6})(?:\.([0-9]))? Gb/sec", re.ASCII)
 # devlink_port_phys_port_name in net/devlink/port.c: the port of a VF or a subfunction, seen from the switch.
 _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+[vs]f[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The port of a PF: the kind of link, whether traffic can pass, and the line rate in Mb/s, 0 where unknown."""
+
+    link: LinkType
+    up: bool
+    mbps: int
 
 
 def number(text: Text, most: int) -> int | None:
@@ -38,24 +48,28 @@ def is_representor(netdev: Netdev) -> bool:
     return netdev.phys_port_name is not None and _REPRESENTOR.fullmatch(netdev.phys_port_name) is not None
 
 
-def link_of(netdev: Netdev, ports: Sequence[RdmaPort]) -> LinkType | None:
-    """Return the kind of link: by the netdev, else by the RDMA device's port."""
-    layer = ports[0].link_layer if ports else None
-    return _LINK_BY_TYPE.get(netdev.type or "") or _LINK_BY_LAYER.get(layer or "")
+def read_port(netdev: Netdev, rdma: Sequence[RdmaDevice]) -> Port | None:
+    """Judge a PF's port by its netdev and the first of its RDMA devices; None if it is of another kind of link."""
+    first = next((port for device in rdma[:1] for port in device.ports), RdmaPort())
+    link = _LINK_BY_TYPE.get(netdev.type or "") or _LINK_BY_LAYER.get(first.link_layer or "")
+    if link is None:
+        return None
+    up = _is_up(netdev, link, first)
+    return Port(link, up, _rate_mbps(netdev, link, first, up=up))
 
 
-def is_up(netdev: Netdev, link: LinkType, ports: Sequence[RdmaPort]) -> bool:
-    """Say whether traffic can pass: on InfiniBand RDMA works with the IPoIB netdev closed, so the port decides."""
-    if link == "infiniband" and ports and ports[0].state is not None:
-        return ports[0].state.startswith("4:")
+def _is_up(netdev: Netdev, link: LinkType, port: RdmaPort) -> bool:
+    # On InfiniBand RDMA works with the IPoIB netdev closed, so the port decides.
+    if link == "infiniband" and port.state is not None:
+        return port.state.startswith("4:")
     # Drivers that keep no operstate leave it at "unknown" (RFC 2863 in Documentation/networking/operstates.rst).
     return netdev.operstate == "up" or (netdev.operstate in (None, "unknown") and netdev.carrier == "1")
 
 
-def rate_mbps(netdev: Netdev, link: LinkType, ports: Sequence[RdmaPort], *, up: bool) -> int:
-    """Return the line rate in Mb/s, 0 where unknown; what an RDMA port shows while it is down means nothing."""
+def _rate_mbps(netdev: Netdev, link: LinkType, port: RdmaPort, *, up: bool) -> int:
     by_netdev = number(netdev.speed, MAX_RATE_MBPS) or 0
-    by_port = _text_rate_mbps(ports[0].rate) if ports and up else 0
+    # What an RDMA port shows while it is down means nothing.
+    by_port = _text_rate_mbps(port.rate) if up else 0
     return by_port or by_netdev if link == "infiniband" else by_netdev or by_port
 
 
