@@ -3,16 +3,20 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from advertiser.metrics import Metrics as AdvertiserMetrics
+from cni.__main__ import Options as CniOptions
 from cni.metrics import Metrics as CniMetrics
+from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
 from scheduler import metrics as scheduler_metrics
 from scheduler.machine import Machine
@@ -25,6 +29,11 @@ _TARGET = {"instance", "node", "pod", "job", "namespace", "le"}
 _SELECTED = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^}]*)\})?")
 _GROUPED = re.compile(r"\bby \(([^)]*)\)")
 _FUNCTIONS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "absent", "or", "time"}
+
+_OPTIONS = {
+    "mooring-cni": {field.name for field in fields(CniOptions)},
+    "mooring-cri-shim": {field.name for field in fields(ShimOptions)},
+}
 
 
 @cache
@@ -79,6 +88,19 @@ def test_alerts_say_what_happened_and_use_labels_that_are_there() -> None:
         used = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["description"]))
         if grouped := _GROUPED.findall(alert["expr"]):
             assert used <= {label.strip() for group in grouped for label in group.split(",")}
+
+
+def test_the_hosts_programs_are_scraped_where_the_page_lets_them_serve() -> None:
+    """The configuration that `docs/operations.md` shows is one that the programs take; its ports are scraped."""
+    page = (ROOT.parent / "docs/operations.md").read_text()
+    shown = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    scraped = {}
+    for config in raw(f"{_MONITORING}/scrapeconfigs.yaml"):
+        (address,) = (one for one in config["spec"]["relabelings"] if one.get("targetLabel") == "__address__")
+        scraped[config["metadata"]["name"]] = re.sub(address["regex"], address["replacement"].replace("$", "\\"), "h:1")
+    assert scraped == {name: f"h{section['metrics_addr']}" for name, section in shown.items()}
+    assert all(section.keys() <= _OPTIONS[name] for name, section in shown.items())
+    assert scraped.keys() == _OPTIONS.keys()
 
 
 def test_the_registry_is_not_the_tests_own_invention() -> None:
