@@ -5,7 +5,8 @@
     claimed   a ResourceClaim for 2 devices (dynamic resource allocation): chosen, and written into the claim's status
     rated     such a claim that reserves each VF's rate of its PF too: what our scheduler does
 
-cpu, tolerations and node affinity stay as they are. kube-scheduler has its defaults but for its client's limits.
+cpu, tolerations and node affinity stay as they are. kube-scheduler has its defaults but for its client's limits; claims
+need 1.34, and rates one with DRAConsumableCapacity on, as 1.36 has it by default.
 """
 
 import json
