@@ -17,7 +17,7 @@ import structlog
 
 from devcluster.controllers.daemonsets import plan_daemonsets
 from devcluster.controllers.deployments import plan_deployments, plan_replicasets
-from devcluster.controllers.surroundings import plan_accounts, plan_bindings, plan_removals
+from devcluster.controllers.surroundings import plan_accounts, plan_bindings, plan_removals, plan_taints
 from devcluster.controllers.writes import PATHS, Change, Create, Object, Remove, View, Write
 from devcluster.kubelet.patience import Unfinished, patient
 from devcluster.kubelet.status import timestamp
@@ -78,7 +78,7 @@ class Loop:
 
     def _missing(self, view: View) -> Iterator[Write]:
         yield from plan_accounts(view, self._root_ca)
-        for plan in (plan_removals, plan_deployments, plan_replicasets, plan_daemonsets, plan_bindings):
+        for plan in (plan_removals, plan_taints, plan_deployments, plan_replicasets, plan_daemonsets, plan_bindings):
             yield from plan(view)
 
     async def _list(self, kind: str) -> list[Object]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from devcluster.apiserver.objects import ROOT_CA
 from devcluster.controllers.fitting import fits
 from devcluster.controllers.writes import (
+    Change,
     Create,
     Object,
     Remove,
@@ -22,6 +23,7 @@ from devcluster.controllers.writes import (
     path_of,
 )
 
+_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _SCHEDULER = "default-scheduler"
 
 
@@ -56,6 +58,19 @@ def plan_accounts(view: View, root_ca: str) -> Iterator[Write]:
             yield Create(collection("serviceaccounts", name), {"metadata": {"name": "default"}})
         if ("configmaps", name, ROOT_CA) not in there:
             yield Create(collection("configmaps", name), {"metadata": {"name": ROOT_CA}, "data": {"ca.crt": root_ca}})
+
+
+def plan_taints(view: View) -> Iterator[Write]:
+    """Yield what keeps new pods from nodes that are not ready, and its end."""
+    for node in view.listed["nodes"]:
+        conditions = node.get("status", {}).get("conditions") or ()
+        taints = node["spec"].get("taints") or []
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        others = [taint for taint in taints if taint["key"] != _NOT_READY["key"]]
+        wanted = others if ready else [*others, _NOT_READY]
+        if wanted != taints:
+            metadata = {"resourceVersion": node["metadata"]["resourceVersion"]}
+            yield Change(path_of("nodes", node), {"metadata": metadata, "spec": {"taints": wanted}})
 
 
 def plan_removals(view: View) -> Iterator[Write]:

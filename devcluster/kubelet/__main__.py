@@ -62,7 +62,7 @@ async def run(options: Options) -> None:
             time.time,
             options.address,
             asyncio.Semaphore(options.max_parallel),
-            Volumes(client, options.root_dir / "pods"),
+            Volumes(client, options.root_dir / "pods", time.time),
             options.pull,
             await patient()(api.services),
             Path(options.pod_logs) if options.pod_logs else None,

@@ -18,8 +18,10 @@ _log = structlog.get_logger()
 # How often the runtime is asked what changed, as by the real kubelet, and how often the lease is renewed, in seconds.
 _RELIST_S = 1.0
 _RENEW_S = 10.0
-# How often tokens are renewed, in seconds; they last an hour.
-_TOKENS_S = 1200.0
+# How often volumes are brought up to date, in seconds; the real kubelet takes a minute or more.
+_VOLUMES_S = 15.0
+# A runtime that gives no answer for this long, in seconds, makes the node NotReady (the real kubelet waits for 30).
+_DOWN_S = 10.0
 
 
 class Agent:
@@ -43,7 +45,7 @@ class Agent:
             self._tasks.create_task(self._follow_pods())
             self._tasks.create_task(self._follow_runtime())
             self._tasks.create_task(self._keep_lease())
-            self._tasks.create_task(self._keep_tokens())
+            self._tasks.create_task(self._keep_volumes())
 
     async def _follow_pods(self) -> None:
         selected = {"fieldSelector": f"spec.nodeName={self._machine.name}"}
@@ -75,16 +77,26 @@ class Agent:
 
     async def _follow_runtime(self) -> None:
         """Wake the workers of pods that changed in the runtime; sandboxes that no pod owns get a worker to end them."""
-        answers = True
+        ready, answered_s = True, self._edge.clock()
         while True:
             try:
                 self._compare(await self._edge.runtime.pods())
-                answers = True
+                answered_s = self._edge.clock()
             except grpc.RpcError as refused:
-                if answers:
-                    _log.warning("runtime gives no answer", node=self._machine.name, reason=str(refused.details()))
-                answers = False
+                _log.warning("runtime gives no answer", node=self._machine.name, reason=str(refused.details()))
+            up = self._edge.clock() - answered_s < _DOWN_S
+            if up != ready and await self._tell_ready(ready=up):
+                ready = up
             await asyncio.sleep(_RELIST_S)
+
+    async def _tell_ready(self, *, ready: bool) -> bool:
+        """Say whether the node can run pods; return whether it was heard."""
+        try:
+            await self._edge.api.write_ready(self._machine.name, self._edge.clock(), ready=ready)
+        except KubeError as lost:
+            _log.warning("node's state not written", node=self._machine.name, reason=str(lost))
+            return False
+        return True
 
     def _compare(self, listed: dict[str, tuple[str, frozenset[tuple[str, int]]]]) -> None:
         for uid, (name, parts) in listed.items():
@@ -106,10 +118,10 @@ class Agent:
                 _log.warning("lease not renewed", node=self._machine.name, reason=str(lost))
             await asyncio.sleep(_RENEW_S)
 
-    async def _keep_tokens(self) -> None:
-        """Make the pods' volumes anew from time to time: their tokens run out."""
+    async def _keep_volumes(self) -> None:
+        """Make the pods' volumes anew from time to time: config maps change, tokens run out."""
         while True:
-            await asyncio.sleep(_TOKENS_S)
+            await asyncio.sleep(_VOLUMES_S)
             for pod in [pod for pod in self._pods.values() if pod is not None and pod.spec.volumes]:
                 try:
                     await self._edge.volumes.make(pod)

@@ -115,6 +115,11 @@ class Api:
             version = found["metadata"]["resourceVersion"]
             await self._send("PATCH", path, {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}})
 
+    async def write_ready(self, name: str, now_s: float, *, ready: bool) -> None:
+        """Say whether the node can run pods."""
+        body = {"status": {"conditions": [node.ready_condition(now_s, ready=ready)]}}
+        await self._send("PATCH", f"/api/v1/nodes/{name}/status", body, STRATEGIC_PATCH)
+
     async def renew(self, machine: Machine, now_s: float) -> None:
         """Renew the node's lease, or make it."""
         lease = node.lease(machine, now_s)

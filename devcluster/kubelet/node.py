@@ -65,8 +65,15 @@ def node_status(machine: Machine, now_s: float) -> Document:
         "addresses": addresses,
         "nodeInfo": info,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": machine.port}},
-        "conditions": [*pressures, _condition("Ready", "True", "KubeletReady", now_s)],
+        "conditions": [*pressures, ready_condition(now_s, ready=True)],
     }
+
+
+def ready_condition(now_s: float, *, ready: bool) -> Document:
+    """Return what the kubelet says of the node as a whole: NotReady where its runtime gives no answer."""
+    if ready:
+        return _condition("Ready", "True", "KubeletReady", now_s)
+    return _condition("Ready", "False", "KubeletNotReady", now_s) | {"message": "container runtime is down"}
 
 
 def without_not_ready(taints: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:

@@ -1,12 +1,12 @@
 """Make a pod's volumes on the node: host paths, empty folders, config maps, and what is projected into one folder.
 
 A projected token is asked for by TokenRequest, bound to this pod, as the real kubelet does: the API server then knows
-which node it speaks from. What changes later is not brought up to date.
+which node it speaks from. To bring volumes up to date is to make them again.
 """
 
 import base64
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,11 @@ class VolumeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """The volumes of a node's pods below ``folder`` (the real kubelet's /var/lib/kubelet/pods)."""
+    """The volumes of a node's pods below ``folder`` (the real kubelet's /var/lib/kubelet/pods); clock in seconds."""
 
     client: Client
     folder: Path
+    clock: Callable[[], float]
 
     async def make(self, pod: Pod) -> Mapping[str, Path]:
         """Make every volume of a pod and return where it is by name; raise VolumeError, KubeError."""
@@ -50,18 +51,20 @@ class Volumes:
             for name, content in await self._config_map(pod, source.name, source.items, optional=source.optional):
                 _write(folder / name, content)
         for one in volume.projected.sources if volume.projected else ():
-            for name, content in await self._project(pod, one):
+            for name, content in await self._project(pod, one, folder):
                 _write(folder / name, content)
         return folder
 
-    async def _project(self, pod: Pod, source: ProjectedSource) -> list[tuple[str, bytes]]:
+    async def _project(self, pod: Pod, source: ProjectedSource, folder: Path) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []
         if source.config_map is not None:
             asked = source.config_map
             found += await self._config_map(pod, asked.name, asked.items, optional=asked.optional)
         if source.service_account_token is not None:
             wanted = source.service_account_token
-            found.append((wanted.path, await self._token(pod, wanted.expiration_seconds or _TOKEN_S)))
+            found.append(
+                (wanted.path, await self._token(pod, wanted.expiration_seconds or _TOKEN_S, folder / wanted.path))
+            )
         for item in source.downward_api.items if source.downward_api else ():
             known = {"metadata.namespace": pod.metadata.namespace, "metadata.name": pod.metadata.name}
             found.append((item.path, known.get(item.field_ref.field_path, "").encode()))
@@ -81,7 +84,10 @@ class Volumes:
         paths = {item.key: item.path for item in items} or {key: key for key in contents}
         return [(where, contents[key]) for key, where in paths.items() if key in contents]
 
-    async def _token(self, pod: Pod, seconds: int) -> bytes:
+    async def _token(self, pod: Pod, seconds: int, known: Path) -> bytes:
+        """Return the token that is there while it is young, else a new one."""
+        if known.exists() and self.clock() - known.stat().st_mtime < seconds / 2:
+            return known.read_bytes()
         about = pod.metadata
         bound = {"kind": "Pod", "apiVersion": "v1", "name": about.name, "uid": about.uid}
         body = {"spec": {"expirationSeconds": seconds, "boundObjectRef": bound}}
@@ -120,6 +126,8 @@ def _contents(document: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, 
 def _write(path: Path, content: bytes) -> None:
     """Replace a file whole: a program may be reading its token."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.read_bytes() == content:
+        return
     new = path.with_name(f".{path.name}.new")
     new.write_bytes(content)
     new.chmod(0o644)

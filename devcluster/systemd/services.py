@@ -17,6 +17,8 @@ _log = structlog.get_logger()
 FOLDER = Path("/etc/systemd/system")
 # What a service writes, for `journalctl -u`.
 JOURNAL = Path("/var/log/journal")
+# Where services say that they are ready.
+NOTIFY = Path("/run/systemd")
 # A service that says when it is ready has this long, in seconds (DefaultTimeoutStartSec).
 _READY_S = 90.0
 
@@ -181,7 +183,7 @@ def _notified(unit: Unit) -> Iterator[socket.socket | None]:
         yield None
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        path = Path(f"/run/systemd/notify.{unit.name}")
+        path = NOTIFY / f"notify.{unit.name}"
         path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         listener.bind(str(path))

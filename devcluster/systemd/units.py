@@ -41,6 +41,8 @@ class Unit:
     def command(self, environment: Mapping[str, str]) -> list[str]:
         """Return the words to execute: `$NAME` is a variable's words, `${NAME}` is its text."""
         words = [word for text in shlex.split(self.exec_start) for word in _words(text, environment)]
+        if not self.limits:
+            return words
         # A machine's own root may be denied to raise a limit: then it stays as it is.
         limits = [f"ulimit {option} {value} 2>/dev/null || :" for option, value in self.limits.items()]
         return ["sh", "-c", "\n".join([*limits, 'exec "$@"']), "sh", *words]

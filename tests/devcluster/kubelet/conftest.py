@@ -189,7 +189,7 @@ async def _cluster(folder: Path, chain: Chain) -> AsyncIterator[Cluster]:
         client = await stack.enter_async_context(Client(load_access(str(folder / "kubeconfig"))))
         runtime = await stack.enter_async_context(Runtime(f"unix://{socket}"))
         machine = Machine(NODE, "127.0.0.1", "boot", 4, 1024, 1024, 110, "6.1", "small://1")
-        volumes = Volumes(client, folder / "pods")
+        volumes = Volumes(client, folder / "pods", time.time)
         edge = Edge(Api(client, NODE), runtime, time.time, "127.0.0.1", asyncio.Semaphore(16), volumes)
         running: list[asyncio.Task[None]] = []
 

@@ -1,0 +1,143 @@
+"""Service accounts and admission policies, which a real server has by default and devcluster's by an option."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from devcluster.apiserver.serve import ApiServer, Options
+from tests.devcluster.apiserver.conftest import Api, connected, pod
+
+_GUARD = Path(__file__).parents[3] / "manifests/base/guard"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_PATHS = {
+    "ConfigMap": "/api/v1/namespaces/mooring-system/configmaps",
+    "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
+}
+_MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    """Run a server that asks who somebody is, and what the policies say."""
+    async with ApiServer(Options(rbac=True, admission=True)) as running:
+        yield running
+
+
+@pytest.fixture
+async def api(server: ApiServer) -> AsyncIterator[Api]:
+    """Connect as the administrator, with the account `default` that a controller would have made."""
+    async with connected(server.url, token=server.cluster.tokens.admin) as found:
+        await found.ok("POST", _accounts(found.namespace), {"metadata": {"name": "default"}})
+        yield found
+
+
+def _accounts(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/serviceaccounts"
+
+
+async def _guard(api: Api) -> None:
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "mooring-system"}})
+    for file in sorted(_GUARD.glob("*.yaml")):
+        for document in filter(None, yaml.safe_load_all(file.read_text())):
+            if document["kind"] in _PATHS:
+                await api.ok("POST", _PATHS[document["kind"]], document)
+
+
+def _mounting(name: str, **spec: Any) -> Any:
+    manifest = pod(name)
+    manifest["spec"] |= {"automountServiceAccountToken": True, **spec}
+    return manifest
+
+
+async def test_a_pod_runs_as_its_account_and_is_given_a_token(api: Api) -> None:
+    """The projected volume has token, authority and namespace, and every container mounts it."""
+    made = await api.ok("POST", api.pods, _mounting("p"))
+    assert made["spec"]["serviceAccountName"] == "default"
+    (volume,) = made["spec"]["volumes"]
+    assert [next(iter(source)) for source in volume["projected"]["sources"]] == [
+        "serviceAccountToken",
+        "configMap",
+        "downwardAPI",
+    ]
+    (mount,) = made["spec"]["containers"][0]["volumeMounts"]
+    assert mount == {
+        "name": volume["name"],
+        "readOnly": True,
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    }
+
+
+async def test_a_pod_that_wants_no_token_gets_none(api: Api) -> None:
+    """By its own word, or by its account's."""
+    assert "volumes" not in (await api.ok("POST", api.pods, pod("p")))["spec"]
+    await api.ok("POST", _accounts(api.namespace), {"metadata": {"name": "shy"}, "automountServiceAccountToken": False})
+    made = pod("q")
+    del made["spec"]["automountServiceAccountToken"]
+    made["spec"]["serviceAccountName"] = "shy"
+    assert "volumes" not in (await api.ok("POST", api.pods, made))["spec"]
+
+
+async def test_a_pod_of_an_account_that_is_not_there_is_refused(api: Api) -> None:
+    """In a real server's words."""
+    code, answer = await api.call("POST", api.pods, _mounting("p", serviceAccountName="nobody"))
+    assert code == 403
+    assert answer["message"].endswith(
+        f'error looking up service account {api.namespace}/nobody: serviceaccount "nobody" not found'
+    )
+
+
+async def test_the_guard_lets_each_advertiser_write_its_own_node_only(server: ApiServer, api: Api) -> None:
+    """The token of a pod names the node that the pod is on; the administrator is no advertiser."""
+    await _guard(api)
+    for name in ("n1", "n2"):
+        await api.ok("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+    system = "/api/v1/namespaces/mooring-system"
+    await api.ok("POST", f"{system}/serviceaccounts", {"metadata": {"name": "mooring-advertiser"}})
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    await api.ok("POST", f"{rbac}/clusterroles", {"metadata": {"name": "a"}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": "mooring-advertiser", "namespace": "mooring-system"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "a"}
+    binding = {"metadata": {"name": "a"}, "roleRef": reference, "subjects": [subject]}
+    await api.ok("POST", f"{rbac}/clusterrolebindings", binding)
+    await api.ok("POST", f"{system}/pods", _mounting("a", serviceAccountName="mooring-advertiser", nodeName="n1"))
+    bound = {"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "a"}}}
+    answer = await api.ok("POST", f"{system}/serviceaccounts/mooring-advertiser/token", bound)
+    inventory = {"metadata": {"annotations": {"mooring.dev/inventory": "{}"}}}
+    headers = {"Authorization": f"Bearer {answer['status']['token']}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        advertiser = Api(server.url, session, "mooring-system")
+        await advertiser.ok("PATCH", "/api/v1/nodes/n1", inventory, _MERGE)
+        code, refused = await advertiser.call("PATCH", "/api/v1/nodes/n2", inventory, _MERGE)
+    assert code == 403
+    assert "this advertiser's token is bound to node 'n1', and it writes no other" in refused["message"]
+    code, refused = await api.call("PATCH", "/api/v1/nodes/n2", inventory, _MERGE)
+    assert (code, "'admin' is not the node's advertiser" in refused["message"]) == (403, True)
+
+
+async def test_the_guard_asks_its_parameter(api: Api) -> None:
+    """Pods with interfaces name Mooring's scheduler, as the ConfigMap says; without it none is let in."""
+    await _guard(api)
+    asking = pod("p", annotations={"mooring.dev/interfaces": "[{}]"})
+    code, answer = await api.call("POST", api.pods, asking)
+    assert code == 422
+    assert answer["message"].endswith("a pod with 'mooring.dev/interfaces' names one of: mooring")
+    await api.ok("POST", api.pods, {**asking, "spec": {**asking["spec"], "schedulerName": "mooring"}})
+    await api.ok("DELETE", f"{_PATHS['ConfigMap']}/mooring-guard")
+    other = pod("q", annotations={"mooring.dev/interfaces": "[{}]"})
+    code, answer = await api.call("POST", api.pods, {**other, "spec": {**other["spec"], "schedulerName": "mooring"}})
+    assert (code, "no params found" in answer["message"]) == (403, True)
+
+
+async def test_nobody_but_the_scheduler_binds_with_an_assignment(api: Api) -> None:
+    """The Binding is judged, not only the pod."""
+    await _guard(api)
+    await api.pod("p")
+    code, answer = await api.bind("p", annotations={"mooring.dev/assignment": "{}"})
+    assert (code, "alone sets, changes or removes it" in answer["message"]) == (403, True)
+    assert (await api.bind("p"))[0] == 201

@@ -1,0 +1,33 @@
+"""Images of tarballs, pulled by the registry's protocol."""
+
+import hashlib
+from pathlib import Path
+
+from aiohttp.test_utils import TestClient, TestServer
+
+from devcluster.images import registry
+from devcluster.runtime.images import write_folder_image
+
+
+async def test_an_image_that_was_added_can_be_pulled(tmp_path: Path) -> None:
+    """By tag to a manifest, by digest to its parts; each is what its digest says."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/file").write_text("content")
+    name = "registry.example/team/tool:1.0"
+    tarball = write_folder_image(tmp_path / "image.tar", name, tmp_path / "root", {"Entrypoint": ["/file"]})
+    assert registry.add(tmp_path / "images", tarball) == [name]
+    async with TestClient(TestServer(registry.application(tmp_path / "images"))) as client:
+        assert (await client.get("/v2/")).status == 200
+        found = await client.get("/v2/team/tool/manifests/1.0")
+        assert found.headers["Docker-Content-Digest"] == f"sha256:{hashlib.sha256(await found.read()).hexdigest()}"
+        manifest = await found.json(content_type=None)
+        for part in (manifest["config"], *manifest["layers"]):
+            blob = await (await client.get(f"/v2/team/tool/blobs/{part['digest']}")).read()
+            assert f"sha256:{hashlib.sha256(blob).hexdigest()}" == part["digest"]
+
+
+async def test_what_was_never_pushed_is_not_found(tmp_path: Path) -> None:
+    """Neither a tag nor a digest."""
+    async with TestClient(TestServer(registry.application(tmp_path))) as client:
+        for path in ("manifests/latest", "manifests/sha256:0", "blobs/sha256:0"):
+            assert (await client.get(f"/v2/team/tool/{path}")).status == 404

@@ -1,0 +1,73 @@
+"""The stand-in for systemd keeps services: readiness, restarts, ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from devcluster.systemd import services as module
+from devcluster.systemd.__main__ import answer
+from devcluster.systemd.services import Services
+
+_NOTIFY = (
+    "import os, socket, time; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); "
+    "s.sendto(b'READY=1', os.environ['NOTIFY_SOCKET']); time.sleep(60)"
+)
+
+
+@pytest.fixture
+async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
+    """A host's services, with its folders below the test's."""
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "units")
+    monkeypatch.setattr(module, "JOURNAL", tmp_path / "journal")
+    monkeypatch.setattr(module, "NOTIFY", tmp_path / "run")
+    (tmp_path / "units/multi-user.target.wants").mkdir(parents=True)
+    found = Services({"PATH": "/usr/bin:/bin"})
+    yield found
+    await found.stop_all()
+
+
+def _write(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "units" / name).write_text(text)
+    (tmp_path / "units/multi-user.target.wants" / name).symlink_to(f"../{name}")
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():
+            await asyncio.sleep(0.02)
+
+
+async def test_enabled_services_are_started_and_ended(services: Services, tmp_path: Path) -> None:
+    """A boot starts what the targets want; systemctl says so, and ends it."""
+    _write(tmp_path, "a.service", "ExecStart=sleep 60\n")
+    await services.start_enabled()
+    assert await answer(services, ["is-active", "a"]) == (0, "active")
+    assert await answer(services, ["stop", "a.service"]) == (0, "")
+    assert await answer(services, ["is-active", "a.service"]) == (3, "inactive")
+
+
+async def test_a_service_that_ends_is_started_again(services: Services, tmp_path: Path) -> None:
+    """Restart=always, but not after a stop."""
+    _write(tmp_path, "a.service", f"ExecStart=sh -c 'echo x >>{tmp_path}/runs'\nRestart=always\nRestartSec=20ms\n")
+    await services.start("a.service")
+    await _until(lambda: (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text().split()) > 2)
+    await services.stop("a.service")
+    assert not services.is_active("a.service")
+
+
+async def test_a_start_waits_until_the_service_says_that_it_is_ready(services: Services, tmp_path: Path) -> None:
+    """Type=notify: one that says so is started, one that ends first failed, in systemd's words."""
+    (tmp_path / "notify.py").write_text(_NOTIFY)
+    _write(tmp_path, "good.service", f"Type=notify\nExecStart=python3 {tmp_path}/notify.py\n")
+    _write(tmp_path, "bad.service", "Type=notify\nExecStart=false\n")
+    assert await answer(services, ["restart", "good.service"]) == (0, "")
+    status, said = await answer(services, ["start", "bad.service"])
+    assert (status, "control process exited" in said) == (5, True)
+
+
+async def test_unknown_units_and_verbs_are_refused(services: Services) -> None:
+    """With systemctl's exit statuses."""
+    assert await answer(services, ["start", "nobody"]) == (5, "Unit nobody.service not found.")
+    assert (await answer(services, ["mask", "a.service"]))[0] == 1
