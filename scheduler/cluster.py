@@ -16,7 +16,8 @@ from mooring.assignment import Assignment
 from scheduler.census import Census
 from scheduler.columns import HostPort, Nodes
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.constraints.shelves import Shelves
+from scheduler.constraints.protocol import VFS
+from scheduler.constraints.shelves import Shelves, Unit
 from scheduler.nodes import NOT_READY_S, NodeFacts
 from scheduler.resources import SCORED, Amounts, add
 from scheduler.supply import Claim, Stock, Supply, disputes, existing, supply
@@ -214,12 +215,16 @@ class Cluster:
         ports = frozenset(port for seat in seats for port in seat.ports)
         return NodeView(facts, used, ports, supply(facts.inventory, self._claims(name)))
 
-    def disputes(self, name: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the VFs of a node that more than one pod claims: PCI address to pod uids."""
+    def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
+        """Return what of a node more than one pod claims, VFs and units of other kinds, with the pods' uids."""
         facts = self._facts.get(name)
-        if facts is None or facts.inventory is None or not self._stocks[name].is_disputed:
+        if facts is None:
             return {}
-        return disputes(facts.inventory, self._claims(name))
+        found = self.shelves.disputes(name, self._claims(name)) if self.nodes.shelves else {}
+        if facts.inventory is None or not self._stocks[name].is_disputed:
+            return found
+        vfs = disputes(facts.inventory, self._claims(name))
+        return found | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""

@@ -18,7 +18,14 @@ class Report:
 
     pod: Pod
     reason: Literal[
-        "Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "NeverStarts", "Preempted", "NoAssignment"
+        "Scheduled",
+        "Unschedulable",
+        "InvalidRequest",
+        "DisputedVf",
+        "DisputedUnit",
+        "NeverStarts",
+        "Preempted",
+        "NoAssignment",
     ]
     message: str
     why: Why = field(default_factory=lambda: {"v": 1})

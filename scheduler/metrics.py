@@ -8,6 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
+from scheduler.constraints.protocol import VFS
 from scheduler.cycle import Bind, no_lap
 from scheduler.instructions import Instruction, Prepare
 from scheduler.machine import Machine
@@ -147,10 +148,11 @@ class _Derived(Collector):
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         disputed = "VFs that more than one live pod claims"
-        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.trust.disputed)
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.trust.disputed[VFS])
         spent = "Searches for a placement on one node that ran out of steps"
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
+        yield from self._units()
         faults = GaugeMetricFamily("mooring_nodes_without_inventory", "Nodes left out, by reason", labels=["reason"])
         for reason, count in self._faults().items():
             faults.add_metric([reason], count)
@@ -172,6 +174,17 @@ class _Derived(Collector):
             vfs.add_metric([network], count)
             mbps.add_metric([network], rate)
         return (vfs, mbps)
+
+    def _units(self) -> Iterable[GaugeMetricFamily]:
+        free = GaugeMetricFamily("mooring_free_units", "Units of other kinds that may be given now", labels=["kind"])
+        disputed = GaugeMetricFamily(
+            "mooring_disputed_units", "Units of other kinds that more than one live pod claims", labels=["kind"]
+        )
+        nodes, claimed_twice = self._machine.cluster.nodes, self._machine.trust.disputed
+        for kind, shelves in nodes.shelves.items():
+            free.add_metric([kind], sum(len(shelves[row].left.free) for row in nodes.all_rows()))
+            disputed.add_metric([kind], claimed_twice[kind])
+        return (free, disputed)
 
     def _faults(self) -> dict[str, int]:
         faults: dict[str, int] = {}

@@ -1,13 +1,17 @@
 """Whose VFs are whose: what is claimed twice, and the pods whose nodes contradict what they were given.
 
-Two live pods that claim one VF: neither is trusted to free it, the node's ledger decides, and both owners are told. A
-pod that has never started although its node has been asked for long enough is evicted, or its owner is told
-(`scheduler.unstarted`). Pure: time is an argument, what is to be done is returned.
+Two live pods that claim one VF: neither is trusted to free it, the node's ledger decides, and both owners are told. So
+are those of two pods that claim one unit of another kind. A pod that has never started although its node has been asked
+for long enough is evicted, or its owner is told (`scheduler.unstarted`). Pure: time is an argument, what is to be done
+is returned.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from scheduler.cluster import Cluster, Seat
+from scheduler.constraints.protocol import VFS
+from scheduler.constraints.shelves import Unit
 from scheduler.instructions import Evict, Instruction, Notice, Report
 from scheduler.objects import Pod
 from scheduler.seating import stand_in
@@ -25,12 +29,12 @@ class Trust:
         self._disputes: dict[str, Disputes] = {}
 
     @property
-    def disputed(self) -> int:
-        """How many VFs more than one live pod claims."""
-        return sum(len(disputes) for disputes in self._disputes.values())
+    def disputed(self) -> Counter[str]:
+        """How many units more than one live pod claims, by kind; that of the VFs is `VFS`."""
+        return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
 
     def settle(self, node: str, now: float) -> list[Instruction]:
-        """Look anew which VFs of a node are claimed twice, tell what is new, and judge its pods by it."""
+        """Look anew what of a node is claimed twice, tell what is new, and judge its pods by it."""
         known, found = self._disputes.get(node, {}), self._cluster.disputes(node)
         if found:
             self._disputes[node] = found
@@ -38,8 +42,8 @@ class Trust:
             self._disputes.pop(node, None)
         if found != known:
             self.judge(node, now)
-        news = [(pci, uids) for pci, uids in found.items() if set(uids) - set(known.get(pci, ()))]
-        return [one for pci, uids in news for one in self._tell(node, pci, uids)]
+        news = [(unit, uids) for unit, uids in found.items() if set(uids) - set(known.get(unit, ()))]
+        return [one for unit, uids in news for one in self._tell(node, unit, uids)]
 
     def judge(self, node: str, now: float) -> None:
         """Hold the assignments of a node's pods against what the node says now."""
@@ -80,17 +84,21 @@ class Trust:
 
     def retell(self) -> list[Instruction]:
         """Tell what stays true until somebody acts."""
-        found = [(node, pci, uids) for node, vfs in self._disputes.items() for pci, uids in vfs.items()]
+        found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
         return [one for dispute in found for one in self._tell(*dispute)]
 
-    def _tell(self, node: str, pci: str, uids: Sequence[str]) -> Iterator[Instruction]:
+    def _tell(self, node: str, unit: Unit, uids: Sequence[str]) -> Iterator[Instruction]:
         seats = [seat for uid in uids if (seat := self._cluster.seat(uid)) is not None]
         claimants = f"claimed by {', '.join(seat.pod for seat in seats)}"
-        about = {"node": node, "pci": pci, "pod": seats[-1].pod, "uid": seats[-1].uid, "reason": claimants}
-        yield Notice("dispute", "VF is claimed twice", about)
+        about = {"node": node, "pod": seats[-1].pod, "uid": seats[-1].uid, "reason": claimants}
+        if unit.kind == VFS:
+            yield Notice("dispute", "VF is claimed twice", about | {"pci": unit.id})
+        else:
+            yield Notice("dispute", "unit is claimed twice", about | {"constraint": unit.kind, "unit": unit.id})
+        kind = "VF" if unit.kind == VFS else unit.kind
         for seat in seats:
-            message = f"VF {pci} of node {node} is {claimants}: not given again before all of them are gone"
-            yield Report(stand_in(seat), "DisputedVf", message)
+            message = f"{kind} {unit.id} of node {node} is {claimants}: not given again before all of them are gone"
+            yield Report(stand_in(seat), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)
 
     def _end_of_patience(self, overdue: Overdue) -> Instruction:
         message = f"cannot start on node {overdue.node}: {overdue.reason}"

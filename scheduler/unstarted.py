@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Pf
+from scheduler.constraints.protocol import VFS
+from scheduler.constraints.shelves import Unit
 from scheduler.nodes import NodeFacts
 from scheduler.objects import ContainerStatus, Pod
 
@@ -19,8 +21,8 @@ PATIENCE_S = 300.0
 _AGAIN_S = 60.0
 # Reasons of the advertiser that say nothing against a pod that has the VF by assignment already.
 _HARMLESS = frozenset({"drained", "preparing"})
-# PCI address of a VF to the uids of all live pods that claim it.
-Disputes = Mapping[str, tuple[str, ...]]
+# What more than one live pod claims, and their uids.
+Disputes = Mapping[Unit, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,11 @@ class Unstarted:
             self._due[uid] = now + _AGAIN_S
 
     def _contested(self, disputes: Disputes, uid: str) -> Disputes:
-        """Return the VFs that others claim who are not on their way out."""
+        """Return what others claim who are not on their way out."""
         staying = {
-            pci: tuple(one for one in uids if one != uid and not self._leaves(one)) for pci, uids in disputes.items()
+            unit: tuple(one for one in uids if one != uid and not self._leaves(one)) for unit, uids in disputes.items()
         }
-        return {pci: others for pci, others in staying.items() if others}
+        return {unit: others for unit, others in staying.items() if others}
 
     def _leaves(self, uid: str) -> bool:
         case = self._cases.get(uid)
@@ -162,9 +164,8 @@ def _against(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> st
     for out in pf.out:
         if vf.vf in out.vfs and out.why not in _HARMLESS and uid not in out.why:
             return f"{name} cannot be used: {out.why}"
-    if vf.pci in contested:
-        return f"{name} is claimed by another pod too: {_listed(contested[vf.pci])}"
-    return ""
+    others = contested.get(Unit(VFS, vf.pci))
+    return f"{name} is claimed by another pod too: {_listed(others)}" if others else ""
 
 
 def _listed(uids: Iterable[str]) -> str:

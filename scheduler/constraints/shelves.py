@@ -7,12 +7,14 @@ pod claims the scheduler reads by itself, so that it stands whatever becomes of 
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mooring.assignment import Assignment
 from scheduler.columns import Nodes
 from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
 from scheduler.constraints.protocol import NodeSide, Units
 from scheduler.nodes import NodeFacts
+from scheduler.supply import Claim
 
 _NOTHING: Units[Hashable] = Units()
 
@@ -26,6 +28,13 @@ class Shelf:
 
 
 EMPTY = Shelf()
+
+
+class Unit(NamedTuple):
+    """What can be one pod's only: a unit of a kind by its id, a VF by its PCI address."""
+
+    kind: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +92,24 @@ class Shelves:
         """Return the kinds whose inventory of this node is left out, with what their constraints say."""
         return [(kind, read.why) for kind, read in self._read.get(name, {}).items() if read.why]
 
+    def disputes(self, name: str, claims: Iterable[Claim]) -> dict[Unit, tuple[str, ...]]:
+        """Return the units of a node that more than one pod claims, with the pods' uids."""
+        claimants: dict[Unit, set[str]] = {}
+        for claim in claims:
+            for kind in claim.assignment.ext:
+                for unit in claimed(claim.assignment, kind):
+                    claimants.setdefault(Unit(kind, unit), set()).add(claim.uid)
+        twice = {unit: tuple(sorted(uids)) for unit, uids in claimants.items() if len(uids) > 1}
+        return {unit: uids for unit, uids in twice.items() if self._has(name, unit)}
+
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
         """Prove a row against what it is derived from; raise AssertionError."""
         for kind, column in self._columns.items():
             assert column[row] == self._shelf(kind, name, assignments), f"node {name!r}: the {kind} left differ"
+
+    def _has(self, name: str, unit: Unit) -> bool:
+        read = self._read.get(name, {}).get(unit.kind)
+        return read is not None and any(known == unit.id for known, _ in read.units)
 
     def _shelf(self, kind: str, name: str, assignments: Iterable[Assignment]) -> Shelf:
         if name in self._stopped:

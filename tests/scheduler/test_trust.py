@@ -11,6 +11,7 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
+from scheduler.constraints.protocol import VFS
 from scheduler.cycle import Bind
 from scheduler.instructions import Instruction, Notice, Report
 from scheduler.machine import Machine
@@ -83,7 +84,7 @@ def test_two_that_claim_one_vf_are_told_whatever_is_listed_first(first: str, sce
         found += scene.claim(name)[1]
     found += scene.node() if first == "pods" else []
     assert _told(found) == BOTH
-    assert scene.machine.trust.disputed == 1
+    assert scene.machine.trust.disputed == {VFS: 1}
 
 
 def test_a_dispute_is_told_once(scene: Scene) -> None:
@@ -102,7 +103,7 @@ def test_a_new_leader_tells_the_disputes_that_stand(scene: Scene) -> None:
     assert _told(scene.machine.trust.retell()) == BOTH
     scene.machine.pods(Removed(one), 1.0)
     assert scene.machine.trust.retell() == []
-    assert scene.machine.trust.disputed == 0
+    assert scene.machine.trust.disputed == {}
 
 
 def test_a_disputed_vf_is_given_when_both_are_gone_and_the_node_has_it_back(scene: Scene) -> None:

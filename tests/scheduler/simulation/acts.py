@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devcluster.apiserver.status import ApiError
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from tests.scheduler.simulation import berths
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Acts:
         self._note_claim(name)
 
     def _foreign_claim(self) -> None:
-        """Let somebody forge an assignment on a pod that he has placed himself: for one VF, maybe one in use."""
+        """Let somebody forge an assignment on a pod that he has placed himself: a VF and a berth, maybe in use."""
         node, index = self._node(), self._source.randrange(2)
         spec = {"schedulerName": "default-scheduler", "nodeName": node}
         name = self._cluster.create_pod(None, spec=spec)
@@ -239,7 +240,8 @@ class Acts:
         pci = self._world.agents[node].hardware.inventory().pfs[index].vf_pci(vf)
         assigned = AssignedVf(f"pf{index}", vf, pci, "ethernet", f"rail{index}")
         named = self._source.choice((uid, uid, uid, "of-another-pod"))
-        text = dump_assignment(Assignment(named, node, (assigned,)))
+        berth = {"units": [f"b{self._source.randrange(berths.BERTHS)}"]}
+        text = dump_assignment(Assignment(named, node, (assigned,), {berths.KIND: berth}))
         self._cluster.patch_pod(name, {"metadata": {"annotations": {names.ASSIGNMENT: text}}})
 
     def _note_claim(self, name: str) -> str:

@@ -236,9 +236,9 @@ class Cluster:
     def delete_node(self, name: str) -> None:
         self._api.call("DELETE", f"/api/v1/nodes/{name}")
 
-    def events(self, reason: str) -> list[Json]:
+    def events(self, *reasons: str) -> list[Json]:
         listed = self._api.call("GET", "/api/v1/namespaces/default/events")
-        return [one for one in listed["items"] if one["reason"] == reason]
+        return [one for one in listed["items"] if one["reason"] in reasons]
 
 
 __all__ = ["CLASSES", "CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState"]

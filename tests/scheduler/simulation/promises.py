@@ -187,9 +187,9 @@ class Promises:
             assert reserved <= pf.mbps, f"{agent.name}: {reserved} Mb/s run on {pf.name} of {pf.mbps}"
 
     def disputes(self) -> dict[tuple[str, str], list[PodState]]:
-        """Return the VFs that several live pods claim, by node and PCI address."""
+        """Return what several live pods claim: the node, and a VF's PCI address or a berth."""
         claims: dict[tuple[str, str], list[PodState]] = {}
         for pod in self.cluster.live():
-            for vf in pod.vfs:
-                claims.setdefault((pod.node, vf.pci), []).append(pod)
+            for unit in sorted(pod.held):
+                claims.setdefault((pod.node, unit), []).append(pod)
         return {place: pods for place, pods in claims.items() if len(pods) > 1}

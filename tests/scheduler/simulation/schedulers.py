@@ -15,6 +15,7 @@ from scheduler.extender.guests import Guests
 from scheduler.instructions import Preempt, Prepare
 from scheduler.leader import LeadershipLost
 from scheduler.machine import Instruction, Machine
+from scheduler.outcomes import Outcome
 from scheduler.task import Task
 from tests.scheduler.simulation import berths
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
@@ -59,6 +60,11 @@ class RecordedGuests(Guests):
         if isinstance(decision, Bind):
             _RUNNING.get()._record(decision)
         return decision
+
+    def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
+        super().ended(decision, outcome, now)
+        seat = self.cluster.seat(decision.task.uid)
+        assert seat is None or not seat.assumed, f"what {seat.pod} had reserved outlives its bind: {outcome}"
 
 
 @dataclass

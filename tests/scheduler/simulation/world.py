@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import random
+import re
 import sys
 import time
 import uuid
@@ -172,10 +173,11 @@ class World:
 
     def _untold_disputes(self, nodes: set[str]) -> Iterator[str]:
         disputes = self.promises.disputes()
-        notes = " ".join(one["message"] for one in self.cluster.events("DisputedVf")) if disputes else ""
-        for (node, pci), pods in disputes.items():
-            if node in nodes and not (pci in notes and all(f"/{pod.name}" in notes for pod in pods)):
-                yield f"{pci} of {node} is claimed by {[pod.name for pod in pods]}, and nobody was told"
+        said = [one["message"] for one in self.cluster.events("DisputedVf", "DisputedUnit")] if disputes else []
+        for (node, unit), pods in disputes.items():
+            about = " ".join(message for message in said if f" {unit} of node {node} " in message)
+            if node in nodes and not all(re.search(rf"/{pod.name}\b", about) for pod in pods):
+                yield f"{unit} of {node} is claimed by {[pod.name for pod in pods]}, and nobody was told"
 
     async def end(self) -> None:
         """Kill what runs, and let the server take what is still under way."""

@@ -1,0 +1,119 @@
+"""Two live pods that claim one unit of a kind: told as for VFs, and what is free is counted."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from mooring import names
+from mooring.assignment import Assignment, dump_assignment
+from mooring.kube.events import Changed, Identity
+from scheduler.constraints.kinds import Kind, Kinds
+from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
+from scheduler.cycle import Bind
+from scheduler.instructions import Instruction, Notice, Report
+from scheduler.metrics import _Derived
+from scheduler.objects import Node, Pod
+from tests.scheduler.constraints.conftest import StartLife
+from tests.scheduler.constraints.life import Life, units_of
+
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+
+
+class Boxes:
+    """A node has named boxes; a pod gets any one."""
+
+    def read_request(self, pod: PodSide) -> int:
+        return int(pod.text)
+
+    def read_inventory(self, node: NodeSide) -> Mapping[str, str]:
+        return dict.fromkeys(node.text.split(), "")
+
+    def judge(self, request: int, left: Units[str]) -> int | str:
+        return 50 if left.free else "no box is free"
+
+    def place(self, request: int, left: Units[str], beside: Beside) -> Iterator[Proposal]:
+        yield Proposal((left.free[0][0],))
+
+
+@pytest.fixture
+def life(start_life: StartLife, make_node: MakeNode) -> Life:
+    """Give a node with the boxes a and b."""
+    life = start_life(Kinds([Kind("box", Boxes())]))
+    life.see(make_node(annotations={"mooring.dev/inventory.box": "a b"}))
+    return life
+
+
+def claim(life: Life, pod: Pod, *units: str) -> list[Instruction]:
+    """Let a pod be seen that sits on the node and claims these boxes."""
+    assignment = Assignment(pod.metadata.uid, "n1", (), {"box": {"units": [*units]}})
+    pod.metadata.annotations = {names.ASSIGNMENT: dump_assignment(assignment)}
+    return life.see(pod)
+
+
+def told(instructions: list[Instruction]) -> list[str]:
+    """Return what the log says, then what is said to whom."""
+    notices = [f"{one.event}: {dict(one.fields)}" for one in instructions if isinstance(one, Notice)]
+    return notices + [f"{one.pod.key} {one.reason}: {one.message}" for one in instructions if isinstance(one, Report)]
+
+
+def figures(life: Life) -> dict[str, float]:
+    """Return the gauges of the kind, and that of disputed VFs."""
+    samples = [sample for metric in _Derived(life.machine).collect() for sample in metric.samples]
+    return {
+        sample.name: sample.value
+        for sample in samples
+        if sample.labels == {"kind": "box"} or sample.name == "mooring_disputed_vfs"
+    }
+
+
+def test_two_that_claim_one_unit_are_told(life: Life, make_pod: MakePod) -> None:
+    """Both by an event, and by the log with the unit; once, and by the next leader again as long as it stands."""
+    one, two = make_pod("one", node="n1"), make_pod("two", node="n1")
+    assert told(claim(life, one, "a")) == []
+    about = {"node": "n1", "pod": "default/two", "uid": two.metadata.uid}
+    about |= {"reason": "claimed by default/one, default/two", "constraint": "box", "unit": "a"}
+    message = "box a of node n1 is claimed by default/one, default/two: not given again before all of them are gone"
+    expected = [f"unit is claimed twice: {about}"]
+    expected += [f"default/{name} DisputedUnit: {message}" for name in ("one", "two")]
+    assert told(claim(life, two, "b", "a")) == expected
+    assert told(life.machine.retell()) == expected
+    assert told(life.see(two)) == []
+    assert figures(life) == {"mooring_free_units": 0, "mooring_disputed_units": 1, "mooring_disputed_vfs": 0}
+    life.end(one)
+    assert told(life.machine.retell()) == []
+    assert figures(life) == {"mooring_free_units": 0, "mooring_disputed_units": 0, "mooring_disputed_vfs": 0}
+
+
+def test_a_disputed_unit_is_given_when_all_who_claim_it_are_gone(life: Life, make_pod: MakePod) -> None:
+    """Others' units are given meanwhile."""
+    one, two = make_pod("one", node="n1"), make_pod("two", node="n1")
+    claim(life, one, "a")
+    claim(life, two, "a")
+    asking = [make_pod(annotations={"mooring.dev/request.box": "1"}) for _ in range(2)]
+    assert units_of(life.place(asking[0]), "box") == ["b"]
+    assert isinstance(life.place(asking[1]), str)
+    life.end(one)
+    assert not isinstance(life.step(), Bind)
+    life.end(two)
+    assert units_of(life.step(), "box") == ["a"]
+
+
+def test_a_unit_that_the_node_does_not_have_is_no_matter_of_dispute(life: Life, make_pod: MakePod) -> None:
+    """Nor is one that a single pod names twice."""
+    assert told(claim(life, make_pod("one", node="n1"), "c", "b", "b")) == []
+    assert told(claim(life, make_pod("two", node="n1"), "c")) == []
+
+
+def test_a_dispute_is_found_when_the_node_is_known_at_last(
+    start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Pods may be listed before their nodes, and inventories mended."""
+    life = start_life(Kinds([Kind("box", Boxes())]))
+    for name in ("one", "two"):
+        assert told(claim(life, make_pod(name, node="n1"), "a")) == []
+    identity = Identity("n1")
+    bare, full = make_node(), make_node(annotations={"mooring.dev/inventory.box": "a"})
+    assert told(life.machine.nodes(Changed(identity, bare), life.now)) == []
+    assert len(told(life.machine.nodes(Changed(identity, full), life.now))) == 3
+    assert figures(life)["mooring_disputed_units"] == 1
