@@ -54,8 +54,8 @@ def load(
 
 def host_and_port(address: str) -> tuple[str | None, int]:
     """Split ``host:port``, IPv6 as ``[::1]:port``; the host is None for all addresses. Raise ConfigError."""
-    host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= _HIGHEST_PORT):
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) <= _HIGHEST_PORT):
         raise ConfigError(f"address {address!r} is not host:port")
     return host.strip("[]") or None, int(port)
 
