@@ -1,7 +1,8 @@
 """A seeded simulation: the scheduler's own programs, two at once, against an API server, nodes and a network that fail.
 
 Virtual time, connections in memory and chance by seed replace sockets and clocks; machine, loop, watches, binds,
-leader election and HTTP client are the product's. After every step the promises hold (`simulation/promises.py`), and
+leader election, HTTP client and the extender's server are the product's. A small kube-scheduler asks that for its own
+pods (`simulation/kube_scheduler.py`). After every step the promises hold (`simulation/promises.py`), and
 what the machine keeps is what it is derived from; in the end all that fits is bound, and the rest is told why not.
 ``--long`` runs many more seeds; a seed that failed once stays in `FAILED_ONCE`.
 """
