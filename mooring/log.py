@@ -4,26 +4,41 @@ Fields by name: ts, level, program, event (a fixed text); node, pod (``namespace
 as they apply.
 """
 
+import json
 import logging
 import sys
 
 import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+# Made once: `json.dumps` makes one for every line.
+_encode = json.JSONEncoder(default=repr).encode
 
 
 def set_up(program: str, level: int = logging.INFO) -> None:
     """Configure structlog for a whole program; call once, in ``__main__``."""
     on_terminal = sys.stderr.isatty()
-    last = structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            _named(program),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,
-            last,
+            structlog.dev.ConsoleRenderer() if on_terminal else _as_json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(program=program)
+
+
+def _named(program: str) -> Processor:
+    def name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        event["program"] = program
+        return event
+
+    return name
+
+
+def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
+    return _encode(event)

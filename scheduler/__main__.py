@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
+from uvloop import new_event_loop
 
 from mooring import log, names
 from mooring.config import ConfigError, load, option
@@ -71,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _, config = load(Config, PROGRAM, sys.argv[1:] if argv is None else argv, os.environ)
         access = load_access(config.kubeconfig or None)
-        asyncio.run(_run(config, access))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_run(config, access))
     except ConfigError as wrong:
         _log.error("cannot start", reason=str(wrong))
         return 2

@@ -3,7 +3,7 @@
 import msgspec
 
 from mooring import names
-from mooring.parsing import dump
+from scheduler.cycle import Why
 from scheduler.instructions import Report
 from scheduler.objects import Condition, Pod
 from scheduler.pace import Telling
@@ -12,6 +12,8 @@ from scheduler.pace import Telling
 _LONGEST_MESSAGE = 1024
 # kube-scheduler tells of both as normal events.
 _GOOD_NEWS = ("Scheduled", "Preempted")
+# As `mooring.parsing.dump` writes it, in a sixth of the time.
+_encode = msgspec.json.Encoder(order="sorted").encode
 _OF_PENDING = ("Unschedulable", "InvalidRequest")
 
 
@@ -51,7 +53,7 @@ def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
             "metadata": {
                 "name": telling.name,
                 "namespace": pod.namespace,
-                "annotations": {names.WHY: dump(report.why)},
+                "annotations": {names.WHY: _dump(report.why)},
             },
             "involvedObject": _reference(report.pod),
             "reason": event_reason(report),
@@ -81,10 +83,14 @@ def _reference(pod: Pod) -> dict[str, str]:
 
 def repetition(report: Report, telling: Telling, now: str) -> bytes:
     """Return the merge patch that counts an event that is told again."""
-    annotations = {names.WHY: dump(report.why)}
+    annotations = {names.WHY: _dump(report.why)}
     return msgspec.json.encode(
         {"count": telling.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
     )
+
+
+def _dump(why: Why) -> str:
+    return _encode(why).decode()
 
 
 def event_reason(report: Report) -> str:

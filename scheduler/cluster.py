@@ -51,6 +51,8 @@ class Seat:
     started: str = field(default="", compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
+    # The assignment as our Binding carries it, until the API server has shown it: then it need not be read.
+    written: str = field(default="", compare=False)
 
     @property
     def claim(self) -> Claim | None:

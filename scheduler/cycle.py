@@ -60,8 +60,7 @@ def no_lap(_: str) -> None:
     """Take no note of where the time goes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Bind this pod to this node with these annotations, in one write; ``seat`` is what is assumed from now on.
 
     ``plan`` is what must come true of the pod's volumes before that; None where nothing must.
@@ -91,8 +90,7 @@ class Unschedulable:
 Decision = Bind | Unschedulable
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(msgspec.Struct, frozen=True):
     """The node that was chosen, where the interfaces go there, and what spoke for it."""
 
     row: int
@@ -325,6 +323,7 @@ class Decider:
         if fault := annotations_fault(task.pod.annotations, annotations):
             return Unschedulable(task, fault, NOTHING, {"v": 1, "nodes": total})
         seat = stand_for(task, node, assignment)
+        seat.written = annotations.get(names.ASSIGNMENT, "")
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from scheduler.cluster import Seat
 from scheduler.cycle import Bind, Why
 from scheduler.objects import Pod
@@ -12,8 +14,7 @@ from scheduler.volumes.plan import Plan
 Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings", "constraint", "storage"]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """Tell a pod's owner: by an event, and while the pod waits by its PodScheduled condition."""
 
     pod: Pod
@@ -28,7 +29,7 @@ class Report:
         "NoAssignment",
     ]
     message: str
-    why: Why = field(default_factory=lambda: {"v": 1})
+    why: Why = msgspec.field(default_factory=lambda: {"v": 1})
     # What to write as the node on which the pod is nominated, empty for none; None leaves it as it is.
     nominated: str | None = None
     # The pod for whose sake it happens.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from mooring import names
@@ -46,8 +47,7 @@ _LONG_S = 10.0
 _DRAIN_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
+class _Bound(msgspec.Struct, frozen=True):
     decision: Bind
     outcome: Outcome
 
@@ -302,7 +302,7 @@ class Loop:
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
-                    metrics.NOTICES.labels(blame).inc()
+                    metrics.NOTICES.by[blame,] += 1
                     _log.warning(event, **fields)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
@@ -317,7 +317,7 @@ class Loop:
         outcome = await bind(self._ways.leaders, decision)
         self._figures.bind(outcome, time.monotonic() - began)
         if outcome.kind == "bound":
-            metrics.count_scheduled(self._clock() - since, attempts)
+            self._figures.scheduled(self._clock() - since, attempts)
         fields = {"pod": decision.task.pod.key, "uid": decision.task.uid, "node": decision.seat.node}
         if outcome.kind == "bound":
             _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
@@ -330,12 +330,12 @@ class Loop:
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._ways.leaders, order)
-        metrics.EVICTIONS.labels(ending).inc()
+        metrics.EVICTIONS.by[ending,] += 1
         self._receive(_Evicted(order, ending))
 
     async def _preempt(self, order: Preempt) -> None:
-        metrics.PREEMPTIONS.inc()
-        metrics.VICTIMS.observe(len(order.victims))
+        metrics.PREEMPTIONS.by[()] += 1
+        metrics.VICTIMS.of().observe(len(order.victims))
         self._receive(_Preempted(order, await preempt(self._ways.leaders, order, self._machine.scheduler_name)))
 
     def _report(self, report: Report) -> None:

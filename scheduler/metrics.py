@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
+from scheduler.counts import Count, Distribution
 from scheduler.cycle import Bind, no_lap
 from scheduler.instructions import Instruction, Prepare
 from scheduler.machine import Machine
@@ -16,45 +16,44 @@ from scheduler.outcomes import Outcome
 
 _FAST_S = [0.00001 * 4**power for power in range(9)]
 _WAITING_S = [0.01 * 2**power for power in range(20)]
-ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, by result", ["result", "profile"])
-ATTEMPT_S = Histogram(
+ATTEMPTS = Count("scheduler_schedule_attempts", "Attempts to schedule a pod, by result", ["result", "profile"])
+ATTEMPT_S = Distribution(
     "scheduler_scheduling_attempt_duration_seconds",
     "Time of one attempt: the decision, and the bind where there was one",
+    [0.0001 * 2**power for power in range(18)],
     ["result", "profile"],
-    buckets=[0.0001 * 2**power for power in range(18)],
 )
-DECISION_S = Histogram("scheduler_scheduling_algorithm_duration_seconds", "Time of one decision", buckets=_FAST_S)
-POINT_S = Histogram(
+DECISION_S = Distribution("scheduler_scheduling_algorithm_duration_seconds", "Time of one decision", _FAST_S)
+POINT_S = Distribution(
     "scheduler_framework_extension_point_duration_seconds",
     "Time by extension point",
+    [0.00001 * 4**power for power in range(11)],
     ["extension_point", "status", "profile"],
-    buckets=[0.00001 * 4**power for power in range(11)],
 )
-WAITED_S = Histogram(
+WAITED_S = Distribution(
     "scheduler_pod_scheduling_sli_duration_seconds",
     "Time from a pod's coming into the queue to its bind, by the attempts that it took",
+    _WAITING_S,
     ["attempts"],
-    buckets=_WAITING_S,
 )
-TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod was bound", buckets=[1, 2, 4, 8, 16])
-BINDS = Counter("mooring_binds", "Binds by what became of them", ["outcome"])
-NOTICES = Counter("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
-EVICTIONS = Counter("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
-PREEMPTIONS = Counter("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
-VICTIMS = Histogram(
-    "scheduler_preemption_victims", "Pods chosen to go for one pod", buckets=[2**power for power in range(7)]
+TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod was bound", [1, 2, 4, 8, 16])
+BINDS = Count("mooring_binds", "Binds by what became of them", ["outcome"])
+NOTICES = Count("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
+EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
+PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
+VICTIMS = Distribution(
+    "scheduler_preemption_victims", "Pods chosen to go for one pod", [2**power for power in range(7)]
 )
-EXTENDER_REQUESTS = Counter(
+EXTENDER_REQUESTS = Count(
     "mooring_extender_requests", "Requests of a kube-scheduler, by verb and HTTP status", ["verb", "code"]
 )
-REPORTS_DROPPED = Counter("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
+REPORTS_DROPPED = Count("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
-# Finding what belongs to a label takes longer than to count.
-_binds, _waited_s = lru_cache(BINDS.labels), lru_cache(WAITED_S.labels)
 # kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
 _MOST_ATTEMPTS = 15
 # Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
 _ONE_IN = 10
+_PLACED = (Bind, Prepare)
 
 
 class Timed:
@@ -78,9 +77,11 @@ class Figures:
 
     def __init__(self, profile: str) -> None:
         results = ("scheduled", "unschedulable", "error")
-        self._attempts = {one: (ATTEMPTS.labels(one, profile), ATTEMPT_S.labels(one, profile)) for one in results}
-        self._bind_s = {one: POINT_S.labels("Bind", one, profile) for one in ("Success", "Error")}
-
+        for one in results:
+            ATTEMPTS.by[one, profile] += 0
+        self._attempt_s = {one: ATTEMPT_S.of(one, profile) for one in results}
+        self._bind_s = {one: POINT_S.of("Bind", one, profile) for one in ("Success", "Error")}
+        self._decision_s, self._tries = DECISION_S.of(), TRIES.of()
         self._profile = profile
         self._decisions = 0
 
@@ -92,33 +93,30 @@ class Figures:
         """Count a decision; one with a bind ends as an attempt with `bind`."""
         spent_s = time.perf_counter() - timed.began
         self._decisions += 1
-        DECISION_S.observe(spent_s)
-        is_placed = any(isinstance(instruction, Bind | Prepare) for instruction in instructions)
+        self._decision_s.observe(spent_s)
+        is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
         if not is_placed:
             self._attempt("unschedulable", spent_s)
         for point, lap_s in timed.laps:
             # Only the last of them has refused the pod.
             status = "Success" if is_placed or point != timed.laps[-1][0] else "Unschedulable"
-            POINT_S.labels(point, status, self._profile).observe(lap_s)
+            POINT_S.of(point, status, self._profile).observe(lap_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
         """Count the definite end of a bind."""
         bound = outcome.kind == "bound"
-        _binds(outcome.kind).inc()
+        BINDS.by[outcome.kind,] += 1
         self._bind_s["Success" if bound else "Error"].observe(spent_s)
         self._attempt("scheduled" if bound else "error", spent_s)
 
+    def scheduled(self, waited_s: float, attempts: int) -> None:
+        """Count a pod that was bound after so long in the queue."""
+        WAITED_S.of(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
+        self._tries.observe(attempts)
+
     def _attempt(self, result: str, spent_s: float) -> None:
-        count, duration = self._attempts[result]
-        count.inc()
-        duration.observe(spent_s)
-
-
-def count_scheduled(waited_s: float, attempts: int) -> None:
-    """Count a pod that was bound after so long in the queue."""
-    label = str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+"
-    _waited_s(label).observe(waited_s)
-    TRIES.observe(attempts)
+        ATTEMPTS.by[result, self._profile] += 1
+        self._attempt_s[result].observe(spent_s)
 
 
 # Ours to kube-scheduler's; a pod that is out is being bound, which the field does not count as pending.

@@ -1,6 +1,8 @@
 """A pod of ours that has no node yet. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from mooring import names
 from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
@@ -35,7 +37,7 @@ class Pending:
             self.task = read_task(pod, kinds)
         elif isinstance(self.task, Task):
             # What a Binding adds must fit beside the annotations that the pod has by then.
-            self.task = replace(self.task, pod=pod)
+            self.task = msgspec.structs.replace(self.task, pod=pod)
         return asks_anew
 
     def knows(self, message: str, node: str = "") -> bool:

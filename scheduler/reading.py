@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from mooring.kube.client import Client
@@ -21,8 +22,7 @@ SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", 
 _AGAIN_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What a watch has told of a kind of object."""
 
     kind: type[Any]
@@ -116,8 +116,10 @@ class Reading:
 
 
 def _missing(listed: set[type[Any]]) -> str:
+    if SOURCES.keys() <= listed:
+        return ""
     missing = [f"{kind.__name__} ({_rule(path)})" for kind, path in SOURCES.items() if kind not in listed]
-    return f"not listed yet: {', '.join(missing)}" if missing else ""
+    return f"not listed yet: {', '.join(missing)}"
 
 
 def _rule(path: str) -> str:

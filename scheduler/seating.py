@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
+from mooring import names
 from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
 from scheduler.cluster import Seat
@@ -114,9 +115,15 @@ def _given(known: Seat | None, node: str) -> Assignment | None:
 
 
 def _shown(pod: Pod, known: Seat | None) -> Assignment | None:
+    if known is not None and known.written and _is_as_written(pod, known):
+        return known.assignment
     shown = believe(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     # The same value, where it is known already: it is kept once.
     return known.assignment if known is not None and known.assignment == shown else shown
+
+
+def _is_as_written(pod: Pod, known: Seat) -> bool:
+    return pod.spec.node_name == known.node and pod.annotations.get(names.ASSIGNMENT) == known.written
 
 
 def stand_in(seat: Seat) -> Pod:

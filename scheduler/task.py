@@ -5,7 +5,7 @@ A refused pod waits for its own change, nothing else can help it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -26,8 +26,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 Blame = Literal["malformed", "unsupported"]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """A pod to place: what it takes by name (cpu in thousandths), and its request with the containers resolved.
 
     ``scored`` is what it counts for when nodes are compared, ``kin`` what it is to other pods. Pods of equal ``shape``
@@ -36,7 +35,7 @@ class Task:
 
     pod: Pod
     resources: Mapping[str, int]
-    scored: Mapping[str, int] = field(default_factory=dict)
+    scored: Mapping[str, int] = msgspec.field(default_factory=dict)
     kin: Kin = NOBODY
     ports: frozenset[HostPort] = frozenset()
     spread: tuple[Constraint, ...] = ()

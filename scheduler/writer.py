@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -63,12 +62,12 @@ class Writer:
         try:
             self._events.put_nowait(report)
         except asyncio.QueueFull:
-            metrics.REPORTS_DROPPED.inc()
+            metrics.REPORTS_DROPPED.by[()] += 1
 
     def _await(self, newer: Report, older: Report | None) -> None:
         """Let the newer of two reports about a pod be written; its nomination is the older's unless it says another."""
         if newer.nominated is None and older is not None:
-            newer = replace(newer, nominated=older.nominated)
+            newer = msgspec.structs.replace(newer, nominated=older.nominated)
         self._conditions[newer.pod.metadata.uid] = newer
         self._new_condition.set()
 
@@ -133,7 +132,7 @@ class Writer:
             return
         uid = pod.metadata.uid
         if uid == report.pod.metadata.uid and not pod.spec.node_name:
-            again = replace(report, pod=pod)
+            again = msgspec.structs.replace(report, pod=pod)
             self._await(self._conditions.get(uid, again), again)
 
     async def _write_event(self, report: Report) -> None:
@@ -143,7 +142,7 @@ class Writer:
         about = (pod.uid, event_reason(report), report.message)
         telling = self._told.tell(*about, new, time.monotonic())
         if telling is None:
-            metrics.REPORTS_DROPPED.inc()
+            metrics.REPORTS_DROPPED.by[()] += 1
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
         if telling.count > 1:
@@ -163,4 +162,4 @@ async def _send(client: Client, method: str, path: str, body: bytes | None = Non
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 import aiohttp
+from yarl import URL
 
 from mooring.kube.access import Access
 from mooring.kube.failures import Status, Unknown, failure
@@ -43,11 +44,11 @@ class Client:
         guard: Callable[[], None] = lambda: None,
     ) -> None:
         self._access = access
+        self._server = URL(access.server)
         self._connections = connections
         self._timeout_s = timeout_s
         self._short = aiohttp.ClientTimeout(total=timeout_s)
         self._guard = guard
-        self._headers: Mapping[str, str] = {}
         self._headers_until = float("-inf")
         self._session: aiohttp.ClientSession | None = None
 
@@ -55,7 +56,9 @@ class Client:
         # Watches hold a connection each for good, so they do not count against the limit of the short requests.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, ssl=self._access.tls or True)
         # API servers set no cookies; looking for some at every request is for nothing.
-        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers={"Accept": JSON}
+        )
         self._slots = asyncio.Semaphore(self._connections)
         return self
 
@@ -105,13 +108,14 @@ class Client:
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """Send a request and return the answer, a 2xx one, once its headers are there."""
+        assert self._session is not None, "the client is not entered"
         if time.monotonic() >= self._headers_until:
-            await self._authorize()
-        answer = await self._send(method, path, body, content_type, params, timeout)
+            await self._authorize(self._session)
+        answer = await self._send(self._session, method, path, body, content_type, params, timeout)
         if answer.status == 401:
             answer.release()
-            await self._authorize()
-            answer = await self._send(method, path, body, content_type, params, timeout)
+            await self._authorize(self._session)
+            answer = await self._send(self._session, method, path, body, content_type, params, timeout)
         if not 200 <= answer.status < 300:
             async with answer:
                 raise failure(answer.status, await answer.read(), answer.headers.get("Retry-After"))
@@ -119,6 +123,7 @@ class Client:
 
     async def _send(
         self,
+        session: aiohttp.ClientSession,
         method: str,
         path: str,
         body: bytes | None,
@@ -126,22 +131,22 @@ class Client:
         params: _Params | None,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        assert self._session is not None, "the client is not entered"
         self._guard()
-        return await self._session.request(
+        return await session.request(
             method,
-            self._access.server + path,
+            # A URL that is a text would be parsed, which takes several times as long.
+            self._server.with_path(self._server.path.rstrip("/") + path),
             data=body,
-            headers={**self._headers, "Accept": JSON, "Content-Type": content_type},
+            headers={"Content-Type": content_type},
             params=params,
             timeout=timeout,
             allow_redirects=False,
             server_hostname=self._access.server_name,
         )
 
-    async def _authorize(self) -> None:
+    async def _authorize(self, session: aiohttp.ClientSession) -> None:
         asked = time.monotonic()
-        self._headers = await asyncio.to_thread(self._access.headers)
+        session.headers.update(await asyncio.to_thread(self._access.headers))
         self._headers_until = asked + _HEADERS_LAST_S
 
 

@@ -176,7 +176,7 @@ class Desk:
         finally:
             del self._under_way[decision.task.uid]
         self._guests.ended(decision, outcome, self._clock())
-        metrics.BINDS.labels(outcome.kind).inc()
+        metrics.BINDS.by[outcome.kind,] += 1
         if outcome.kind == "bound":
             _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
         else:

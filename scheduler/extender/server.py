@@ -46,7 +46,7 @@ def _route(
 
     async def counted(request: web.Request) -> web.Response:
         response = await respond(request)
-        metrics.EXTENDER_REQUESTS.labels(verb, response.status).inc()
+        metrics.EXTENDER_REQUESTS.by[verb, str(response.status)] += 1
         return response
 
     return counted

@@ -18,7 +18,8 @@ BLANK = "…"
 # What these calls are given describes options, metrics and threads (`--help`, /metrics), or names what to look for.
 _NO_MESSAGES = frozenset(
     {"option", "add_argument", "ArgumentParser", "Counter", "Gauge", "Histogram", "GaugeMetricFamily"}
-    | {"CounterMetricFamily", "Thread", "ThreadPoolExecutor", "compile", "_kept", "AssertionError"}
+    | {"CounterMetricFamily", "Count", "Distribution", "Thread", "ThreadPoolExecutor", "compile", "_kept"}
+    | {"AssertionError"}
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
 

@@ -19,6 +19,7 @@ from cni.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
 from scheduler import metrics as scheduler_metrics
+from scheduler.counts import Count, Distribution
 from scheduler.machine import Machine
 from tests.manifests.rendering import ROOT, raw
 
@@ -46,8 +47,10 @@ def _exposed() -> dict[str, set[str]]:
             if isinstance(collector, MetricWrapperBase):
                 (described,) = collector.describe()
                 found |= _samples(described, set(collector._labelnames))
-    for derived in scheduler_metrics._Derived(Machine("mooring")).collect():
-        found |= _samples(derived, set(getattr(derived, "_labelnames", ())))
+    own = [one for one in vars(scheduler_metrics).values() if isinstance(one, Count | Distribution)]
+    for collector in (scheduler_metrics._Derived(Machine("mooring")), *own):
+        for metric in collector.collect():
+            found |= _samples(metric, set(getattr(metric, "_labelnames", ())))
     return found
 
 

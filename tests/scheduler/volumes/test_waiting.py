@@ -1,6 +1,7 @@
 """A pod that is decided about and waits for its volumes: what it holds meanwhile, and how the wait ends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def _version(store: Store) -> dict[str, str]:
 
 def _outcome(store: Store) -> list[str]:
     """Run, and return binds by node and messages."""
-    told = {Bind: lambda one: one.seat.node, Report: lambda one: one.message}
+    told: Mapping[type[Any], Callable[[Any], str]] = {Bind: lambda one: one.seat.node, Report: lambda one: one.message}
     return [told[type(one)](one) for one in store.run() if type(one) in told]
 
 
