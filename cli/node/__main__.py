@@ -20,6 +20,7 @@ from cli.node.states import Link
 from cni.forwarder import render
 from mooring.config import ConfigError, load, option
 from mooring.files import record_paths
+from mooring.names import is_subdomain
 
 PROGRAM = "mooring-node"
 COMMANDS = ("install", "upgrade", "remove", "undo", "check")
@@ -69,6 +70,8 @@ def _load(arguments: Sequence[str]) -> tuple[str, Options]:
     for name, words in _WORDS.items():
         if getattr(options, name) not in words:
             raise ConfigError(f"option {name} of {PROGRAM}: {getattr(options, name)!r} is none of {', '.join(words)}")
+    if not is_subdomain(name := options.node_name or host_name().lower()):
+        raise ConfigError(f"option node_name of {PROGRAM}: {name!r} is no name of a node (at most 253 of a-z 0-9 . -)")
     return str(command), options
 
 

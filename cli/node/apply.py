@@ -87,7 +87,7 @@ def _write(path: Path, state: File, owner: tuple[int, int]) -> None:
 
 def _rewrite(root: Path, change: Edited, way: Callable[[Edited, str], str]) -> None:
     """Change a passage of somebody else's file, through its links; a file that is gone needs nothing any more."""
-    path = below(root, change.path).resolve()
+    path = below(root, change.path, through=True)
     if not path.is_file():
         return
     was, text = path.stat(), path.read_bytes().decode(errors="surrogateescape")

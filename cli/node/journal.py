@@ -12,6 +12,7 @@ from typing import Any
 
 from cli.node.apply import put
 from cli.node.errors import NodeError
+from cli.node.look import below
 from cli.node.states import Change, File, from_json, merge, to_json
 from mooring.files import read_file
 
@@ -66,7 +67,7 @@ def remove(root: Path) -> None:
 
 
 def _path(root: Path) -> Path:
-    return root / FILE.lstrip("/")
+    return below(root, FILE)
 
 
 def _joined(entries: Entries, later: Iterable[tuple[str, Change]]) -> Entries:

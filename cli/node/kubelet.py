@@ -6,6 +6,8 @@ at: kubeadm's flags file, the distributions' environment files, the unit and its
 
 import re
 
+import yaml
+
 from cli.node.errors import NodeError
 from cli.node.states import Change, Edited, File, Host, Placed, added
 
@@ -44,6 +46,10 @@ def _flag_places(host: Host) -> list[str]:
 
 def _flag_edits(path: str, text: str, listen: str) -> list[Change]:
     found = {match[0]: match["address"] for match in _FLAG.finditer(text)}
+    if len(found) > 1:
+        raise NodeError(
+            f"{path!r} tells the kubelet several times which runtime it has: leave one of {', '.join(found)}"
+        )
     new = f"--container-runtime-endpoint={listen}"
     return [Edited(path, old, new) for old, address in found.items() if _address(address) != listen]
 
@@ -51,6 +57,12 @@ def _flag_edits(path: str, text: str, listen: str) -> list[Change]:
 def _key_edits(path: str, text: str, listen: str) -> list[Change]:
     if text.lstrip().startswith("{"):
         raise NodeError(f"kubelet configuration {path!r} is JSON: set containerRuntimeEndpoint to {listen!r} in it")
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as wrong:
+        raise NodeError(f"kubelet configuration {path!r} cannot be read: {wrong}") from wrong
+    if document is not None and not isinstance(document, dict):
+        raise NodeError(f"kubelet configuration {path!r} is not a mapping")
     match = _KEY.search(text)
     if match is None:
         return [added(path, text, f"containerRuntimeEndpoint: {listen}\n")]

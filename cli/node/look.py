@@ -1,8 +1,10 @@
 """Look at a host below its root folder: every file that an installation reads or writes, and the folders to them."""
 
+import errno
+import os
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from cli.node import kubelet, network, settings, steps, texts
 from cli.node.states import File, Host, Link
@@ -17,6 +19,8 @@ _FILES = (
 )
 _MARKERS = ("/etc/NetworkManager", "/etc/systemd/network")
 _UNITS = Path("/etc/systemd/system")
+# As Linux has it (path_resolution(7)).
+_MOST_LINKS = 40
 
 
 def look(root: Path, further: Iterable[str] = ()) -> Host:
@@ -37,8 +41,26 @@ def state_of(root: Path, path: str) -> File | Link | None:
     return File(text, stat.S_IMODE(there.stat().st_mode))
 
 
-def below(root: Path, path: str) -> Path:
-    return root / path.lstrip("/")
+def below(root: Path, path: str, *, through: bool = False) -> Path:
+    """Return where a path of the host is: links on the way lead on that host, wherever its root folder is mounted.
+
+    ``through`` follows a link at the path's end too. Raise OSError where links lead in a circle.
+    """
+    there, left, followed = root, [*reversed(PurePosixPath(path).parts[1:])], 0
+    while left:
+        step = there / left.pop()
+        if step.name == "..":
+            there = there if there == root else there.parent
+        elif step.is_symlink() and (left or through):
+            followed += 1
+            if followed > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(step))
+            target = PurePosixPath(step.readlink())
+            there, parts = (root, target.parts[1:]) if target.is_absolute() else (there, target.parts)
+            left += reversed(parts)
+        else:
+            there = step
+    return there
 
 
 def _listed(root: Path) -> Iterator[str]:

@@ -127,11 +127,63 @@ def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostO
     assert not (host.root / "etc/cni/net.d/00-0-mooring.conflist").exists()
 
 
+_FLAG = "--container-runtime-endpoint"
+
+
+def test_links_of_the_host_lead_on_the_host(host_of: HostOf, tmp_path: Path) -> None:
+    """With its root folder mounted elsewhere, a link to /usr/lib/cni is not the running machine's /usr/lib/cni."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    host = host_of(KUBEADM)
+    links = {
+        "opt/cni": "/usr/lib/cni",
+        "usr/lib/cni": "../../usr/libexec/../libexec",
+        "usr/libexec/bin": str(elsewhere),
+    }
+    for link, target in links.items():
+        (host.root / link).parent.mkdir(parents=True, exist_ok=True)
+        (host.root / link).symlink_to(target)
+    there = host.root / str(elsewhere).lstrip("/")
+    there.mkdir(parents=True)
+    before = host.tree()
+    _install(host)
+    assert (there / "mooring-cni").is_file()
+    flags = host.root / "var/lib/kubelet/kubeadm-flags.env"
+    (host.root / "etc/flags").write_text(flags.read_text())
+    flags.unlink()
+    flags.symlink_to("/etc/flags")
+    assert host.run("remove")[0] == 0
+    assert host.text("/etc/flags") == FLAGS
+    assert not list(elsewhere.iterdir())
+    (host.root / "etc/flags").rename(flags)
+    assert host.tree() == before
+
+
+def test_links_in_a_circle_are_refused(host_of: HostOf) -> None:
+    """As the kernel does."""
+    host = host_of(KUBEADM)
+    (host.root / "opt/cni").symlink_to("/opt/cni/again")
+    status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")))
+    assert status == 1
+    assert "Too many levels of symbolic links" in said
+
+
+@pytest.mark.parametrize("name", ["A_b", "a/b", "ä", "a" * 254])
+def test_what_no_node_can_be_called_is_wrong_usage(kubeadm: NodeHost, name: str) -> None:
+    """The programs would refuse it when they start, after all was installed."""
+    status, said = kubeadm.run("install", "--node-name", name)
+    assert status == 2
+    assert "is no name of a node" in said
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [
         ({FLANNEL_AT: "{"}, "cannot be read"),
         ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "{}"}, "is JSON"),
+        ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "[]\n"}, "is not a mapping"),
+        ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "a: ["}, "cannot be read"),
+        ({"/etc/default/kubelet": f"{_FLAG}=unix:///a\nX={_FLAG}=unix:///b\n"}, "tells the kubelet several times"),
         ({"/etc/mooring/config.yaml": "node_name: n2\n"}, "'n2'"),
         ({"/opt/cni/bin": "a file"}, "opt/cni/bin"),
         ({"/opt/mooring/pyvenv.cfg/file": "in a folder"}, "pyvenv.cfg"),
