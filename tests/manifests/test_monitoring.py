@@ -93,6 +93,18 @@ def test_alerts_say_what_happened_and_use_labels_that_are_there() -> None:
             assert used <= {label.strip() for group in grouped for label in group.split(",")}
 
 
+def test_what_happens_once_is_counted_from_nothing() -> None:
+    """An increase shows only from a sample before it: the first eviction, the first entry that cannot be read."""
+    (rules,) = raw(f"{_MONITORING}/rules.yaml")
+    alerts = " ".join(rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"])
+    asked = set(re.findall(r"increase\((\w+)", alerts))
+    registries = [AdvertiserMetrics(lambda: 0.0)._registry, CniMetrics().registry, REGISTRY]
+    collected = [metric for registry in registries for metric in _collected(registry)]
+    collected += scheduler_metrics._Derived(Machine("mooring")).collect()
+    assert asked
+    assert asked <= {sample.name for metric in collected for sample in metric.samples}
+
+
 def test_the_hosts_programs_are_scraped_where_the_page_lets_them_serve() -> None:
     """The configuration that `docs/operations.md` shows is one that the programs take; its ports are scraped."""
     page = (ROOT.parent / "docs/operations.md").read_text()
