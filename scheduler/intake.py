@@ -133,6 +133,8 @@ class Intake:
         if facts != known:
             self._cluster.put_node(facts)
             self._queue.wake(of_node(known, facts), now)
+            if known is not None and known.labels != facts.labels:
+                self._roster.storage.waiting.touch_node(facts.name)
             found = self._trust.settle(facts.name, now)
             self._trust.judge(facts.name, now)
             found += self._unreadable(facts)

@@ -1,12 +1,14 @@
-"""Write what a pod's volumes need before it is bound, each patch repeated until its answer is definite."""
+"""Write what a pod's volumes need before it is bound, each patch repeated until its answer is definite.
+
+An answer that cannot be read says no more than a conflict does: the object is read back, once, to see what is written.
+"""
 
 import msgspec
 
 from mooring.kube.client import JSON, MERGE_PATCH, Client
-from mooring.kube.failures import Conflict, KubeError, Status, Throttled, Unknown
+from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
 from mooring.kube.persist import until_definite
 from scheduler.instructions import Prepare, Prepared
-from scheduler.volumes.objects import PersistentVolume, PersistentVolumeClaim
 from scheduler.volumes.writes import Write, writes
 
 
@@ -20,26 +22,23 @@ async def prepare(client: Client, order: Prepare) -> Prepared:
         raise
     except KubeError as refused:
         return Prepared(fault=refused.status.message)
+    except msgspec.MsgspecError as unreadable:
+        return Prepared(fault=f"the API server's answer cannot be read: {unreadable}")
     return Prepared(versions)
 
 
 async def _carry_out(client: Client, write: Write) -> str:
-    """Return the version of the object that says what was to be written."""
+    """Return the version of the object that says what was to be written; raise MsgspecError if none can be read."""
     try:
-        shown = await _send(client, "PATCH", write.path, write)
-    except Conflict:
-        # Maybe with our own write, whose answer was lost.
-        shown = await _send(client, "GET", write.path, write)
+        shown = write.read(await _send(client, "PATCH", write.path, write.body, MERGE_PATCH))
+    except (Conflict, msgspec.MsgspecError):
+        # The conflict may be with our own write, whose answer was lost.
+        shown = write.read(await _send(client, "GET", write.path))
         if not write.is_done(shown):
             raise
     return shown.metadata.resource_version
 
 
 @until_definite
-async def _send(client: Client, method: str, path: str, write: Write) -> PersistentVolume | PersistentVolumeClaim:
-    patching = method == "PATCH"
-    answer = await client.request(method, path, write.body if patching else None, MERGE_PATCH if patching else JSON)
-    try:
-        return msgspec.json.decode(answer, type=write.kind)
-    except msgspec.MsgspecError as unreadable:
-        raise Unknown(Status(200, message=f"{method} {path}: {unreadable}")) from unreadable
+async def _send(client: Client, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> bytes:
+    return await client.request(method, path, body, kind)

@@ -29,6 +29,10 @@ class Write:
     kind: type[PersistentVolume] | type[PersistentVolumeClaim]
     told: str
 
+    def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
+        """Return the object of an answer; raise MsgspecError if it is none."""
+        return msgspec.json.decode(answer, type=self.kind)
+
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
         """Say whether an object says already what is to be written."""
         if isinstance(shown, PersistentVolume):

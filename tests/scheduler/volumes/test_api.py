@@ -17,9 +17,16 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import NotFound
+from scheduler.cycle import Bind
+from scheduler.instructions import Prepare, Prepared
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
-from scheduler.volumes.objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE
+from scheduler.objects import Pod
+from scheduler.prepare import prepare
+from scheduler.task import Task, read_task
+from scheduler.trial import stand_for
+from scheduler.volumes.objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
+from scheduler.volumes.plan import Plan
 from scheduler.writer import Writer
 from tests.scheduler.volumes.conftest import HOST, on
 
@@ -207,6 +214,42 @@ async def test_a_write_whose_answer_is_lost_is_taken_for_what_it_was(server: Api
         assert await _until(lambda: site.node_of("p")) == node
     events = (await site.call("GET", f"{NAMESPACED}/events"))["items"]
     assert {one["reason"] for one in events if one["involvedObject"]["name"] == "p"} == {"Scheduled"}
+    await site.clear()
+
+
+class _Garbled(Client):
+    """A way to the server whose answers to some methods cannot be read, though what was asked is done."""
+
+    garbled: frozenset[str] = frozenset()
+    asked: tuple[str, ...] = ()
+
+    async def request(self, method: str, path: str, *body: Any, **named: Any) -> bytes:
+        answer = await super().request(method, path, *body, **named)
+        self.asked += (method,)
+        return b"<html>" if method in self.garbled else answer
+
+
+@pytest.mark.parametrize("garbled", [("PATCH",), ("PATCH", "GET")])
+async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
+    server: ApiServer, client: Client, garbled: tuple[str, ...]
+) -> None:
+    """Once: whether the write was done is read back; if that cannot be read either the pod is told, and comes again."""
+    site = Site(client)
+    shown = await site.claim("c")
+    claim = msgspec.convert(shown, PersistentVolumeClaim)
+    task = read_task(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, Pod))
+    assert isinstance(task, Task)
+    plan = Plan("n1", provisions=(claim,))
+    async with _Garbled(Access(server.url), timeout_s=2.0) as way:
+        way.garbled = frozenset(garbled)
+        outcome = await prepare(way, Prepare(Bind(task, stand_for(task, "n1"), {}, {}, plan), plan))
+        assert way.asked == ("PATCH", "GET")
+    now = await site.call("GET", f"{CLAIMS}/c")
+    assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
+    if "GET" in garbled:
+        assert outcome.fault.startswith("the API server's answer cannot be read: ")
+    else:
+        assert outcome == Prepared({"default/c": now["metadata"]["resourceVersion"]})
     await site.clear()
 
 

@@ -183,6 +183,22 @@ def test_what_cannot_come_true_gives_the_reservation_back(
     assert store.run() or store.machine.roster.depths()["parked"] == 1
 
 
+def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store: Store) -> None:
+    """Nothing of claim or volume changes; the pod would never get its disk there."""
+    store.nodes("n1", disk="x")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v", where=on("disk", "x"))
+    store.claim("c")
+    store.pod("c")
+    store.prepared(store.prepare())
+    store.volume("v", where=on("disk", "x"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.nodes("n1", disk="x", color="blue")
+    assert store.run() == []
+    store.nodes("n1", disk="y")
+    misplaced = 'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
+    assert store.told() == f"binding volumes: {misplaced}"
+
+
 def test_a_write_that_is_refused_gives_the_reservation_back(store: Store) -> None:
     """Such as a claim that somebody else has changed since."""
     order = _late(store)
