@@ -42,14 +42,20 @@ Lap = Callable[[str], None]
 # Rules about other pods, in kube-scheduler's order.
 WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
 # Rules about a pod's volumes, which come before those, likewise.
-VOLUME_RULES = (volume_restrictions.RULE, node_volume_limits.RULE, volume_binding.RULE, volume_zone.RULE)
+VOLUME_RULES = (
+    volume_restrictions.RULE,
+    node_volume_limits.RULE,
+    volume_binding.FREE_RULE,
+    volume_binding.RULE,
+    volume_zone.RULE,
+)
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Room that is kept for a nominated pod is free again when something leaves, or is not kept any more.
 _LEAVING = (
     Happening.POD_GONE | Happening.PORTS_FREED | Happening.VFS_FREED | Happening.UNITS_FREED | Happening.VOLUMES_FREED
 )
-# Rows of which volumes are asked first, and how many times as many next.
-_FIRST_PORTION, _LARGER = 16, 2
+# Rows of which volumes are asked at once, and how many times as many of which only quick rules are asked next.
+_PORTION, _LARGER = 16, 2
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 # What validation.IsQualifiedName takes: the API server does not check it in a Binding.
@@ -193,18 +199,33 @@ class Decider:
         What volumes allow may be another answer for each node: the best are asked first, unless all must be compared.
         """
         rows, refused = ranking.passing(), list[_Refused]()
-        for some in [rows] if wides else self._portions(task, ranking, rows):
-            found = self._choose_among(task, ranking, some, volumes, wides, lap)
+        quick = [one for one in volumes if not one[0].slow and not wides]
+        slow = [one for one in volumes if one not in quick]
+        for some in [rows] if wides else self._portions(task, ranking, rows, quick, refused):
+            found = self._choose_among(task, ranking, some, slow, wides, lap)
             if isinstance(found, _Choice):
                 return found
             refused += found
         return [*_refused(ranking), *refused]
 
-    def _portions(self, task: Task, ranking: Ranking, rows: Rows) -> Iterator[Rows]:
-        """Yield rows from the best down, each time more of them."""
-        ordered, start, size = rows[list(self._in_order(task, rows, ranking.scores(rows)))], 0, _FIRST_PORTION
+    def _portions(
+        self,
+        task: Task,
+        ranking: Ranking,
+        rows: Rows,
+        quick: Sequence[tuple[VolumeRule, Filter]],
+        refused: list[_Refused],
+    ) -> Iterator[Rows]:
+        """Yield the rows that pass the ``quick`` rules from the best down, a few at a time; add why the others do not.
+
+        These rules are asked about more rows each time.
+        """
+        ordered, start, size = rows[self._in_order(task, rows, ranking.scores(rows))], 0, _PORTION
         while start < len(ordered):
-            yield ordered[start : start + size]
+            passing, others = _sift(ordered[start : start + size], quick)
+            refused += others
+            for first in range(0, len(passing), _PORTION):
+                yield passing[first : first + _PORTION]
             start, size = start + size, size * _LARGER
 
     def _choose_among(
@@ -226,7 +247,7 @@ class Decider:
                 totals = totals + rule.weight * scores
                 parts[rule.name] = scores
         crowded = self._crowded(task)
-        for place in self._in_order(task, rows, totals):
+        for place in self._in_order(task, rows, totals).tolist():
             row = int(rows[place])
             chosen = ranking.exact(row)
             if isinstance(chosen, str):
@@ -238,10 +259,10 @@ class Decider:
             return _Choice(row, chosen, ranking.parts(row) | own)
         return refused
 
-    def _in_order(self, task: Task, rows: Rows, totals: Amounts) -> Iterator[int]:
-        """Yield the places of these rows: where the pod is nominated first, as others went for it; then the best."""
+    def _in_order(self, task: Task, rows: Rows, totals: Amounts) -> Rows:
+        """Return the places of these rows: where the pod is nominated first, as others went for it; then the best."""
         nominated = self._cluster.nodes.row_of.get(self.preemption.nominations.node_of(task.uid), -1)
-        yield from np.lexsort((-totals, rows != nominated)).tolist()
+        return np.lexsort((-totals, rows != nominated))
 
     def _crowded(self, task: Task) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""

@@ -133,12 +133,14 @@ class WideRule:
 class VolumeRule:
     """A named rule about a pod's volumes, asked for every pod that has any.
 
-    ``prepare`` returns the filter, None where there is nothing to say, or why no node at all will do.
+    ``prepare`` returns the filter, None where there is nothing to say, or why no node at all will do. A ``slow`` rule
+    is asked about a few rows at a time.
     """
 
     name: str
     prepare: Callable[[Task, Nodes, Catalogue], Filter | str | None]
     helped_by: Happening
+    slow: bool = False
 
 
 def none_available(total: int, counts: Mapping[str, int]) -> str:

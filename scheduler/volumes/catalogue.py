@@ -3,6 +3,7 @@
 An object that cannot be read is as if it were not there: a pod that needs it waits, and is told what it lacks.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from scheduler.volumes.objects import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduler.volumes.plan import Promises
+from scheduler.volumes.plan import Plan, Promises
 from scheduler.volumes.shelf import Shelf
 from scheduler.volumes.usage import Usage
 
@@ -87,6 +88,21 @@ class Catalogue:
         reference = volume.spec.claim_ref
         return (reference.key, reference.uid) if reference is not None else ("", "")
 
+    def is_free(self, volume: PersistentVolume) -> bool:
+        """Say whether a volume is for no claim, neither by its own word nor by promise."""
+        return volume.spec.claim_ref is None and not self.promises.claim_of(volume.metadata.name)
+
+    def promise(self, uid: str, plan: Plan) -> None:
+        """Let others see what was decided for a pod, until `withdraw`."""
+        self.promises.add(uid, plan)
+        for match in plan.matches:
+            self.shelf.hold(match.volume.metadata.name)
+
+    def withdraw(self, uid: str) -> None:
+        plan = self.promises.drop(uid)
+        for match in plan.matches if plan is not None else ():
+            self.shelf.hold(match.volume.metadata.name, -1)
+
     def take(self, kind: type[Stored], event: Change[Stored]) -> Told:
         """Take what a watch tells of one kind."""
         match event:
@@ -106,7 +122,8 @@ class Catalogue:
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
-        self.shelf.check()
+        plans = self.promises.plans.values()
+        self.shelf.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
         attached = {name for there in self._attached_to.values() for name in there}
         assert attached == self._attachments.keys(), "the attachments by node are not those that are there"
 

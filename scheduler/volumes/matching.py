@@ -4,7 +4,8 @@ Source: FindMatchingVolume of the volume controller, as the scheduler calls it: 
 else the smallest that is large enough, is free, and can be used there.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from scheduler.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.plugins.node_affinity import matches
@@ -49,49 +50,92 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
     )
 
 
-def make_plan(claims: Sequence[PersistentVolumeClaim], catalogue: Catalogue, node: str, labels: Labels) -> Plan | None:
-    """Return how these unbound claims get their volumes on a node; None if they cannot all have one there.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A claim without a volume, and what about it is the same wherever its pod goes.
+
+    ``wanted`` is in bytes, ``own`` are the volumes that are for it already, ``maker`` is its class if that makes them.
+    """
+
+    claim: PersistentVolumeClaim
+    wanted: int
+    is_being_made: bool
+    own: tuple[PersistentVolume, ...]
+    maker: StorageClass | None
+
+    @property
+    def needs_free(self) -> bool:
+        """Say whether the claim gets a volume only where one is free."""
+        return self.maker is None and not self.own and not self.is_being_made
+
+
+def ask(claims: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[Asked]:
+    """Return what these claims ask for, in the order in which they get it: the smallest first."""
+    found = [
+        Asked(
+            claim=claim,
+            wanted=requested(claim),
+            is_being_made=bool(catalogue.selected_node(claim)),
+            own=tuple(_own(claim, catalogue)),
+            maker=_maker(claim, catalogue),
+        )
+        for claim in claims
+    ]
+    return sorted(found, key=lambda one: (one.wanted, one.claim.key))
+
+
+def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: Labels) -> Plan | None:
+    """Return how these claims get their volumes on a node; None if they cannot all have one there.
 
     Claims whose volume is being made for a node already are for that node only: that is the caller's to see to.
     """
     found: list[Match] = []
-    provisions = [claim for claim in claims if catalogue.selected_node(claim)]
+    provisions: list[PersistentVolumeClaim] = []
     taken: set[str] = set()
-    for claim in sorted(claims, key=lambda one: (requested(one), one.key)):
-        if catalogue.selected_node(claim):
-            continue
-        volume = find_volume(claim, catalogue, labels, taken)
-        if volume is None:
-            provisions.append(claim)
-            continue
-        taken.add(volume.metadata.name)
-        found.append(Match(claim, volume))
-    if not all(_can_provision(claim, catalogue, labels) for claim in provisions):
-        return None
+    for one in asked:
+        volume = None if one.is_being_made else find_volume(one, catalogue, labels, taken)
+        if volume is not None:
+            taken.add(volume.metadata.name)
+            found.append(Match(one.claim, volume))
+        elif one.maker is not None and topology_allowed(one.maker, labels):
+            provisions.append(one.claim)
+        else:
+            return None
     return Plan(node, tuple(found), tuple(provisions))
 
 
-def _can_provision(claim: PersistentVolumeClaim, catalogue: Catalogue, labels: Labels) -> bool:
-    storage_class = catalogue.storage_class(claim.storage_class)
-    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
-        return False
-    return topology_allowed(storage_class, labels)
+def can_plan(asked: Sequence[Asked], catalogue: Catalogue, labels: Labels) -> bool:
+    """Say whether `make_plan` finds a way; most of the time there is one claim, and nodes have disks of their own."""
+    if len(asked) == 1 and asked[0].needs_free:
+        one = asked[0]
+        near = catalogue.shelf.near(one.claim.storage_class, labels)
+        return any(_is_for(volume, one, catalogue) and affinity_holds(volume.affinity, labels) for volume in near)
+    return make_plan(asked, catalogue, "", labels) is not None
+
+
+def _is_for(volume: PersistentVolume, asked: Asked, catalogue: Catalogue) -> bool:
+    """Say whether a claim could get a volume that is no claim's yet."""
+    return catalogue.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
+
+
+def _maker(claim: PersistentVolumeClaim, catalogue: Catalogue) -> StorageClass | None:
+    """Return the class that can make a claim's volume; None where all are made by hand."""
+    found = catalogue.storage_class(claim.storage_class)
+    return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
 
 def find_volume(
-    claim: PersistentVolumeClaim, catalogue: Catalogue, labels: Labels, taken: Collection[str] = ()
+    asked: Asked, catalogue: Catalogue, labels: Labels, taken: Collection[str] = ()
 ) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None if there is none for it."""
-    wanted = requested(claim)
-    for own in _own(claim, catalogue):
+    claim, wanted = asked.claim, asked.wanted
+    for own in asked.own:
         if own.metadata.name not in taken and _can_be(own, claim, wanted):
             return own if affinity_holds(own.affinity, labels) else None
     best: tuple[int, str, PersistentVolume] | None = None
     for volume in catalogue.shelf.near(claim.storage_class, labels):
         name = volume.metadata.name
-        if name in taken or catalogue.owner(volume)[0] or not _suits(volume, claim, wanted):
-            continue
-        if affinity_holds(volume.affinity, labels):
+        if name not in taken and _is_for(volume, asked, catalogue) and affinity_holds(volume.affinity, labels):
             found = (_size(volume.spec.capacity), name, volume)
             best = found if best is None or found[:2] < best[:2] else best
     return best[2] if best is not None else None
@@ -119,9 +163,8 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) 
     """Say whether a volume that is nobody's yet can be the claim's."""
     if volume.status.phase != "Available" or not _can_be(volume, claim, wanted):
         return False
-    offered = set(volume.spec.access_modes or ())
-    modes = set(claim.spec.access_modes or ())
-    return modes <= offered and _selects(claim, volume)
+    offered = volume.spec.access_modes or ()
+    return all(mode in offered for mode in claim.spec.access_modes or ()) and _selects(claim, volume)
 
 
 def _selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:

@@ -46,15 +46,16 @@ class Promises:
         for claim in plan.provisions:
             self._nodes.setdefault(claim.key, {})[uid] = plan.node
 
-    def drop(self, uid: str) -> None:
+    def drop(self, uid: str) -> Plan | None:
         plan = self.plans.pop(uid, None)
         if plan is None:
-            return
+            return None
         for match in plan.matches:
             _leave(self._volumes, match.claim.key, uid)
             _leave(self._claims, match.volume.metadata.name, uid)
         for claim in plan.provisions:
             _leave(self._nodes, claim.key, uid)
+        return plan
 
     def volume_of(self, claim: str) -> str:
         """Return the volume that a claim was promised; empty if none was."""

@@ -15,6 +15,8 @@ from scheduler.volumes.objects import PersistentVolume
 Key = TypeVar("Key", bound=Hashable)
 _Label = tuple[str, str]
 _ByName = dict[str, PersistentVolume]
+_NOTHING_HELD: Mapping[str, int] = {}
+_NOWHERE: Mapping[_Label | None, int] = {}
 
 
 @dataclass(slots=True)
@@ -24,13 +26,17 @@ class _Class:
     by_label: dict[_Label | None, _ByName] = field(default_factory=dict)
     # How many volumes speak of each label: nodes that are equal in all of these can use the same volumes.
     keys: Counter[str] = field(default_factory=Counter)
+    # How many of those in ``by_label`` a claim could get.
+    free: Counter[_Label | None] = field(default_factory=Counter)
 
 
 class Shelf:
     """Volumes by name; `put` replaces what was there."""
 
-    def __init__(self, volumes: Iterable[PersistentVolume] = ()) -> None:
+    def __init__(self, volumes: Iterable[PersistentVolume] = (), held: Mapping[str, int] = _NOTHING_HELD) -> None:
         self._volumes: _ByName = {}
+        # How many pods were promised a volume that is there, or was.
+        self._held = Counter(held)
         self._classes: dict[str, _Class] = {}
         self._claimed: dict[str, _ByName] = {}
         for volume in volumes:
@@ -47,6 +53,7 @@ class Shelf:
         found.keys.update(_keys(volume.affinity))
         for label in _demanded(volume.affinity):
             found.by_label.setdefault(label, {})[name] = volume
+        self._count_free(volume, 1)
         if volume.spec.claim_ref is not None:
             self._claimed.setdefault(volume.spec.claim_ref.key, {})[name] = volume
 
@@ -54,6 +61,7 @@ class Shelf:
         volume = self._volumes.pop(name, None)
         if volume is None:
             return None
+        self._count_free(volume, -1)
         found = self._classes[volume.storage_class]
         found.keys -= Counter(_keys(volume.affinity))
         for label in _demanded(volume.affinity):
@@ -63,6 +71,17 @@ class Shelf:
         if volume.spec.claim_ref is not None:
             _discard(self._claimed, volume.spec.claim_ref.key, name)
         return volume
+
+    def hold(self, name: str, by: int = 1) -> None:
+        """Take it that a volume was promised to one more pod, or by -1 to one less."""
+        volume = self._volumes.get(name)
+        if volume is not None:
+            self._count_free(volume, -1)
+        self._held[name] += by
+        if not self._held[name]:
+            del self._held[name]
+        if volume is not None:
+            self._count_free(volume, 1)
 
     def names(self) -> Iterable[str]:
         return self._volumes.keys()
@@ -87,10 +106,25 @@ class Shelf:
             if value is not None:
                 yield from found.by_label.get((key, value), {}).values()
 
-    def check(self) -> None:
-        """Raise AssertionError unless it is as if all volumes had been put on it anew."""
-        fresh = Shelf(self._volumes.values())
+    def free(self, storage_class: str) -> Mapping[_Label | None, int]:
+        """Return by which labels of nodes volumes of a class are found that no claim has yet, None by any."""
+        found = self._classes.get(storage_class)
+        return _NOWHERE if found is None else found.free
+
+    def _count_free(self, volume: PersistentVolume, by: int) -> None:
+        if volume.spec.claim_ref is not None or self._held[volume.metadata.name]:
+            return
+        free = self._classes[volume.storage_class].free
+        for label in _demanded(volume.affinity):
+            free[label] += by
+            if not free[label]:
+                del free[label]
+
+    def check(self, held: Mapping[str, int]) -> None:
+        """Raise AssertionError unless it is as if all volumes had been put on it anew, and these promised."""
+        fresh = Shelf(self._volumes.values(), held)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
+        assert fresh._held == self._held, "the volumes held are not those that were promised"
         assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"
 
 

@@ -49,7 +49,7 @@ class Waiting:
         assert decision.plan is not None, "what has no plan need not wait"
         uid = decision.task.uid
         self._cases[uid] = _Case(decision, now + PATIENCE_S)
-        self._storage.promises.add(uid, decision.plan)
+        self._storage.promise(uid, decision.plan)
         for key in decision.plan.claims():
             self._by_claim.setdefault(key, set()).add(uid)
         self._by_node.setdefault(decision.plan.node, set()).add(uid)
@@ -66,7 +66,7 @@ class Waiting:
         if case is None or case.decision.plan is None:
             return None
         self._touched.pop(uid, None)
-        self._storage.promises.drop(uid)
+        self._storage.withdraw(uid)
         for key in case.decision.plan.claims():
             _discard(self._by_claim, key, uid)
         _discard(self._by_node, case.decision.plan.node, uid)

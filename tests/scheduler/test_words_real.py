@@ -18,19 +18,20 @@ from tests.scheduler.relay import Relay
 from tests.scheduler.test_extender_real import PODS, eventually, running
 
 pytestmark = pytest.mark.apiserver
+# Other tests have classes too, on the same server.
 CLASSES: dict[str, dict[str, Any]] = {
-    "low": {"value": 10},
-    "middle": {"value": 100},
-    "high": {"value": 1000},
-    "polite": {"value": 1000, "preemptionPolicy": "Never"},
+    "words-low": {"value": 10},
+    "words-middle": {"value": 100},
+    "words-high": {"value": 1000},
+    "words-polite": {"value": 1000, "preemptionPolicy": "Never"},
 }
 # Pods that fit nowhere, and for whose sake nobody can go.
 WAITING: dict[str, dict[str, Any]] = {
     "above-nobody": {"cpu": "2"},
-    "above-too-few": {"cpu": "4", "priorityClassName": "middle"},
-    "polite": {"cpu": "4", "priorityClassName": "polite"},
-    "too-large": {"cpu": "64", "priorityClassName": "high"},
-    "elsewhere": {"cpu": "1", "nodeSelector": {"disk": "none"}, "priorityClassName": "high"},
+    "above-too-few": {"cpu": "4", "priorityClassName": "words-middle"},
+    "polite": {"cpu": "4", "priorityClassName": "words-polite"},
+    "too-large": {"cpu": "64", "priorityClassName": "words-high"},
+    "elsewhere": {"cpu": "1", "nodeSelector": {"disk": "none"}, "priorityClassName": "words-high"},
     "no-claim": {"cpu": "1", "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]},
 }
 
@@ -47,9 +48,9 @@ class Site:
             await self._post("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}} | fields)
         for name, cpu in (("full", "4"), ("cordoned", "4"), ("small", "1")):
             await self._add_node(name, cpu, unschedulable=name == "cordoned")
-        await self.add_pod("important", "default-scheduler", cpu="2", nodeName="full", priorityClassName="high")
-        await self.add_pod("unimportant", "default-scheduler", cpu="1", nodeName="full", priorityClassName="low")
-        await self.add_pod("tiny", "default-scheduler", cpu="500m", nodeName="small", priorityClassName="high")
+        await self.add_pod("important", "default-scheduler", cpu="2", nodeName="full", priorityClassName="words-high")
+        await self.add_pod("unimportant", "default-scheduler", cpu="1", nodeName="full", priorityClassName="words-low")
+        await self.add_pod("tiny", "default-scheduler", cpu="500m", nodeName="small", priorityClassName="words-high")
 
     async def add_pod(self, name: str, scheduler: str, cpu: str, **spec: Any) -> None:
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}

@@ -322,3 +322,22 @@ def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) 
     store.claim("d", of="local")
     store.pod("d")
     assert "didn't find available persistent volumes" in store.told()
+
+
+@pytest.mark.parametrize("free", [0, 7, 46, 69])
+def test_of_many_nodes_that_one_is_found_whose_disk_is_free(free: int, store: Store) -> None:
+    """However many disks before it are taken, or too small; when it is taken too, every node is counted once."""
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    for number in range(70):
+        store.nodes(name := f"n{number}")
+        taken = None if number % 5 else {"namespace": "default", "name": "another", "uid": "u"}
+        own = {} if number == free else {"size": "1Mi", "claim": taken}
+        store.volume(f"v{number}", where=on(HOST, name), **own)
+    store.claim("c")
+    store.claim("d")
+    store.pod("c")
+    order = store.prepare()
+    assert [match.volume.metadata.name for match in order.plan.matches] == [f"v{free}"]
+    assert order.plan.node == f"n{free}"
+    store.pod("d")
+    assert store.told() == "0/70 nodes are available: 70 node(s) didn't find available persistent volumes to bind."
