@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,7 +11,7 @@ from prometheus_client.registry import REGISTRY, Collector
 from scheduler.constraints.protocol import VFS
 from scheduler.counts import Count, Distribution
 from scheduler.cycle import Bind, no_lap
-from scheduler.instructions import Instruction, Prepare
+from scheduler.instructions import Ending, Instruction, Prepare
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome
 
@@ -40,6 +41,8 @@ TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod 
 BINDS = Count("mooring_binds", "Binds by what became of them", ["outcome"])
 NOTICES = Count("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
 EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
+# Prometheus sees an increase only of what was there before: of the first eviction too.
+EVICTIONS.by.update({(ending,): 0 for ending in get_args(Ending)})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
 VICTIMS = Distribution(
     "scheduler_preemption_victims", "Pods chosen to go for one pod", [2**power for power in range(7)]

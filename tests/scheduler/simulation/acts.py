@@ -81,6 +81,7 @@ class Acts:
             (12, self._create_important),
             (6, self._change_budget),
             (3, self._hang),
+            (2, self._forbid_binds),
             (1, self._keep),
         )
         self._acts = [act for _, act in weighed]
@@ -192,6 +193,10 @@ class Acts:
         """Let a node not get back the VFs of pods that go, or get back all of them."""
         agent = self._world.agents[self._node()]
         agent.keeps = not agent.keeps
+
+    def _forbid_binds(self) -> None:
+        """Let an operator's webhook refuse all Bindings for a while, or none any more."""
+        self._world.faults.forbids_binds = self._source.random() < 0.3
 
     def _create_gated(self) -> None:
         self._cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]})

@@ -84,14 +84,14 @@ class Api:
             await self._answer(request, call, connection)
 
     async def _answer(self, request: Request, call: Call, connection: Connection) -> None:
-        fate = self.faults.fate()
+        fate = self.faults.fate(request.path)
         self.witness(request, "arrives")
-        if fate == "refused":
-            code, headers = self.faults.code(request.path)
+        if fate in ("refused", "forbidden"):
+            code, headers = self.faults.code() if fate == "refused" else (403, "")
             connection.answer(code, encode(ApiError(code, "", "a simulated fault").body()), headers)
         elif fate == "broken before":
             connection.break_off()
-        if fate in ("refused", "broken before", "silent before"):
+        if fate in ("refused", "forbidden", "broken before", "silent before"):
             return
         if fate == "late":
             await asyncio.sleep(self.faults.delay_s())

@@ -6,7 +6,8 @@ from typing import Literal
 
 Fate = Literal[
     "answered",
-    "refused",  # 429, 500 or 503, a Binding also 403 for good, nothing done
+    "refused",  # 429, 500 or 503, nothing done
+    "forbidden",  # 403, nothing done: a Binding, while somebody's webhook refuses them
     "failed after",  # 500 or 504, but done
     "broken before",  # the connection breaks, nothing done
     "broken after",  # it breaks when all is done
@@ -32,23 +33,26 @@ class Faults:
     one_in_batches: int = 6
     # How late "late" is at the most, in seconds. A client gives a request up after 5.
     latest_s: float = 4.0
+    forbids_binds: bool = False
 
-    def fate(self) -> Fate:
+    def fate(self, path: str) -> Fate:
+        if self.forbids_binds and path.endswith("/binding"):
+            return "forbidden"
         return self.source.choice(_FAULTS) if self._strikes(self.one_in_requests) else "answered"
 
     def stream_fate(self) -> StreamFate:
         return self.source.choice(_STREAM_FAULTS) if self._strikes(self.one_in_batches) else "carried"
 
-    def code(self, path: str) -> tuple[int, str]:
+    def code(self) -> tuple[int, str]:
         """Return how a request is refused before anything is done, and its headers."""
-        codes = [(429, "Retry-After: 1\r\n"), (429, ""), (500, ""), (503, "")]
-        return self.source.choice([*codes, *[(403, "")] * 4] if path.endswith("/binding") else codes)
+        return self.source.choice(((429, "Retry-After: 1\r\n"), (429, ""), (500, ""), (503, "")))
 
     def delay_s(self) -> float:
         return self.source.uniform(0.1, self.latest_s)
 
     def stop(self) -> None:
         self.one_in_requests = self.one_in_batches = 0
+        self.forbids_binds = False
 
     def _strikes(self, one_in: int) -> bool:
         return one_in > 0 and self.source.randrange(one_in) == 0
