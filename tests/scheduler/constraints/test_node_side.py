@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from cni.conf import Conf, read_conf
 from cni.plan import entitled
@@ -77,7 +78,7 @@ def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], 
     made = bind([{}])
     record = _recorded(made)
     forged = replace(read_assignment(made.annotations["mooring.dev/assignment"]), ext={"licence": {"units": ["cad/1"]}})
-    made = replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
+    made = structs.replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
     assert isinstance(decide_sandbox(cri.RunPodSandboxRequest(config=_config(made)), record, RULES), Refuse)
     with pytest.raises(CniError, match="another assignment"):
         entitled(*_call(made, dict(made.annotations)), record)
