@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from mooring import names
-from mooring.assignment import Assignment, dump_assignment
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
@@ -44,9 +45,9 @@ def life(start_life: StartLife, make_node: MakeNode) -> Life:
     return life
 
 
-def claim(life: Life, pod: Pod, *units: str) -> list[Instruction]:
-    """Let a pod be seen that sits on the node and claims these boxes."""
-    assignment = Assignment(pod.metadata.uid, "n1", (), {"box": {"units": [*units]}})
+def claim(life: Life, pod: Pod, *units: str, vfs: tuple[AssignedVf, ...] = ()) -> list[Instruction]:
+    """Let a pod be seen that sits on the node and claims these boxes and VFs."""
+    assignment = Assignment(pod.metadata.uid, "n1", vfs, {"box": {"units": [*units]}})
     pod.metadata.annotations = {names.ASSIGNMENT: dump_assignment(assignment)}
     return life.see(pod)
 
@@ -117,3 +118,17 @@ def test_a_dispute_is_found_when_the_node_is_known_at_last(
     assert told(life.machine.nodes(Changed(identity, bare), life.now)) == []
     assert len(told(life.machine.nodes(Changed(identity, full), life.now))) == 3
     assert figures(life)["mooring_disputed_units"] == 1
+
+
+def test_a_vf_and_a_unit_are_disputed_at_once(
+    start_life: StartLife, make_node: MakeNode, make_pf: Callable[..., Pf], make_pod: MakePod
+) -> None:
+    """Each is told by itself."""
+    life, pf = start_life(Kinds([Kind("box", Boxes())])), make_pf(vfs=1)
+    life.see(make_node(pfs=(pf,), annotations={"mooring.dev/inventory.box": "a"}))
+    vf = AssignedVf(pf.name, 0, pf.vf_pci(0), pf.link, pf.network)
+    claim(life, make_pod("one", node="n1"), "a", vfs=(vf,))
+    found = claim(life, make_pod("two", node="n1"), "a", vfs=(vf,))
+    reasons = [one.reason for one in found if isinstance(one, Report)]
+    assert sorted(reasons) == ["DisputedUnit", "DisputedUnit", "DisputedVf", "DisputedVf"]
+    assert life.machine.trust.disputed == {"vfs": 1, "box": 1}
