@@ -15,11 +15,12 @@ from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
 from cli.node.states import Built, Change, Host, Link, Placed
 from cli.node.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
+from mooring.files import record_paths
 
 Say = Callable[[str, str], None]  # told of a step's name and what is done in it
 _COMMAND_S = 300.0
-# Folders of the node's records, which go with the installation where they are empty.
-_RECORDS = ("/var/lib/mooring/pods", "/var/lib/mooring/vfs")
+# Records of pods and of the VFs that they hold; the folders go with the installation where they are empty.
+_PODS, _VFS = "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,11 @@ def _leave(root: Path, journal: Journal) -> None:
         journals.write(root, journal)
         return
     journals.remove(root)
-    for folder in _RECORDS:
+    if not any(record_paths(below(root, _VFS))):
+        # The shim sweeps a pod's record a while after its end, and there is no shim any more.
+        for record in record_paths(below(root, _PODS)):
+            record.unlink()
+    for folder in (_PODS, _VFS):
         remove_empty(below(root, folder))
 
 

@@ -93,6 +93,7 @@ _SUBRESOURCE_KINDS: dict[str, Object] = {
     "binding": {"kind": "Binding", "verbs": ["create"]},
     "log": {"kind": "Pod", "verbs": ["get"]},
     "eviction": {"kind": "Eviction", "group": "policy", "version": "v1", "verbs": ["create"]},
+    "scale": {"kind": "Scale", "group": "autoscaling", "version": "v1", "verbs": ["get", "patch", "update"]},
     "token": {"kind": "TokenRequest", "group": "authentication.k8s.io", "version": "v1", "verbs": ["create"]},
 }
 

@@ -52,6 +52,7 @@ class Resource:
 
 
 _STATUS = ("status",)
+_SCALED = ("scale", "status")
 _ALL = ("all",)
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
@@ -79,10 +80,10 @@ _GROUPS = (
     Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional=False, upserts=True),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), (), _STATUS, True),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
-    Resource("apps", "v1", "deployments", "Deployment", True, ("deploy",), _ALL, _STATUS, True),
+    Resource("apps", "v1", "deployments", "Deployment", True, ("deploy",), _ALL, _SCALED, True),
     Resource("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), _ALL, _STATUS, True),
-    Resource("apps", "v1", "replicasets", "ReplicaSet", True, ("rs",), _ALL, _STATUS, True),
-    Resource("apps", "v1", "statefulsets", "StatefulSet", True, ("sts",), _ALL, _STATUS, True),
+    Resource("apps", "v1", "replicasets", "ReplicaSet", True, ("rs",), _ALL, _SCALED, True),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", True, ("sts",), _ALL, _SCALED, True),
     Resource("batch", "v1", "jobs", "Job", True, (), _ALL, _STATUS, True),
     Resource("batch", "v1", "cronjobs", "CronJob", True, ("cj",), _ALL, _STATUS, True),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),

@@ -11,6 +11,7 @@ from devcluster.apiserver.delete import DeleteOptions, delete
 from devcluster.apiserver.listing import Lister, Page
 from devcluster.apiserver.objects import Object, encode, metadata_of
 from devcluster.apiserver.resources import Resource
+from devcluster.apiserver.scale import scale_of, through_scale
 from devcluster.apiserver.status import ApiError
 from devcluster.apiserver.store import Entry
 from devcluster.apiserver.subresources import bind, evict
@@ -55,6 +56,8 @@ def _verb(resource: Resource, call: Call) -> Verb:
         raise status.no_such_path()
     if resource.plural == "bindings" or subresource in _CREATED:
         verbs: dict[str, Verb] = {"POST": _CREATED[subresource or "binding"]}
+    elif subresource == "scale":
+        verbs = {"GET": _get_scale, "PUT": _replace_scale, "PATCH": _patch_scale}
     elif name is None:
         verbs = {"GET": _list, "POST": _create, "DELETE": _delete_collection}
     else:
@@ -104,6 +107,24 @@ def _patch(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> 
     change = patcher(resource, call.content_type, call.parsed())
     entry = patch(cluster, resource, call.target.subresource, _key(call), change, call.dry_run)
     return Reply(200, View(resource).one(entry))
+
+
+def _get_scale(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    return Reply(200, encode(scale_of(cluster.existing(resource, *_key(call)).decoded())))
+
+
+def _replace_scale(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    given = call.given()
+    return _scaled(cluster, resource, call, lambda _scale: given)
+
+
+def _patch_scale(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:
+    return _scaled(cluster, resource, call, patcher(resource, call.content_type, call.parsed()))
+
+
+def _scaled(cluster: Cluster, resource: Resource, call: Call, change: Callable[[Object], Object]) -> Reply:
+    entry = patch(cluster, resource, None, _key(call), through_scale(change), call.dry_run)
+    return Reply(200, encode(scale_of(entry.decoded())))
 
 
 def _delete(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> Reply:

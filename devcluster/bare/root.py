@@ -20,7 +20,7 @@ COMMANDS = "/devcluster/bin"
 NIC = "/devcluster/nic"
 # Imported by every Python on the host at its start: see the module there.
 _SITE = Path(__file__).parent / "site"
-_OWN = ("etc", "opt", "root", "run", "srv", "tmp", "var/lib", "var/log", "devcluster/bin", "devcluster/nic")
+_OWN = ("etc/modprobe.d", "opt", "root", "run", "srv", "tmp", "var/lib", "var/log", "devcluster/bin", "devcluster/nic")
 _MOUNT_POINTS = ("dev", "proc", "sys", "usr", ".machine")
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # What programs of the machine read of its /etc.

@@ -288,6 +288,18 @@ def test_nothing_is_removed_under_pods_that_have_vfs(kubeadm: NodeHost) -> None:
     assert kubeadm.run("remove", "--force")[0] == 0
 
 
+def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm: NodeHost) -> None:
+    """The shim, which sweeps records of pods that ended, is gone; a record that VFs were given by stays."""
+    record = kubeadm.root / "var/lib/mooring/pods/u.json"
+    for held in (False, True):
+        kubeadm.run("install")
+        kubeadm.write("/var/lib/mooring/pods/u.json", "{}")
+        if held:
+            kubeadm.write("/var/lib/mooring/vfs/0000:3b:00.2.json", "{}")
+        kubeadm.run("remove", "--force")
+        assert record.exists() == held
+
+
 def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
     """Units and forwarder are this program's: it installs its own version and no other."""
     folder = kubeadm.root.parent / "other"

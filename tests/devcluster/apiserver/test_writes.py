@@ -363,3 +363,22 @@ async def test_the_server_survives_whatever_is_posted(devserver: ApiServer, dev:
             code, answer = await dev.call("POST", path, shape)
             assert answer.get("reason") != "InternalError", (path, shape, answer)
             assert code != 500 or path.endswith("binding"), (path, shape, answer)
+
+
+async def test_a_workload_is_defaulted_and_scaled(api: Any) -> None:
+    """Its rollout has the API's defaults; through `scale` only the number of pods is read and written."""
+    path = f"/apis/apps/v1/namespaces/{api.namespace}/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    made = await api.ok("POST", path, {"metadata": {"name": "d"}, "spec": spec})
+    rolling = {"maxUnavailable": "25%", "maxSurge": "25%"}
+    assert (made["spec"]["replicas"], made["spec"]["strategy"]) == (
+        1,
+        {"type": "RollingUpdate", "rollingUpdate": rolling},
+    )
+    scale = await api.ok("GET", f"{path}/d/scale")
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 1}, "a=b")
+    patched = await api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 5}}, "application/merge-patch+json")
+    assert patched["spec"] == {"replicas": 5}
+    await api.ok("PUT", f"{path}/d/scale", {**patched, "spec": {"replicas": 7}})
+    assert (await api.ok("GET", f"{path}/d"))["spec"]["replicas"] == 7
