@@ -201,32 +201,13 @@ class Decider:
         rows, refused = ranking.passing(), list[_Refused]()
         quick = [one for one in volumes if not one[0].slow and not wides]
         slow = [one for one in volumes if one not in quick]
-        for some in [rows] if wides else self._portions(task, ranking, rows, quick, refused):
+        ordered = rows[self._in_order(task, rows, ranking.scores(rows))]
+        for some in [rows] if wides else _portions(ordered, quick, refused):
             found = self._choose_among(task, ranking, some, slow, wides, lap)
             if isinstance(found, _Choice):
                 return found
             refused += found
         return [*_refused(ranking), *refused]
-
-    def _portions(
-        self,
-        task: Task,
-        ranking: Ranking,
-        rows: Rows,
-        quick: Sequence[tuple[VolumeRule, Filter]],
-        refused: list[_Refused],
-    ) -> Iterator[Rows]:
-        """Yield the rows that pass the ``quick`` rules from the best down, a few at a time; add why the others do not.
-
-        These rules are asked about more rows each time.
-        """
-        ordered, start, size = rows[self._in_order(task, rows, ranking.scores(rows))], 0, _PORTION
-        while start < len(ordered):
-            passing, others = _sift(ordered[start : start + size], quick)
-            refused += others
-            for first in range(0, len(passing), _PORTION):
-                yield passing[first : first + _PORTION]
-            start, size = start + size, size * _LARGER
 
     def _choose_among(
         self,
@@ -366,6 +347,17 @@ class Decider:
                 if (given := trial.seat().assignment) is not None:
                     return given
         return assign(task, self._cluster, node, self._cluster.nodes.supplies[choice.row], choice.chosen)
+
+
+def _portions(rows: Rows, quick: Sequence[tuple[VolumeRule, Filter]], refused: list[_Refused]) -> Iterator[Rows]:
+    """Yield a few rows at a time that pass the ``quick`` rules, asked about ever more; add why the others do not."""
+    start, size = 0, _PORTION
+    while start < len(rows):
+        passing, others = _sift(rows[start : start + size], quick)
+        refused += others
+        for first in range(0, len(passing), _PORTION):
+            yield passing[first : first + _PORTION]
+        start, size = start + size, size * _LARGER
 
 
 def _sift(rows: Rows, judges: Sequence[tuple[VolumeRule | WideRule, Filter]]) -> tuple[Rows, list[_Refused]]:
