@@ -27,15 +27,15 @@ def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
     assert [(name, one.mtu) for name, one in read.items()] == [("rail0", 9000)]
 
 
-def test_the_offer_is_one_that_the_advertiser_takes() -> None:
-    """Every field that the advertiser's page shows exists."""
-    [text] = blocks("advertiser.md", "yaml")
-    assert read_offer(json.dumps(yaml.safe_load(text)), "offer.yaml").rules
+def test_the_offers_are_ones_that_the_advertiser_takes() -> None:
+    """Every field that the advertiser's page and the installation's show exists."""
+    [text], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
+    assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").rules for one in (text, small))
 
 
 def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
     """An image that is not there would be renamed silently: nothing would come from the registry."""
-    [text] = blocks("install.md", "yaml")
+    text, _ = blocks("install.md", "yaml")
     renamed = {image["name"] for image in yaml.safe_load(text)["images"]}
     there = {image for path in MANIFESTS for image in re.findall(r"^\s+image: (\S+)$", path.read_text(), re.MULTILINE)}
     assert renamed == there

@@ -1,7 +1,6 @@
 """The commands of the quick start, as they stand in the page, on a cluster of simulated hosts."""
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -13,9 +12,9 @@ import pytest
 from devcluster.cluster import Cluster
 from devcluster.demo import check
 from devcluster.demo.api import Api
-from tests.docs.texts import ROOT
+from tests.docs.pages import commands, files
 
-PAGE = (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
+PAGE = "quick-start.md"
 
 
 @pytest.fixture
@@ -27,12 +26,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
     finally:
         started.stop()
-
-
-def commands(heading: str) -> list[str]:
-    """Return what a section tells people to type."""
-    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^    (\S.*)$", re.sub(r"```.*?```", "", section, flags=re.DOTALL), re.MULTILINE)
 
 
 def until(reached: Callable[[], bool], what: str, limit_s: float = 40.0) -> None:
@@ -58,9 +51,8 @@ def typed(cluster: Cluster, folder: Path, command: str) -> str:
 def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Path) -> None:
     """The pod runs with two VFs; with a rate that no NIC has it waits and says why; a changed annotation mends it."""
     api = Api(cluster.url)
-    manifest = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert manifest is not None
-    (tmp_path / "first.yaml").write_text(manifest[1])
+    (manifest,) = files(PAGE, "Your first pod")
+    (tmp_path / "first.yaml").write_text(manifest)
 
     def type_in(command: str) -> str:
         return typed(cluster, tmp_path, command)
@@ -68,7 +60,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     def runs() -> bool:
         return check.is_running(api.pods().get("first", {}))
 
-    apply, *looks, delete = commands("Your first pod")
+    apply, *looks, delete = commands(PAGE, "Your first pod")
     type_in(apply)
     until(runs, "the first pod runs")
     said = [type_in(look) for look in looks]
@@ -78,26 +70,9 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     assert "Successfully assigned default/first to n" in said[4]
     type_in(delete)
 
-    ask_too_much, describe, mend = commands("Break it")
+    ask_too_much, describe, mend = commands(PAGE, "Break it")
     type_in(ask_too_much)
     until(lambda: "0/3 nodes are available: " in type_in(describe), "the pod says why it waits")
     assert not runs()
     type_in(mend)
     until(runs, "the mended pod runs")
-
-
-@pytest.mark.root
-@pytest.mark.recent_kubectl
-def test_the_installation_is_rehearsed_and_leaves_nothing(cluster: Cluster) -> None:
-    """The manifests apply as they are; with them doctor has no error to tell, and their removal leaves none of them."""
-    nodes = "kubectl get nodes -o jsonpath='{.items[*].metadata.annotations}'"
-    until(lambda: typed(cluster, ROOT, nodes).count("mooring.dev/inventory") == 3, "every node has its inventory")
-    apply, doctor, delete = commands("Rehearse the installation")
-    typed(cluster, ROOT, apply)
-    assert "error" not in typed(cluster, ROOT, doctor)
-    typed(cluster, ROOT, delete)
-    kinds = "clusterroles,clusterrolebindings,flowschemas,validatingadmissionpolicies,validatingadmissionpolicybindings"
-    left = typed(
-        cluster, ROOT, f"kubectl get namespaces,{kinds} -o name; kubectl -n mooring-system get deploy,ds,sa,cm -o name"
-    )
-    assert "mooring" not in left

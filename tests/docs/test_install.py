@@ -1,0 +1,298 @@
+"""The installation page, typed as it stands on a cluster without Mooring: installed, used, broken, mended, removed.
+
+What is typed comes from the pages, in their order; a command that is not there is only one that breaks something, or
+that looks. Nothing is replaced but what needs a network: `pip wheel` fetches, so the wheelhouse is made of what is
+installed here.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.bare.cluster import BareCluster
+from devcluster.demo import hosts
+from tests.cli import wheelhouse
+from tests.docs.pages import ROOT, commands, files, way_out
+
+NODES = ("n1", "n2")
+INSTALL, QUICK_START = "install.md", "quick-start.md"
+EXTRAS = ("scheduler", "advertiser", "cri-shim", "cni", "cli")
+# What goes on while Mooring is there and is not Mooring's: pods' own data, images, logs, sockets, what runs.
+_OTHERS = (
+    str(Path(sys.base_prefix)),
+    "/var/lib/containerd",
+    "/var/lib/kubelet/pods",
+    "/var/lib/cni",
+    "/var/log",
+    "/run",
+    "/root/.cache",
+)
+_KINDS = (
+    "namespaces,deployments,daemonsets,replicasets,pods,serviceaccounts,configmaps,services,poddisruptionbudgets,roles,"
+    "rolebindings,clusterroles,clusterrolebindings,flowschemas,validatingadmissionpolicies,"
+    "validatingadmissionpolicybindings"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with a terminal in a copy of the repository, and a way onto each host."""
+
+    cluster: BareCluster
+    folder: Path
+
+    def type(self, command: str, *, fails: bool = False) -> str:
+        """Return what a command says in that terminal."""
+        return self._run(["/bin/sh", "-c", command], command, fails=fails)
+
+    def type_on(self, node: str, command: str, *, fails: bool = False) -> str:
+        """Return what a command says on a host; where the page says n1, this host is meant."""
+        said = command.replace("n1", node)
+        return self._run(
+            [str(self.cluster.commands / "on"), node, "/bin/sh", "-c", said], f"{node}: {said}", fails=fails
+        )
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.type(f"kubectl get {kind} -A -o json"))["items"]
+        return found
+
+    def _run(self, command: list[str], shown: str, *, fails: bool) -> str:
+        home = self.folder / "home"
+        path = f"{home}/.local/bin:{self.cluster.commands}:{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "PATH": path, "HOME": str(home)}
+        environment["MOORING_DEVCLUSTER"] = str(self.cluster.root)
+        began = time.monotonic()
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        print(f"{time.monotonic() - began:6.1f} s  {shown}")
+        assert (done.returncode != 0) == fails, f"{shown}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    """A cluster without Mooring, and a copy of what the commands need of the repository."""
+    for name in ("manifests", "Containerfile"):
+        source = ROOT / name
+        shutil.copytree(source, tmp_path / name) if source.is_dir() else shutil.copy(source, tmp_path / name)
+    (tmp_path / "home").mkdir()
+    # A socket's path has 108 characters at the most.
+    cluster = BareCluster(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), NODES)
+    try:
+        cluster.start()
+        yield Person(cluster, tmp_path)
+    finally:
+        cluster.stop()
+        shutil.rmtree(cluster.root, ignore_errors=True)
+
+
+@pytest.mark.root
+@pytest.mark.containerd
+@pytest.mark.kubectl
+@pytest.mark.recent_kubectl
+@pytest.mark.timeout(900)
+def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person: Person) -> None:
+    """Every command of the page does what it says; each way out leads out; in the end nothing is left."""
+    _until(lambda: len(_ready(person)) == len(NODES), "the nodes are Ready")
+    before = _everything(person)
+    _install(person)
+    _run_the_first_pod(person)
+    _lose_the_chain(person)
+    _stop_the_shim(person)
+    _lose_the_scheduler(person)
+    _uninstall(person)
+    after = _everything(person)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed == set()
+
+
+def _install(person: Person) -> None:
+    _, _, *images = commands(INSTALL, "The images and the wheelhouse")
+    wheelhouse.make(person.folder / "wheelhouse", EXTRAS)
+    for command in images:
+        person.type(command)
+    overlay, offer = files(INSTALL, "The cluster's part")
+    (person.folder / "manifests/overlays/ours").mkdir()
+    (person.folder / "manifests/overlays/ours/kustomization.yaml").write_text(overlay)
+    (person.folder / "offer.yaml").write_text(offer)
+    said = [person.type(command) for command in commands(INSTALL, "The cluster's part")][-1]
+    offered = {tuple(line.split("\t")) for line in said.splitlines()}
+    assert offered == {(node, f"enp4s0f{pf}", "rail0", "100000", "0-7") for node in NODES for pf in (0, 1)}
+    with ThreadPoolExecutor() as at_once:
+        list(at_once.map(lambda node: _install_on(person, node), NODES))
+    said = [person.type(command) for command in commands(INSTALL, "kubectl mooring")][-1]
+    assert "nothing is wrong that the API shows" in said
+
+
+def _install_on(person: Person, node: str) -> None:
+    (addresses,) = files(INSTALL, "Each node's part")
+    own = addresses.replace("10.56.1.", f"10.56.{NODES.index(node) + 1}.")
+    etc = person.cluster.host(node).layout.root / "etc/mooring"
+    etc.mkdir()
+    (etc / "cni.json").write_text(own)
+    (copy,) = (command for command in commands(QUICK_START, "Try the installation") if command.startswith("cp "))
+    person.type(copy.replace("n1", node))
+    said = [person.type_on(node, command) for command in commands(INSTALL, "Each node's part")][-1]
+    assert "all is as it was installed" in said
+
+
+def _run_the_first_pod(person: Person) -> None:
+    (manifest,) = files(QUICK_START, "Your first pod")
+    (person.folder / "first.yaml").write_text(manifest)
+    apply, *looks, _ = commands(QUICK_START, "Your first pod")
+    person.type(apply)
+    _until(lambda: _runs(person, "first"), "the first pod runs")
+    said = [person.type(look) for look in looks]
+    node = str(_pod(person, "first")["spec"]["nodeName"])
+    assert f"Successfully assigned default/first to {node}" in said[1]
+    assert said[2].count('"pci"') == said[3].count(" first ") == 2
+    (show,) = commands(INSTALL, "The first pod")
+    assert person.type_on(node, show).count("default/first") == 2
+    assert {rates for pf in ("enp4s0f0", "enp4s0f1") for rates in _rates(person, node, pf)} == {(5000, 10000)}
+    runtime = hosts.Runtime(person.cluster.socket(node))
+    (container,) = runtime.containers(_pod(person, "first")["metadata"]["uid"]).values()
+    devices = runtime.devices(container)
+    assert len(devices) == 3
+    assert "rdma_cm" in devices
+
+
+def _lose_the_chain(person: Person) -> None:
+    """A pod with VFs is refused by name while the configuration is gone; `check` names the file, `install` mends it."""
+    person.type_on("n1", "rm /etc/cni/net.d/00-mooring.conflist")
+    _apply_on(person, "second", "n1")
+    says = "the CNI plugin mooring-cni did not run"
+    _until(lambda: says in person.type("kubectl describe pod second"), "the pod says what is wrong")
+    assert not _runs(person, "second")
+    assert "00-mooring.conflist: missing" in _checked(person, "n1")
+    person.type_on("n1", f"~/mooring-node/bin/{way_out('messages-install.md', 'missing')}")
+    # As the shim's entry has it: that sandbox was made without the VF.
+    person.type("kubectl delete pod second --grace-period=1")
+    _apply_on(person, "second", "n1")
+    _until(lambda: _runs(person, "second"), "the pod runs once the chain is back")
+
+
+def _stop_the_shim(person: Person) -> None:
+    """Nothing new starts on the node, which is soon NotReady; what runs goes on; systemd starts it again."""
+    person.type_on("n1", "systemctl stop mooring-cri-shim")
+    _until(lambda: _ready(person) == {"n2"}, "the node is NotReady", 60)
+    assert "node is not Ready" in person.type("kubectl mooring doctor", fails=True)
+    assert "mooring-cri-shim.service: inactive" in _checked(person, "n1")
+    start = way_out("messages-install.md", "inactive")
+    person.type_on("n1", f"{start} mooring-cri-shim")
+    _until(lambda: _ready(person) == set(NODES), "the node is Ready")
+    assert _runs(person, "second")
+
+
+def _lose_the_scheduler(person: Person) -> None:
+    """Pods wait; doctor says why; the page's command brings the schedulers back."""
+    person.type("kubectl -n mooring-system scale deployment mooring-scheduler --replicas=0")
+    _until(lambda: "no pod has the label" in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler")
+    _apply_on(person, "third", "n2")
+    for command in commands(INSTALL, "The cluster's part")[:1]:
+        person.type(command)
+    _until(lambda: _runs(person, "third"), "the pod runs once there are schedulers", 90)
+
+
+def _uninstall(person: Person) -> None:
+    person.type("kubectl delete pods --all --grace-period=1")
+    _until(lambda: all(not _ledger(person, node) for node in NODES), "the VFs are given back")
+    for command in commands(INSTALL, "Uninstall"):
+        if "mooring-node" in command:
+            for node in NODES:
+                person.type_on(node, command)
+        else:
+            person.type(command)
+    _until(
+        lambda: not any("mooring" in str(one["metadata"]) for one in person.items("pods")), "Mooring's pods are gone"
+    )
+
+
+def _apply_on(person: Person, name: str, node: str) -> None:
+    """Apply the first pod under another name, on one node."""
+    text = (person.folder / "first.yaml").read_text().replace("name: first", f"name: {name}")
+    text = text.replace("spec:\n", f"spec:\n  nodeSelector: {{kubernetes.io/hostname: {node}}}\n")
+    (person.folder / f"{name}.yaml").write_text(text)
+    person.type(f"kubectl apply -f {name}.yaml")
+
+
+def _checked(person: Person, node: str) -> str:
+    return person.type_on(node, "~/mooring-node/bin/mooring-node check", fails=True)
+
+
+def _pod(person: Person, name: str) -> dict[str, Any]:
+    return next(one for one in person.items("pods") if one["metadata"]["name"] == name)
+
+
+def _runs(person: Person, name: str) -> bool:
+    return str(_pod(person, name)["status"].get("phase")) == "Running"
+
+
+def _ready(person: Person) -> set[str]:
+    return {
+        node["metadata"]["name"]
+        for node in person.items("nodes")
+        for condition in node["status"].get("conditions", ())
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    }
+
+
+def _rates(person: Person, node: str, pf: str) -> Iterator[tuple[int, int]]:
+    table = json.loads(person.cluster.host(node).layout.vftable.read_text())
+    for settings in table["pfs"][pf]["set"].values():
+        if "min_tx_rate" in settings:
+            yield settings["min_tx_rate"], settings["max_tx_rate"]
+
+
+def _ledger(person: Person, node: str) -> list[Path]:
+    return list((person.cluster.host(node).layout.root / "var/lib/mooring/vfs").glob("*.json"))
+
+
+def _everything(person: Person) -> dict[str, str]:
+    """Return what may change on the hosts and in the API, as far as it is not others', by a name for each thing."""
+    found = dict.fromkeys(person.type(f"kubectl get {_KINDS} -A -o name").split(), "object")
+    for node in person.items("nodes"):
+        about = node["metadata"]
+        found[f"node {about['name']}"] = json.dumps([about.get("annotations"), about["labels"], node["spec"]])
+    for name in NODES:
+        found |= {f"{name} {what}": value for what, value in _host(person, name)}
+    return found
+
+
+def _host(person: Person, node: str) -> Iterator[tuple[str, str]]:
+    """Yield every file and folder of a host's own, its VFs' links, and what its PFs were told."""
+    layout = person.cluster.host(node).layout
+    yield "VF settings", json.dumps(json.loads(layout.vftable.read_text())["pfs"], sort_keys=True)
+    yield from ((name, str(link)) for name, link in hosts.links(layout.netns).items() if "v" in name)
+    for own in ("etc", "opt", "root", "srv", "var"):
+        for path in (layout.root / own).rglob("*"):
+            name = f"/{path.relative_to(layout.root)}"
+            if not name.startswith(_OTHERS):
+                yield name, _content(path)
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    with contextlib.suppress(UnicodeDecodeError):
+        return path.read_text() if path.is_file() else "folder"
+    return "binary"
+
+
+def _until(reached: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < deadline, f"not reached: {what}"
+        time.sleep(0.5)
