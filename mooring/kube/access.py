@@ -86,4 +86,4 @@ def _headers(settings: Any) -> Mapping[str, str]:
     token = settings.get_api_key_with_prefix("BearerToken", alias="authorization")
     if not token and settings.username:
         token = settings.get_basic_auth_token()
-    return {"Authorization": token} if token else {}
+    return {"Authorization": token.strip()} if token else {}

@@ -42,6 +42,14 @@ def test_a_token_becomes_a_bearer_header(tmp_path: Path) -> None:
     assert lax.tls.verify_mode == ssl.CERT_NONE
 
 
+def test_a_token_file_may_end_with_a_line_break(tmp_path: Path) -> None:
+    """As an editor or echo leaves it; in a header it would be refused."""
+    (tmp_path / "token").write_text("t\n")
+    user = {"tokenFile": str(tmp_path / "token")}
+    access = load_access(_write(tmp_path / "k", {"server": "https://h:6443"}, user))
+    assert access.headers() == {"Authorization": "Bearer t"}
+
+
 def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
     """As cloud providers' plugins do; it is run by the loader."""
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "e"}}
