@@ -52,7 +52,7 @@ def _up(nodes: list[str]) -> int:
         console.print(
             "The cluster is up, without Mooring. In another terminal, in this folder:\n\n"
             f"    export {FOLDER}={root} KUBECONFIG={cluster.kubeconfig} PATH={cluster.commands}:$PATH\n\n"
-            "`on n1` is a shell on a host. Ctrl-C ends the cluster.",
+            f"`on {nodes[0]}` is a shell on a host. Ctrl-C ends the cluster.",
             soft_wrap=True,
         )
         signal.pause()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -71,7 +72,7 @@ class BareCluster:
             self.processes.start(node, self.host(node).boot_command())
         registry.add(self.registry, self._images())
         for node in self.nodes:
-            self.processes.await_ready(node, lambda node=node: containerd.answers(self.runtime(node)))  # type: ignore[misc]
+            self.processes.await_ready(node, partial(containerd.answers, self.runtime(node)))
             containerd.import_images(self.socket(node), snapshotter, self._images())
         keepers = {node: self.processes.pid(node) for node in self.nodes}
         (self.root / STATE).write_text(json.dumps(keepers))

@@ -148,6 +148,8 @@ def is_possible() -> str | None:
     if os.geteuid() != 0:
         return "needs root"
     missing = [
-        name for name in ("unshare", "nsenter", "pivot_root", "ip", "containerd", "runc") if not shutil.which(name)
+        name
+        for name in ("unshare", "nsenter", "pivot_root", "ip", "containerd", "runc", "openssl")
+        if not shutil.which(name)
     ]
     return f"needs {', '.join(missing)}" if missing else None

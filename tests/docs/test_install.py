@@ -159,6 +159,8 @@ def _run_the_first_pod(person: Person) -> None:
     node = str(_pod(person, "first")["spec"]["nodeName"])
     assert f"Successfully assigned default/first to {node}" in said[1]
     assert said[2].count('"pci"') == said[3].count(" first ") == 2
+    refused = person.type("kubectl annotate --overwrite pod first mooring.dev/assignment={}", fails=True)
+    assert "'admin' is not Mooring's scheduler, which alone sets, changes or removes it" in refused
     (show,) = commands(INSTALL, "The first pod")
     assert person.type_on(node, show).count("default/first") == 2
     assert {rates for pf in ("enp4s0f0", "enp4s0f1") for rates in _rates(person, node, pf)} == {(5000, 10000)}
@@ -167,6 +169,9 @@ def _run_the_first_pod(person: Person) -> None:
     devices = runtime.devices(container)
     assert len(devices) == 3
     assert "rdma_cm" in devices
+    assert "devices injected" in person.type_on(node, "journalctl -u mooring-cri-shim")
+    for program in ("deployment/mooring-scheduler", "daemonset/mooring-advertiser"):
+        assert "forbidden" not in person.type(f"kubectl -n mooring-system logs {program}").lower()
 
 
 def _lose_the_chain(person: Person) -> None:
