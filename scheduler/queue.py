@@ -42,7 +42,7 @@ class Happening(enum.Flag):
     NAMESPACE = enum.auto()  # a namespace is new or its labels changed: a namespaceSelector may take it
     CLAIM = enum.auto()  # one of the pod's own volume claims is new or changed
     VOLUME = enum.auto()  # a volume is new or changed
-    STORAGE_CLASS = enum.auto()  # a storage class is new, or makes volumes for other nodes
+    STORAGE_CLASS = enum.auto()  # a storage class is new, or makes volumes for other nodes, or larger ones
     ATTACHMENTS = enum.auto()  # a volume was detached, or a node can attach more of them
     VOLUMES_FREED = enum.auto()  # a pod left its node that used claims or disks
     # Whatever a node can bring.

@@ -91,6 +91,7 @@ _GROUPS = (
     Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",)),
     Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False),
     Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False),
+    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"),
     Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, (), (), _STATUS),
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False),

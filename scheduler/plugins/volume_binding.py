@@ -9,23 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.columns import Flags, Nodes, Rows
+from scheduler.columns import Amounts, Flags, Nodes, Rows
 from scheduler.objects import NodeSelector
-from scheduler.plugins.node_affinity import any_term_holds
 from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
 from scheduler.queue import Happening
 from scheduler.task import Task
 from scheduler.volumes.catalogue import Catalogue
-from scheduler.volumes.matching import Asked, ask, can_plan, make_plan
+from scheduler.volumes.matching import NO_ROOM, NONE_FREE, Asked, affinity_holds, ask, make_plan, obstacle
 from scheduler.volumes.objects import PersistentVolumeClaim
 from scheduler.volumes.plan import Plan
+from scheduler.volumes.shelf import affinity_keys
 from scheduler.volumes.used import ClaimUse
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
-_CONFLICT = "node(s) had volume node affinity conflict"
-_NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 _NOT_THERE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WAITS = "WaitForFirstConsumer"
+# Several may be against one node; in the order in which kube-scheduler names them.
+_CODES = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NOT_THERE: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,8 @@ def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | No
     lost = None in volumes
 
     def refuse(rows: Rows) -> Refusals | None:
-        conflict = ~_can_use(affinities, nodes, rows)
-        no_volume = ~_can_bind(claims.late, nodes, catalogue, rows)
-        return _tell(conflict, no_volume, lost=lost)
+        conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
+        return _tell(conflict + _obstacles(claims.late, nodes, catalogue, rows) + _CODES[_NOT_THERE] * lost)
 
     return refuse if lost or affinities or claims.late else None
 
@@ -112,7 +112,7 @@ def prepare_free(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str
         without: Flags = np.zeros(len(rows), np.bool_)
         for one in needy:
             without |= ~_may_be_free(one, nodes, catalogue, rows)
-        return refuse_where(without, _NONE_FREE)
+        return refuse_where(without, NONE_FREE)
 
     return refuse if needy else None
 
@@ -124,31 +124,34 @@ def plan(task: Task, nodes: Nodes, catalogue: Catalogue, row: int) -> Plan | Non
         return None
     keys = _keys(claims.late, catalogue)
     labels = {key: nodes.label(key)[row] for key in keys}
-    return make_plan(ask(claims.late, catalogue), catalogue, nodes.names[row], labels)
+    found = make_plan(ask(claims.late, catalogue), catalogue, nodes.names[row], labels)
+    return None if isinstance(found, str) else found
 
 
 def _can_use(affinities: Iterable[NodeSelector], nodes: Nodes, rows: Rows) -> Flags:
     """Say of each node whether all bound volumes can be used there."""
     held: Flags = np.ones(len(rows), np.bool_)
     for affinity in affinities:
-        held &= any_term_holds(affinity, nodes, rows)
+        keys = sorted(affinity_keys(affinity))
+        kinds, kind_of = _kinds(nodes, keys, rows)
+        judged = [affinity_holds(affinity, labels) for labels in _labels(nodes, keys, kinds)]
+        held &= np.array(judged, np.bool_)[kind_of]
     return held
 
 
-def _can_bind(late: Sequence[PersistentVolumeClaim], nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Flags:
-    """Say of each node whether all claims without a volume can have one there."""
-    passing: Flags = np.ones(len(rows), np.bool_)
+def _obstacles(late: Sequence[PersistentVolumeClaim], nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Amounts:
+    """Return for each node the code of why the claims without a volume cannot all have one there; 0 where they can."""
+    codes: Amounts = np.zeros(len(rows), np.int64)
     for node in {found for claim in late if (found := catalogue.selected_node(claim))}:
-        passing &= rows == nodes.row_of.get(node, -1)
-    if not late or not np.count_nonzero(passing):
-        return passing
-    keys, places, asked = _keys(late, catalogue), np.flatnonzero(passing), ask(late, catalogue)
+        codes[rows != nodes.row_of.get(node, -1)] = _CODES[NONE_FREE]
+    places = np.flatnonzero(codes == 0)
+    if not late or not len(places):
+        return codes
+    keys, asked = _keys(late, catalogue), ask(late, catalogue)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
-    judged = [
-        can_plan(asked, catalogue, dict(zip(keys, labels, strict=True))) for labels in _labels(nodes, keys, kinds)
-    ]
-    passing[places] = np.array(judged, np.bool_)[kind_of]
-    return passing
+    judged = [_CODES[obstacle(asked, catalogue, labels)] for labels in _labels(nodes, keys, kinds)]
+    codes[places] = np.array(judged, np.int64)[kind_of]
+    return codes
 
 
 def _may_be_free(asked: Asked, nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Flags:
@@ -169,6 +172,7 @@ def _keys(late: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[s
         keys.update(catalogue.shelf.label_keys(claim.storage_class))
         for own in catalogue.shelf.of_claim(claim.key):
             keys.update(catalogue.shelf.label_keys(own.storage_class))
+        keys.update(catalogue.capacities.label_keys(claim.storage_class))
         storage_class = catalogue.storage_class(claim.storage_class)
         for term in (storage_class.allowed_topologies if storage_class is not None else None) or ():
             keys.update(one.key for one in term.match_label_expressions or ())
@@ -188,20 +192,17 @@ def _kinds(nodes: Nodes, keys: Sequence[str], rows: Rows) -> tuple[NDArray[np.in
     return kinds, kind_of.reshape(-1)
 
 
-def _labels(nodes: Nodes, keys: Sequence[str], kinds: NDArray[np.int32]) -> Iterator[list[str | None]]:
+def _labels(nodes: Nodes, keys: Sequence[str], kinds: NDArray[np.int32]) -> Iterator[dict[str, str | None]]:
     columns = [nodes.label(key).values for key in keys]
     for kind in kinds.tolist():
-        yield [values[number] for values, number in zip(columns, kind, strict=True)]
+        yield {key: values[number] for key, values, number in zip(keys, columns, kind, strict=True)}
 
 
-def _tell(conflict: Flags, no_volume: Flags, *, lost: bool) -> Refusals | None:
-    """Name for each row all that is against it."""
-    codes = conflict + 2 * no_volume.astype(np.int64) + 4 * lost
+def _tell(codes: Amounts) -> Refusals | None:
+    """Name for each row all that is against it: the sum of the texts' codes."""
     if not np.count_nonzero(codes):
         return None
-    texts = (_CONFLICT, _NONE_FREE, _NOT_THERE)
-    reasons = [tuple(text for bit, text in enumerate(texts) if code >> bit & 1) for code in range(1, 8)]
-    return Refusals(codes, tuple(reasons))
+    return Refusals(codes, tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16)))
 
 
 _HELPED_BY = Happening.CLAIM | Happening.VOLUME | Happening.STORAGE_CLASS

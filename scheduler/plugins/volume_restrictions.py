@@ -13,7 +13,9 @@ from scheduler.volumes.catalogue import Catalogue
 from scheduler.volumes.objects import ONCE_PER_POD
 
 _DISK = "node(s) had no available disk"
-_ONCE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+_ONCE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 
 
 def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:

@@ -10,8 +10,11 @@ from typing import Any
 
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
 from scheduler.queue import NOTHING, Happening
+from scheduler.volumes.capacity import Capacities
 from scheduler.volumes.objects import (
+    CSIDriver,
     CSINode,
+    CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -21,14 +24,19 @@ from scheduler.volumes.plan import Plan, Promises
 from scheduler.volumes.shelf import Shelf
 from scheduler.volumes.usage import Usage
 
-Stored = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode | VolumeAttachment
+# What new volumes are made by, and how large they may be.
+Making = StorageClass | CSIDriver | CSIStorageCapacity
+Stored = PersistentVolumeClaim | PersistentVolume | Making | CSINode | VolumeAttachment
 PATHS: Mapping[type[Stored], str] = {
     PersistentVolumeClaim: "/api/v1/persistentvolumeclaims",
     PersistentVolume: "/api/v1/persistentvolumes",
     StorageClass: "/apis/storage.k8s.io/v1/storageclasses",
     CSINode: "/apis/storage.k8s.io/v1/csinodes",
+    CSIDriver: "/apis/storage.k8s.io/v1/csidrivers",
+    CSIStorageCapacity: "/apis/storage.k8s.io/v1/csistoragecapacities",
     VolumeAttachment: "/apis/storage.k8s.io/v1/volumeattachments",
 }
+_NAMESPACED = (PersistentVolumeClaim, CSIStorageCapacity)
 _NO_LIMITS: Mapping[str, int] = {}
 
 
@@ -45,10 +53,11 @@ class Told:
 
 
 class Catalogue:
-    """All storage objects, claims by namespace/name and the others by name."""
+    """All storage objects, those of a namespace by namespace/name and the others by name."""
 
     def __init__(self) -> None:
         self.shelf = Shelf()
+        self.capacities = Capacities()
         self.usage = Usage()
         self.promises = Promises()
         self._claims: dict[str, PersistentVolumeClaim] = {}
@@ -123,6 +132,7 @@ class Catalogue:
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
         plans = self.promises.plans.values()
+        self.capacities.check()
         self.shelf.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
         attached = {name for there in self._attached_to.values() for name in there}
         assert attached == self._attachments.keys(), "the attachments by node are not those that are there"
@@ -133,6 +143,8 @@ class Catalogue:
             PersistentVolume: self.shelf.names(),
             StorageClass: self._classes,
             CSINode: self._limits,
+            CSIDriver: self.capacities.drivers(),
+            CSIStorageCapacity: self.capacities.keys(),
             VolumeAttachment: self._attachments,
         }
         return known[kind]
@@ -150,10 +162,8 @@ class Catalogue:
                 changed = before is None or _substance(before) != _substance(item)
                 concerned = self._claims_of(item) | (self._claims_of(before) if before is not None else frozenset())
                 return Told(Happening.VOLUME if changed else NOTHING, concerned)
-            case StorageClass():
-                old, self._classes[name] = self._classes.get(name), item
-                changed = old is None or old.allowed_topologies != item.allowed_topologies
-                return Told(Happening.STORAGE_CLASS if changed else NOTHING)
+            case StorageClass() | CSIDriver() | CSIStorageCapacity():
+                return Told(Happening.STORAGE_CLASS if self._makes_more(item) else NOTHING)
             case CSINode():
                 limits, self._limits[name] = self._limits.get(name), item.limits
                 return Told(Happening.ATTACHMENTS if limits != item.limits else NOTHING)
@@ -174,9 +184,8 @@ class Catalogue:
         if kind is PersistentVolume:
             gone = self.shelf.remove(key)
             return Told(claims=self._claims_of(gone)) if gone is not None else Told()
-        if kind is StorageClass:
-            self._classes.pop(key, None)
-            return Told()
+        if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
+            return Told(Happening.STORAGE_CLASS if self._makes_more_without(kind, key) else NOTHING)
         if kind is CSINode:
             return Told(Happening.ATTACHMENTS if self._limits.pop(key, None) else NOTHING)
         attachment = self._attachments.pop(key, None)
@@ -188,6 +197,27 @@ class Catalogue:
             del self._attached_to[node]
         return Told(Happening.ATTACHMENTS)
 
+    def _makes_more(self, item: Making) -> bool:
+        """Know of it; say whether volumes may be made that could not be before."""
+        match item:
+            case StorageClass():
+                name = item.metadata.name
+                old, self._classes[name] = self._classes.get(name), item
+                return old is None or old.allowed_topologies != item.allowed_topologies
+            case CSIDriver():
+                return self.capacities.put_driver(item)
+            case CSIStorageCapacity():
+                return self.capacities.put(item)
+
+    def _makes_more_without(self, kind: type[Stored], key: str) -> bool:
+        if kind is CSIDriver:
+            return self.capacities.remove_driver(key)
+        if kind is CSIStorageCapacity:
+            self.capacities.remove(key)
+        else:
+            self._classes.pop(key, None)
+        return False
+
     def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
         """Return the claims that a volume is for, by its own word or by promise."""
         named = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
@@ -195,7 +225,7 @@ class Catalogue:
 
 
 def _key(kind: type[Stored], identity: Identity) -> str:
-    return f"{identity.namespace}/{identity.name}" if kind is PersistentVolumeClaim else identity.name
+    return f"{identity.namespace}/{identity.name}" if kind in _NAMESPACED else identity.name
 
 
 def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:

@@ -22,6 +22,9 @@ from scheduler.volumes.objects import (
 from scheduler.volumes.plan import Match, Plan
 
 Labels = Mapping[str, str | None]
+# Why a claim gets no volume on a node.
+NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM = "node(s) did not have enough free storage"
 
 
 def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
@@ -32,10 +35,10 @@ def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
 
 
 def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
-    # The volume is held against the node's labels only: no field of the node is known here.
-    if term.match_fields or not term.match_expressions:
+    # A volume is held against the node's labels only, by kube-scheduler and kubelet alike: fields are passed over.
+    if not term.match_fields and not term.match_expressions:
         return False
-    return all(matches(one, labels.get(one.key)) for one in term.match_expressions)
+    return all(matches(one, labels.get(one.key)) for one in term.match_expressions or ())
 
 
 def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
@@ -70,7 +73,7 @@ class Asked:
 
 
 def ask(claims: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[Asked]:
-    """Return what these claims ask for, in the order in which they get it: the smallest first."""
+    """Return what these claims ask for, in the order in which they get it: begun ones, then the smallest, first."""
     found = [
         Asked(
             claim=claim,
@@ -81,11 +84,11 @@ def ask(claims: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[A
         )
         for claim in claims
     ]
-    return sorted(found, key=lambda one: (one.wanted, one.claim.key))
+    return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
 
 
-def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: Labels) -> Plan | None:
-    """Return how these claims get their volumes on a node; None if they cannot all have one there.
+def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: Labels) -> Plan | str:
+    """Return how these claims get their volumes on a node, or why they cannot all have one there.
 
     Claims whose volume is being made for a node already are for that node only: that is the caller's to see to.
     """
@@ -97,20 +100,24 @@ def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: L
         if volume is not None:
             taken.add(volume.metadata.name)
             found.append(Match(one.claim, volume))
-        elif one.maker is not None and topology_allowed(one.maker, labels):
-            provisions.append(one.claim)
+        elif one.maker is None or not topology_allowed(one.maker, labels):
+            return NONE_FREE
+        elif not catalogue.capacities.has_room(one.maker, one.wanted, labels):
+            return NO_ROOM
         else:
-            return None
+            provisions.append(one.claim)
     return Plan(node, tuple(found), tuple(provisions))
 
 
-def can_plan(asked: Sequence[Asked], catalogue: Catalogue, labels: Labels) -> bool:
-    """Say whether `make_plan` finds a way; most of the time there is one claim, and nodes have disks of their own."""
+def obstacle(asked: Sequence[Asked], catalogue: Catalogue, labels: Labels) -> str:
+    """Say why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
     if len(asked) == 1 and asked[0].needs_free:
         one = asked[0]
         near = catalogue.shelf.near(one.claim.storage_class, labels)
-        return any(_is_for(volume, one, catalogue) and affinity_holds(volume.affinity, labels) for volume in near)
-    return make_plan(asked, catalogue, "", labels) is not None
+        is_there = any(_is_for(volume, one, catalogue) and affinity_holds(volume.affinity, labels) for volume in near)
+        return "" if is_there else NONE_FREE
+    found = make_plan(asked, catalogue, "", labels)
+    return found if isinstance(found, str) else ""
 
 
 def _is_for(volume: PersistentVolume, asked: Asked, catalogue: Catalogue) -> bool:

@@ -5,7 +5,7 @@ Everything but the name may be missing or null, as in `scheduler.objects`.
 
 import msgspec
 
-from scheduler.objects import Int32, LabelSelector, Metadata, NodeSelector, Quantities, Resources, Struct
+from scheduler.objects import Int32, LabelSelector, Metadata, NodeSelector, Quantities, Quantity, Resources, Struct
 
 # Annotations by which the scheduler, the volume controller and provisioners talk to each other.
 # Source: k8s.io/component-helpers storage/volume.
@@ -142,6 +142,31 @@ class CSINode(Struct):
         """Return how many volumes each driver can attach to the node; a driver that says nothing has no limit."""
         drivers = self.spec.drivers or ()
         return {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count}
+
+
+class DriverSpec(Struct):
+    storage_capacity: bool | None = None
+
+
+class CSIDriver(Struct):
+    """What a CSI driver can do; it has the driver's name."""
+
+    metadata: Metadata
+    spec: DriverSpec = msgspec.field(default_factory=DriverSpec)
+
+
+class CSIStorageCapacity(Struct):
+    """How much room a driver has for volumes of a class that are made for certain nodes."""
+
+    metadata: Metadata
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class AttachedSource(Struct):

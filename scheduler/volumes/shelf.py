@@ -50,7 +50,7 @@ class Shelf:
         self.remove(name)
         self._volumes[name] = volume
         found = self._classes.setdefault(volume.storage_class, _Class())
-        found.keys.update(_keys(volume.affinity))
+        found.keys.update(affinity_keys(volume.affinity))
         for label in _demanded(volume.affinity):
             found.by_label.setdefault(label, {})[name] = volume
         self._count_free(volume, 1)
@@ -63,7 +63,7 @@ class Shelf:
             return None
         self._count_free(volume, -1)
         found = self._classes[volume.storage_class]
-        found.keys -= Counter(_keys(volume.affinity))
+        found.keys -= Counter(affinity_keys(volume.affinity))
         for label in _demanded(volume.affinity):
             _discard(found.by_label, label, name)
         if not found.by_label:
@@ -134,7 +134,8 @@ def _discard(shelves: dict[Key, _ByName], key: Key, name: str) -> None:
         del shelves[key]
 
 
-def _keys(affinity: NodeSelector | None) -> set[str]:
+def affinity_keys(affinity: NodeSelector | None) -> set[str]:
+    """Return the node labels that an affinity speaks of."""
     terms = affinity.node_selector_terms or () if affinity is not None else ()
     return {one.key for term in terms for one in term.match_expressions or ()}
 

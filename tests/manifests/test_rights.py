@@ -57,8 +57,8 @@ class Cluster:
     kubeconfig: Path
     own: ApiServer | None = None
 
-    async def get(self, path: str) -> Any:
-        return msgspec.json.decode(await self.admin.request("GET", path))
+    async def get(self, path: str, **params: str) -> Any:
+        return msgspec.json.decode(await self.admin.request("GET", path, params=params))
 
     async def post(self, path: str, body: Any) -> Any:
         return msgspec.json.decode(await self.admin.request("POST", path, msgspec.json.encode(body)))
@@ -79,10 +79,10 @@ class Cluster:
         spec = {"schedulerName": "mooring", "automountServiceAccountToken": False, "containers": containers, **spec}
         await self.post(PODS, {"metadata": {"name": name, "annotations": {names.REQUEST: request}}, "spec": spec})
 
-    async def until(self, path: str, holds: Callable[[Any], bool]) -> Any:
+    async def until(self, path: str, holds: Callable[[Any], bool], **params: str) -> Any:
         """Return what is at a path as soon as it is as wished."""
         async with asyncio.timeout(30):
-            while not holds(found := await self.get(path)):
+            while not holds(found := await self.get(path, **params)):
                 await asyncio.sleep(0.05)
         return found
 
@@ -155,7 +155,7 @@ async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Clust
             await _bind_and_wait(cluster)
             await _prepare_volumes(cluster)
             await cluster.add_pod("urgent", "[{}]", priorityClassName="system-cluster-critical")
-            await cluster.until(f"{PODS}?fieldSelector=metadata.name%3Dfits", _is_going)
+            await cluster.until(PODS, _is_going, fieldSelector="metadata.name=fits")
         # A node must contradict an assignment for 5 minutes before its pod is evicted: the request alone is made here.
         pod = msgspec.convert(await cluster.get(f"{PODS}/waits"), Pod)
         assert await evict(client, Evict(pod, "its VF is gone")) == "evicted"

@@ -15,6 +15,7 @@ from scheduler.volumes.objects import (
     BIND_COMPLETED,
     SELECTED_NODE,
     CSINode,
+    CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -106,7 +107,8 @@ class Store:
         self.tell(VolumeAttachment, {"metadata": {"name": f"a-{node}-{volume}"}, "spec": spec})
 
     def gone(self, kind: type[Any], name: str) -> None:
-        namespace = "default" if kind is PersistentVolumeClaim else ""
+        namespaces: dict[type[Any], str] = {PersistentVolumeClaim: "default", CSIStorageCapacity: "kube-system"}
+        namespace = namespaces.get(kind, "")
         self.machine.see(kind, Removed(Identity(name, namespace)), self.now)
 
     def pod(self, *claims: str, node: str | None = None, **fields: Any) -> Pod:

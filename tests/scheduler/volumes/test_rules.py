@@ -74,7 +74,7 @@ def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> N
     store.volume("v", where=on(HOST, "n3"), phase="Bound")
     store.claim("c", "v")
     store.pod("c")
-    assert store.told() == "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
+    assert store.told() == "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
     store.now = 10.0
     store.nodes("n3")
     assert store.choose() == "n3"
@@ -117,8 +117,8 @@ def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> 
     store.claim("c", "v", modes=["ReadWriteOncePod"])
     first = store.pod("c", node="n1")
     store.pod("c")
-    reason = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
-    assert store.told() == f"0/2 nodes are available: 2 {reason}."
+    reason = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+    assert store.told() == f"0/2 nodes are available: 2 node(s) unavailable {reason}."
     store.now = 10.0
     store.machine.pods(Removed(Identity(first.metadata.name, "default", first.metadata.uid)), store.now)
     assert store.choose() == "n1"
