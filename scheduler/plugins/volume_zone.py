@@ -1,6 +1,7 @@
 """VolumeZone: where a bound volume says by labels in which zone or region it is, its node must be there too.
 
-A node that has none of these labels is in every zone. Source: kube-scheduler's volumezone.
+A node that has none of these labels is in every zone; ephemeral volumes are not asked.
+Source: kube-scheduler's volumezone.
 """
 
 import numpy as np
@@ -26,13 +27,13 @@ def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | No
     demands: list[tuple[str, frozenset[str]]] = []
     for use in task.volumes.claims:
         claim = catalogue.claim(use.key)
-        if claim is None or not claim.spec.volume_name:
+        if use.owner or claim is None or not claim.spec.volume_name:
             continue
         volume = catalogue.shelf.get(claim.spec.volume_name)
         if volume is None:
             return f'persistentvolume "{claim.spec.volume_name}" not found'
         labels = volume.metadata.labels or {}
-        demands += [(key, _zones(labels[key])) for key in _LABELS if key in labels]
+        demands += [(key, zones) for key in _LABELS if (zones := _zones(labels.get(key, "")))]
     return (lambda rows: _refuse(demands, nodes, rows)) if demands else None
 
 
@@ -58,8 +59,9 @@ def _lacks(nodes: Nodes, rows: Rows, key: str) -> Flags:
 
 
 def _zones(label: str) -> frozenset[str]:
-    """Return the zones that a label names; a volume may be in several."""
-    return frozenset(zone.strip() for zone in label.split("__"))
+    """Return the zones that a label names, a volume may be in several; none if one of them is empty."""
+    zones = frozenset(zone.strip() for zone in label.split("__"))
+    return frozenset() if "" in zones else zones
 
 
 _HELPED_BY = Happening.NODE_ADDED | Happening.NODE_LABELS | Happening.CLAIM | Happening.VOLUME

@@ -141,7 +141,8 @@ class CSINode(Struct):
     def limits(self) -> dict[str, int]:
         """Return how many volumes each driver can attach to the node; a driver that says nothing has no limit."""
         drivers = self.spec.drivers or ()
-        return {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count}
+        counts = ((one.name, one.allocatable.count) for one in drivers if one.allocatable is not None)
+        return {name: count for name, count in counts if count is not None}
 
 
 class DriverSpec(Struct):

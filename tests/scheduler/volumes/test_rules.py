@@ -9,6 +9,8 @@ from mooring.kube.events import Identity, Removed
 from scheduler.volumes.objects import CSINode, PersistentVolume, VolumeAttachment
 from tests.scheduler.volumes.conftest import HOST, ZONE, Store, on
 
+EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
+
 
 def _missing(store: Store) -> None:
     pass
@@ -100,6 +102,42 @@ def test_a_volume_with_a_zone_label_takes_the_pod_into_that_zone(store: Store) -
     assert store.choose() == "n2"
 
 
+@pytest.mark.parametrize(("zones", "node"), [("a__b", "n2"), ("c__b", "n2"), ("c____b", "n1"), ("__b", "n1")])
+def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_says_nothing(
+    zones: str, node: str, store: Store
+) -> None:
+    """The names are parted by two underscores."""
+    store.nodes("n1", **{ZONE: "z"})
+    store.nodes("n2", **{ZONE: "b"})
+    store.volume("v", labels={ZONE: zones})
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.choose() == node
+
+
+def test_the_zone_label_of_an_ephemeral_volume_is_not_looked_at(store: Store) -> None:
+    """As kube-scheduler does: it is of the pod's own claims that it asks for the zone."""
+    store.nodes("n1", **{ZONE: "z"})
+    pod = store.make_pod("p", spec=EPHEMERAL)
+    store.volume("v", labels={ZONE: "b"})
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
+    store.claim("p-scratch", "v", owners=owners)
+    store.show(pod)
+    assert store.choose() == "n1"
+
+
+def test_a_volume_is_held_against_labels_not_against_fields_of_the_node(store: Store) -> None:
+    """A term of fields alone holds everywhere, for kubelet too; one without anything nowhere."""
+    store.nodes("n1", "n2")
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+    for name, term, reason in (("v", {"matchFields": fields}, ""), ("w", {}, "didn't match PersistentVolume's")):
+        store.now += 10.0
+        store.volume(name, where={"required": {"nodeSelectorTerms": [term]}})
+        store.claim(f"c{name}", name)
+        store.pod(f"c{name}")
+        assert (reason in store.told()) if reason else store.choose() == "n1"
+
+
 def test_the_zone_label_of_old_is_matched_by_the_one_of_now(store: Store) -> None:
     """As kube-scheduler translates it."""
     store.nodes("n1", **{ZONE: "a"})
@@ -178,6 +216,16 @@ def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
     assert store.choose() == "n1"
 
 
+def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
+    """A limit of 0 is one, as for kube-scheduler."""
+    store.nodes("n1")
+    store.limit("n1", 0)
+    store.volume("v")
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+
+
 def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
     """The attachment's end wakes who waits for it; a change of its status wakes nobody."""
     store.nodes("n1")
@@ -203,9 +251,6 @@ def test_a_node_whose_drivers_say_nothing_has_no_limit(store: Store) -> None:
     store.claim("c", "v1")
     store.pod("c")
     assert store.choose() == "n1"
-
-
-EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
 
 
 def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: Store) -> None:
