@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from scheduler.constraints.kinds import TooSlow
+from scheduler.constraints.fence import TooSlow
 
 # Reading an annotation takes microseconds; a machine that stands still for a moment is nobody's fault. In seconds.
 LIMIT_S = 0.5

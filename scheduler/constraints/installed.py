@@ -9,9 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 
 import structlog
 
-from mooring.parsing import shorten
 from scheduler.constraints.alarm import Alarm
-from scheduler.constraints.kinds import Kind, Kinds, Patience, name_fault
+from scheduler.constraints.fence import Failed, heard
+from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, Patience, name_fault
 
 GROUP = "mooring.constraints"
 _METHODS = ("read_request", "read_inventory", "judge", "place")
@@ -42,14 +42,19 @@ def load(points: Iterable[EntryPoint], patience: Patience) -> Kinds:
 def _load(point: EntryPoint, patience: Patience) -> Kind:
     name = point.name
     try:
-        constraint = point.load()()
-        missing = [method for method in _METHODS if not callable(getattr(constraint, method, None))]
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the fence around code that is not ours
-        return _broken(name, f"{type(raised).__name__}: {shorten(str(raised))}")
+        constraint, missing = heard(lambda: _make(point), ())
+    except Failed as failed:
+        return _broken(name, str(failed))
     if missing:
         return _broken(name, f"it has no method {missing[0]!r}")
     _log.info("constraint loaded", constraint=name, value=point.value)
     return Kind(name, constraint, patience=patience)
+
+
+def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:
+    """Return the constraint, and which methods it lacks."""
+    constraint = point.load()()
+    return constraint, [method for method in _METHODS if not callable(getattr(constraint, method, None))]
 
 
 def _twice(values: Iterable[str]) -> str:

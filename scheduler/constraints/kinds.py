@@ -8,12 +8,14 @@ constraint says of a pod's or a node's text (ValueError) is an answer like any o
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from mooring import names
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
+from scheduler.constraints.fence import Failed, TooSlow, heard, steady
 from scheduler.constraints.protocol import VFS, Beside, Constraint, NodeSide, PodSide, Proposal, Units, Unmet
 
 Inventory = tuple[tuple[str, Hashable], ...]
@@ -28,10 +30,6 @@ _LONGEST_TEXT = 200
 _MOST_SLOW = 16
 # Judgements kept, some hundred bytes each.
 _MOST_JUDGED = 1 << 14
-
-
-class TooSlow(BaseException):
-    """A constraint has used up its time; raised amid its code, whose own `except Exception` must not stop it."""
 
 
 class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a reason
@@ -58,9 +56,7 @@ class Kind:
         """Return what a pod asks for; raise ValueError with the constraint's words, or `Fault`."""
 
         def ask(constraint: AnyConstraint) -> Hashable | None:
-            request: Hashable | None = constraint.read_request(pod)
-            hash(request)
-            return request
+            return steady(constraint.read_request(pod))
 
         return self._call("read_request", ask, ValueError)
 
@@ -69,8 +65,9 @@ class Kind:
 
         def ask(constraint: AnyConstraint) -> Inventory:
             units = dict(constraint.read_inventory(node))
-            hash(tuple(units.values()))
             _refuse_ids(units)
+            for value in units.values():
+                steady(value)
             return tuple(sorted(units.items(), key=lambda unit: unit[0]))
 
         return self._call("read_inventory", ask, ValueError)
@@ -121,17 +118,14 @@ class Kind:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
             with self._patience():
-                return ask(self._constraint)
-        except answers:
-            raise
+                return heard(partial(ask, self._constraint), answers)
         except TooSlow as slow:
             self._slow += 1
             if self._slow == _MOST_SLOW:
                 self.broken = f"is not asked any more: it took too long {_MOST_SLOW} times"
             raise self._note(step, str(slow)) from None
-        except (Exception, SystemExit) as raised:
-            # The fence around code that is not ours: whatever it raises concerns one pod or one node.
-            raise self._note(step, f"{type(raised).__name__}: {shorten(str(raised))}") from raised
+        except Failed as failed:
+            raise self._note(step, str(failed)) from None
 
     def _note(self, step: str, what: str) -> Fault:
         text = f"constraint {self.name!r} failed in {step}: {what}"
@@ -218,17 +212,16 @@ def _checked(proposal: Proposal, free: set[str]) -> Proposal:
     for unit in proposal.units:
         if unit not in free:
             raise TypeError(f"unit {shorten(unit)} is not free on the node")
-    _refuse_narrowing(proposal.narrows)
-    if not proposal.details:
-        return proposal
+    narrows = {kind: dict(narrowing) for kind, narrowing in dict(proposal.narrows).items()}
+    _refuse_narrowing(narrows)
     details = parse(dump(dict(proposal.details)), "details", ContractError).fields().raw
     if "units" in details:
         raise TypeError("details hold a field 'units'")
-    return replace(proposal, details=details)
+    return Proposal(proposal.units, details, narrows)
 
 
 def _refuse_narrowing(narrows: Mapping[str, Mapping[int, frozenset[str]]]) -> None:
     for kind, narrowing in narrows.items():
         for index, allowed in narrowing.items():
-            if type(index) is not int or not isinstance(allowed, frozenset):
+            if type(index) is not int or type(allowed) is not frozenset:
                 raise TypeError(f"narrowing of {shorten(kind)} is not one from indexes to sets of names")

@@ -1,5 +1,6 @@
 """A faulty constraint harms nobody but the pods that ask for it: it raises, talks nonsense, hangs, cannot be loaded."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
@@ -48,6 +49,55 @@ def _exit(*_: object) -> Any:
     raise SystemExit(0)
 
 
+class _Speechless(ValueError, Unmet):  # noqa: N818 - an outcome
+    def __str__(self) -> str:
+        return str(self.nothing)  # type: ignore[attr-defined]
+
+
+class _Drawling(ValueError, Unmet):  # noqa: N818 - an outcome
+    def __str__(self) -> str:
+        _hang()
+        return ""
+
+
+class _Odd:
+    """A value that cannot be compared."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("never the same")
+
+
+class _Restless:
+    """A value with another hash each time."""
+
+    def __init__(self) -> None:
+        self._hashes = 0
+
+    def __hash__(self) -> int:
+        self._hashes += 1
+        return self._hashes
+
+
+class _Ajar(frozenset[str]):
+    def __contains__(self, _: object) -> bool:
+        raise RuntimeError("not a set")
+
+
+class _Map(dict[str, Any]):
+    def get(self, *_: object) -> Any:
+        raise RuntimeError("not a mapping")
+
+
+def _raising(raised: BaseException) -> Callable[..., Any]:
+    def behave(*_: object) -> Any:
+        raise raised
+
+    return behave
+
+
 def _hang(*_: object) -> Any:
     until = time.monotonic() + 30.0
     while time.monotonic() < until:
@@ -70,6 +120,8 @@ def _faulty(method: str, behaviour: Callable[..., Any], **limits: float) -> Kind
         (_exit, "SystemExit"),
         (lambda *_: [5], "TypeError"),
         (_hang, "0.05 s"),
+        (_raising(KeyboardInterrupt()), "KeyboardInterrupt"),
+        (_raising(asyncio.CancelledError()), "CancelledError"),
     ],
 )
 def test_a_pod_that_asks_is_told_which_constraint_failed_and_others_go_on(
@@ -93,7 +145,20 @@ def test_a_pod_that_asks_is_told_which_constraint_failed_and_others_go_on(
     assert life.machine.tick(life.now) == []
 
 
-@pytest.mark.parametrize("behaviour", [_raise, _exit, _hang, lambda _: 5, lambda _: {"a": []}, lambda _: {1: ""}])
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        _raise,
+        _exit,
+        _hang,
+        _raising(asyncio.CancelledError()),
+        lambda _: 5,
+        lambda _: {"a": []},
+        lambda _: {1: ""},
+        lambda _: {"a": _Odd()},
+        lambda _: {"a": _Restless()},
+    ],
+)
 def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
     behaviour: Callable[..., Any], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
@@ -123,6 +188,8 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
         (Proposal(("a",), {"x": "\ud800"}), "not valid Unicode"),
         (Proposal(("a",), {"units": []}), "hold a field 'units'"),
         (Proposal(("a",), narrows={"vfs": {0: ["pf0"]}}), "narrowing"),  # type: ignore[dict-item]
+        (Proposal(("a",), None), "NoneType"),  # type: ignore[arg-type]
+        (Proposal(("a",), narrows={"vfs": {0: _Ajar()}}), "narrowing"),
         ("a", "'a' is not a proposal"),
     ],
 )
@@ -131,6 +198,36 @@ def test_a_proposal_that_must_not_be_believed_is_refused(answer: object, words: 
     (kind,) = _faulty("place", lambda *_: [answer])
     with pytest.raises(Fault, match=words):
         list(kind.proposals(1, LEFT, {}))
+
+
+def test_what_a_proposal_narrows_is_read_once() -> None:
+    """A mapping is code too: what is kept of it is plain."""
+    (kind,) = _faulty("place", lambda *_: [Proposal(("a",), narrows=_Map(vfs={0: frozenset({"pf0"})}))])
+    (proposal,) = kind.proposals(1, LEFT, {})
+    assert proposal.narrows.get("vfs") == {0: frozenset({"pf0"})}
+
+
+@pytest.mark.parametrize("method", ["read_request", "place"])
+@pytest.mark.parametrize("raised", [_Speechless, _Drawling])
+def test_an_answer_without_words_is_one_all_the_same(
+    method: str, raised: type[Exception], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """An error's text is the constraint's code: it may fail, or take for ever."""
+    life = start_life(_faulty(method, _raising(raised()), limit_s=0.05))
+    life.see(make_node(annotations=HAVING))
+    assert isinstance(life.place(make_pod(annotations=ASKING)), str)
+    assert isinstance(life.place(make_pod()), Bind)
+
+
+@pytest.mark.parametrize("request_", [_Odd, _Restless])
+def test_a_request_that_cannot_be_compared_is_a_fault(
+    request_: Callable[[], object], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Requests are looked up by value among pods of one shape."""
+    life = start_life(_faulty("read_request", lambda _: request_()))
+    life.see(make_node(annotations=HAVING))
+    for _ in range(2):
+        assert "failed in read_request" in str(life.place(make_pod(annotations=ASKING)))
 
 
 @pytest.mark.parametrize("score", [101, -1, 0.5, True, "", None])

@@ -1,0 +1,56 @@
+"""What passes from a constraint's code to the scheduler: plain answers and plain words. Pure.
+
+Whatever a constraint returns or raises is code of its own, which runs when it is compared, hashed or printed. So that
+is done here, within the constraint's time, and what comes out of it may be used by anybody.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from mooring.errors import AnnotationError
+from mooring.parsing import shorten
+
+Answer = TypeVar("Answer")
+
+
+class TooSlow(BaseException):
+    """A constraint has used up its time; raised amid its code, whose own `except Exception` must not stop it."""
+
+
+class Failed(Exception):  # noqa: N818 - an outcome that becomes a reason
+    """A constraint's code has raised what is no answer; in plain words."""
+
+
+def heard(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> Answer:
+    """Return what is answered; raise one of ``answers``, or `Failed`, with words and nothing else of its own."""
+    try:
+        return ask()
+    except TooSlow:
+        raise
+    except BaseException as raised:  # noqa: BLE001 - whatever it raises concerns one pod or one node, CancelledError too
+        raise _plain(raised, answers) from None
+
+
+def steady(value: Hashable) -> Hashable:
+    """Return a value that hashes and compares as values do; raise TypeError, or what it raises itself."""
+    if hash(value) != hash(value) or (value == value) is not True:
+        raise TypeError(f"{shorten(value)} does not equal itself")
+    return value
+
+
+def _plain(raised: BaseException, answers: tuple[type[Exception], ...]) -> Exception:
+    if type(raised) is AnnotationError and ValueError in answers:
+        return AnnotationError(_text(raised.key), _text(raised.path), _text(raised.rule))
+    answer = next((kind for kind in answers if isinstance(raised, kind)), None)
+    if answer is not None:
+        return answer(_text(raised))
+    return Failed(f"{type(raised).__name__}: {shorten(_text(raised))}")
+
+
+def _text(said: object) -> str:
+    try:
+        return str(said)
+    except TooSlow:
+        raise
+    except BaseException as raised:  # noqa: BLE001 - as above
+        return type(raised).__name__
