@@ -14,10 +14,9 @@ from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
 from scheduler.queue import Happening
 from scheduler.task import Task
 from scheduler.volumes.catalogue import Catalogue
+from scheduler.volumes.taken_over import Handle, driver_of, handle_of
 
 _REASON = "node(s) exceed max volume count"
-# A driver's name, and what tells its volumes apart.
-_Handle = tuple[str, str]
 
 
 def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
@@ -34,7 +33,7 @@ def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | No
     return refuse
 
 
-def _exceeds(wanted: frozenset[_Handle], node: str, catalogue: Catalogue) -> bool:
+def _exceeds(wanted: frozenset[Handle], node: str, catalogue: Catalogue) -> bool:
     limits = catalogue.limits(node)
     lowest = min((limits[driver] for driver, _ in wanted if driver in limits), default=None)
     claims, attached = catalogue.usage.claims_on(node), catalogue.attached_to(node)
@@ -47,29 +46,28 @@ def _exceeds(wanted: frozenset[_Handle], node: str, catalogue: Catalogue) -> boo
     return any(counts[driver] + count > limits[driver] for driver, count in added.items() if driver in limits)
 
 
-def _handles(claims: Iterable[str], catalogue: Catalogue) -> frozenset[_Handle]:
+def _handles(claims: Iterable[str], catalogue: Catalogue) -> frozenset[Handle]:
     found = (_handle(key, catalogue) for key in claims)
     return frozenset(one for one in found if one is not None)
 
 
-def _handle(key: str, catalogue: Catalogue) -> _Handle | None:
+def _handle(key: str, catalogue: Catalogue) -> Handle | None:
     """Return what a claim's volume is to its driver; one that is not made yet is told apart by its claim."""
     claim = catalogue.claim(key)
     if claim is None:
         return None
     volume = catalogue.shelf.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
-        csi = volume.spec.csi
-        return (csi.driver, csi.volume_handle) if csi is not None else None
+        return handle_of(volume.spec)
     storage_class = catalogue.storage_class(claim.storage_class)
-    return (storage_class.provisioner, key) if storage_class is not None else None
+    return (driver_of(storage_class.provisioner), key) if storage_class is not None else None
 
 
-def _attached(node: str, catalogue: Catalogue) -> frozenset[_Handle]:
+def _attached(node: str, catalogue: Catalogue) -> frozenset[Handle]:
     names = (one.spec.source.persistent_volume_name for one in catalogue.attached_to(node))
     volumes = (catalogue.shelf.get(name) for name in names if name)
-    sources = (volume.spec.csi for volume in volumes if volume is not None)
-    return frozenset((csi.driver, csi.volume_handle) for csi in sources if csi is not None)
+    handles = (handle_of(volume.spec) for volume in volumes if volume is not None)
+    return frozenset(handle for handle in handles if handle is not None)
 
 
 _HELPED_BY = Happening.NODE_ADDED | Happening.ATTACHMENTS | Happening.VOLUMES_FREED | Happening.CLAIM

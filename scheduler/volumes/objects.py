@@ -5,7 +5,18 @@ Everything but the name may be missing or null, as in `scheduler.objects`.
 
 import msgspec
 
-from scheduler.objects import Int32, LabelSelector, Metadata, NodeSelector, Quantities, Quantity, Resources, Struct
+from scheduler.objects import (
+    AwsDisk,
+    GceDisk,
+    Int32,
+    LabelSelector,
+    Metadata,
+    NodeSelector,
+    Quantities,
+    Quantity,
+    Resources,
+    Struct,
+)
 
 # Annotations by which the scheduler, the volume controller and provisioners talk to each other.
 # Source: k8s.io/component-helpers storage/volume.
@@ -73,6 +84,18 @@ class CsiSource(Struct):
     volume_handle: str = ""
 
 
+class AzureDisk(Struct):
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+
+
+class NumberedDisk(Struct):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class VsphereDisk(Struct):
+    volume_path: str = ""
+
+
 class VolumeAffinity(Struct):
     required: NodeSelector | None = None
 
@@ -82,6 +105,13 @@ class VolumeSpec(Struct):
     access_modes: list[str] | None = None
     claim_ref: Reference | None = None
     csi: CsiSource | None = None
+    # Kinds that CSI drivers have taken over.
+    aws_elastic_block_store: AwsDisk | None = None
+    gce_persistent_disk: GceDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: NumberedDisk | None = None
+    vsphere_volume: VsphereDisk | None = None
+    portworx_volume: NumberedDisk | None = None
     node_affinity: VolumeAffinity | None = None
     storage_class_name: str | None = None
     volume_mode: str | None = None

@@ -97,8 +97,8 @@ class Store:
         volume: PersistentVolume = self.tell(PersistentVolume, document)
         return volume
 
-    def limit(self, node: str, count: int) -> None:
-        drivers = [{"name": "csi.x", "allocatable": {"count": count}}]
+    def limit(self, node: str, count: int, driver: str = "csi.x") -> None:
+        drivers = [{"name": driver, "allocatable": {"count": count}}]
         self.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
 
     def attach(self, node: str, volume: str) -> None:
