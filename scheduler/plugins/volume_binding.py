@@ -27,6 +27,7 @@ _NOT_THERE = "node(s) unavailable due to one or more pvc(s) bound to non-existen
 _WAITS = "WaitForFirstConsumer"
 # Several may be against one node; in the order in which kube-scheduler names them.
 _CODES = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NOT_THERE: 8}
+_TEXTS = tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +133,31 @@ def _can_use(affinities: Iterable[NodeSelector], nodes: Nodes, rows: Rows) -> Fl
     """Say of each node whether all bound volumes can be used there."""
     held: Flags = np.ones(len(rows), np.bool_)
     for affinity in affinities:
-        keys = sorted(affinity_keys(affinity))
-        kinds, kind_of = _kinds(nodes, keys, rows)
-        judged = [affinity_holds(affinity, labels) for labels in _labels(nodes, keys, kinds)]
-        held &= np.array(judged, np.bool_)[kind_of]
+        held &= _holds(affinity, nodes, rows)
     return held
+
+
+def _holds(affinity: NodeSelector, nodes: Nodes, rows: Rows) -> Flags:
+    keys = sorted(affinity_keys(affinity))
+    if len(keys) == 1:
+        # Most of the time: a volume is in one zone, or on one node.
+        (key,) = keys
+        found: Flags = nodes.label(key).spread(lambda value: affinity_holds(affinity, {key: value}), rows) != 0
+        return found
+    kinds, kind_of = _kinds(nodes, keys, rows)
+    judged = [affinity_holds(affinity, labels) for labels in _labels(nodes, keys, kinds)]
+    return np.array(judged, np.bool_)[kind_of]
 
 
 def _obstacles(late: Sequence[PersistentVolumeClaim], nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Amounts:
     """Return for each node the code of why the claims without a volume cannot all have one there; 0 where they can."""
     codes: Amounts = np.zeros(len(rows), np.int64)
+    if not late:
+        return codes
     for node in {found for claim in late if (found := catalogue.selected_node(claim))}:
         codes[rows != nodes.row_of.get(node, -1)] = _CODES[NONE_FREE]
     places = np.flatnonzero(codes == 0)
-    if not late or not len(places):
+    if not len(places):
         return codes
     keys, asked = _keys(late, catalogue), ask(late, catalogue)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
@@ -202,7 +214,7 @@ def _tell(codes: Amounts) -> Refusals | None:
     """Name for each row all that is against it: the sum of the texts' codes."""
     if not np.count_nonzero(codes):
         return None
-    return Refusals(codes, tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16)))
+    return Refusals(codes, _TEXTS)
 
 
 _HELPED_BY = Happening.CLAIM | Happening.VOLUME | Happening.STORAGE_CLASS
