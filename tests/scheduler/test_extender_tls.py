@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +15,6 @@ from bench.apiservers import free_ports
 from mooring.config import ConfigError
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from scheduler.__main__ import main
 from scheduler.extender.desk import Desk
 from scheduler.extender.server import serve
 from scheduler.extender.tls import server_tls
@@ -111,9 +112,7 @@ async def test_a_client_that_says_nothing_holds_nobody_up(authority: Authority, 
         await silent.wait_closed()
 
 
-def test_files_that_cannot_be_used_are_told_at_the_start(
-    authority: Authority, server: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_cannot_be_used_are_told_at_the_start(authority: Authority, server: Pair, tmp_path: Path) -> None:
     """A key without a certificate, a client CA alone, a file that is not there, a key of another certificate."""
     good, key = str(server.certificate), str(server.key)
     for files in (("", key, ""), (good, "", ""), ("", "", good), (good, str(tmp_path / "none"), ""), (good, key, key)):
@@ -123,8 +122,11 @@ def test_files_that_cannot_be_used_are_told_at_the_start(
         server_tls(good, str(authority.own.key), "")
     assert server_tls("", "", "") is None
     (kubeconfig := tmp_path / "kubeconfig").write_text(_KUBECONFIG)
-    assert main(["--kubeconfig", str(kubeconfig), "--extender-tls-cert", good]) == 2
-    assert "TLS of the extender needs a certificate and its key" in capsys.readouterr().err
+    # A process of its own: a program's set-up binds the log to the present stderr, for all tests that follow.
+    command = [sys.executable, "-m", "scheduler", "--kubeconfig", str(kubeconfig), "--extender-tls-cert", good]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "TLS of the extender needs a certificate and its key" in ended.stderr
 
 
 _KUBECONFIG = """
