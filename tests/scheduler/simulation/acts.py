@@ -29,6 +29,8 @@ _REQUESTS = (
     '[{"unknown":1}]',
     "[{},{},{},{},{},{}]",
 )
+# What is soon gone from a node, so that others must go for it.
+_SCARCE = ("[{},{},{}]", '[{"min_tx_rate":60000},{"network":"rail1"}]', '[{"min_tx_rate":50000},{"min_tx_rate":50000}]')
 _CPUS = ("100m", "100m", "1", "3", "9")
 
 
@@ -78,7 +80,7 @@ class Acts:
             (2, self._cut_off),
             (1, self._compact),
             (6, self._cut_watches),
-            (12, self._create_important),
+            (20, self._create_important),
             (6, self._change_budget),
             (3, self._hang),
             (2, self._forbid_binds),
@@ -178,7 +180,8 @@ class Acts:
             spec: dict[str, object] = {"priorityClassName": self._source.choice(CLASSES)}
             if self._source.random() < 0.2:
                 spec["preemptionPolicy"] = "Never"
-            self._cluster.create_pod(self._source.choice(_REQUESTS[:8]), cpu=self._source.choice(_CPUS), spec=spec)
+            request = self._source.choice((None, *_SCARCE))
+            self._cluster.create_pod(request, cpu=self._source.choice(("100m", "3", "9")), spec=spec)
 
     def _change_budget(self) -> None:
         """Let a disruption controller count anew, or an operator take the budget away."""
