@@ -22,7 +22,7 @@ from bench import storage_load as storage
 from bench.scheduler import Scheduling
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import NONE
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.objects import PodDisruptionBudget
 from scheduler.outcomes import BOUND
 

@@ -25,7 +25,7 @@ from bench import scheduler_load as load
 from bench.full_scan import FullScan
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import BOUND

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from bench import scheduler_load as load
 from bench import storage_load as storage
 from bench.scheduler import Scheduling, line
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Prepare
 
 Build = Callable[[storage.Tell, int, int], None]

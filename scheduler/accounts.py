@@ -3,7 +3,7 @@
 import msgspec
 
 from mooring import names
-from scheduler.cycle import Why
+from scheduler.decisions import Why
 from scheduler.instructions import Report
 from scheduler.objects import Condition, Pod
 from scheduler.pace import Telling

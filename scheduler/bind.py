@@ -12,7 +12,7 @@ import msgspec
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown
 from mooring.kube.persist import persist_unless_gone, until_definite
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.objects import Pod
 from scheduler.outcomes import BOUND, LookAgain, Outcome, classify, compare
 

@@ -4,7 +4,6 @@
 nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and programs.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,10 +12,10 @@ import numpy as np
 
 from mooring import names
 from mooring.assignment import Assignment, assignment_fields
-from mooring.parsing import MAX_BYTES
 from scheduler.assign import Chosen
-from scheduler.cluster import Cluster, Seat
+from scheduler.cluster import Cluster
 from scheduler.columns import Amounts, Rows
+from scheduler.decisions import Bind, Decision, Unschedulable, Why, annotations_fault
 from scheduler.plugins import (
     inter_pod_affinity,
     node_volume_limits,
@@ -26,16 +25,13 @@ from scheduler.plugins import (
     volume_zone,
 )
 from scheduler.plugins.rule import Filter, Refusals, Texts, VolumeRule, Wide, WideRule, none_available
-from scheduler.preemption import Futile, Nominate, Preemption
+from scheduler.preemption import Futile, Preemption
 from scheduler.queue import NOTHING, Happening
 from scheduler.ranking import Ranking, Rankings
 from scheduler.task import Task
 from scheduler.trial import Judge, Trials, assign, stand_for
 from scheduler.victims import Search
-from scheduler.volumes.plan import Plan
 
-# Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
-Why = Mapping[str, object]
 # Told at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by rules and
 # by preferences; `Score` finds the best of all and what exactly the pod gets there.
 Lap = Callable[[str], None]
@@ -58,42 +54,10 @@ _LEAVING = (
 _PORTION, _LARGER = 16, 2
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
-# What validation.IsQualifiedName takes: the API server does not check it in a Binding.
-_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def no_lap(_: str) -> None:
     """Take no note of where the time goes."""
-
-
-class Bind(msgspec.Struct, frozen=True):
-    """Bind this pod to this node with these annotations, in one write; ``seat`` is what is assumed from now on.
-
-    ``plan`` is what must come true of the pod's volumes before that; None where nothing must.
-    """
-
-    task: Task
-    seat: Seat
-    annotations: Mapping[str, str]
-    why: Why
-    plan: Plan | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unschedulable:
-    """No node will do now; ``helped_by`` is what can change that.
-
-    ``nominate`` says where the pod waits for room that others make; None if nowhere.
-    """
-
-    task: Task
-    reason: str
-    helped_by: Happening
-    why: Why
-    nominate: Nominate | None = None
-
-
-Decision = Bind | Unschedulable
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -381,18 +345,3 @@ def _refused_by(rule: VolumeRule | WideRule, refusals: Refusals, rows: Rows) -> 
 def _refused(ranking: Ranking) -> Iterator[_Refused]:
     for rule, texts, rows in ranking.refused():
         yield _Refused(rule.helped_by, texts, rows)
-
-
-def annotations_fault(present: Mapping[str, str], added: Mapping[str, str]) -> str:
-    """Say why a Binding must not carry these annotations; empty if it may.
-
-    The API server checks neither keys nor size in a Binding, and refuses every later write to such a pod, so that it
-    could only be deleted.
-    """
-    bad = next((key for key in added if not _KEY.fullmatch(key)), None)
-    if bad is not None:
-        return f"annotation key {bad!r} is not a qualified name"
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in {**present, **added}.items())
-    if size > MAX_BYTES:
-        return f"annotations would have {size} bytes with the assignment, the most is {MAX_BYTES}"
-    return ""

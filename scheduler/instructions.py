@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from scheduler.cluster import Seat
-from scheduler.cycle import Bind, Why
+from scheduler.decisions import Bind, Why
 from scheduler.objects import Pod
 from scheduler.volumes.plan import Plan
 

@@ -22,7 +22,7 @@ from mooring.kube.client import Client
 from mooring.kube.events import Synced
 from scheduler import metrics
 from scheduler.bind import bind
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.evict import evict
 from scheduler.instructions import Ending, Evict, Instruction, Notice, Preempt, Preempted, Prepare, Prepared, Report
 from scheduler.machine import Machine

@@ -9,7 +9,8 @@ from collections.abc import Hashable
 
 from scheduler.cluster import Cluster
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle import Bind, Decider, Lap, Unschedulable, annotations_fault, no_lap
+from scheduler.cycle import Decider, Lap, no_lap
+from scheduler.decisions import Bind, Unschedulable, annotations_fault
 from scheduler.extender.guests import Guests
 from scheduler.instructions import (
     Ending,

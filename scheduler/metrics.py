@@ -10,7 +10,8 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
 from scheduler.counts import Count, Distribution
-from scheduler.cycle import Bind, no_lap
+from scheduler.cycle import no_lap
+from scheduler.decisions import Bind
 from scheduler.instructions import Ending, Instruction, Prepare
 from scheduler.machine import Machine
 from scheduler.outcomes import Outcome

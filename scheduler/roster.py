@@ -5,7 +5,7 @@ from typing import Literal
 
 from scheduler.cluster import Cluster
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Why
+from scheduler.decisions import Why
 from scheduler.happenings import of_leaving
 from scheduler.instructions import Instruction, Report
 from scheduler.nominating import Nominating

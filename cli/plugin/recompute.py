@@ -11,7 +11,8 @@ from typing import Any
 from cli.plugin.explain import Told
 from mooring.kube.events import Changed, Identity
 from scheduler.cluster import Cluster
-from scheduler.cycle import Bind, Decider
+from scheduler.cycle import Decider
+from scheduler.decisions import Bind
 from scheduler.nodes import read_node
 from scheduler.nominations import Nomination
 from scheduler.objects import Node, Pod

@@ -19,7 +19,7 @@ from mooring.errors import AnnotationError
 from mooring.kube.failures import KubeError
 from scheduler import metrics
 from scheduler.bind import bind
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.extender import protocol
 from scheduler.extender.guests import Guests, Verdict
 from scheduler.extender.protocol import Asked, Binding, Refused

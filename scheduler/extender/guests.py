@@ -14,7 +14,7 @@ from mooring.assignment import dump_assignment
 from scheduler.assign import wants_on
 from scheduler.cluster import Cluster, Seat
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Bind, annotations_fault
+from scheduler.decisions import Bind, annotations_fault
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.extender.stranded import Stranded
 from scheduler.happenings import of_leaving

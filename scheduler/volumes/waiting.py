@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.nodes import NodeFacts
 from scheduler.volumes.catalogue import Catalogue
 from scheduler.volumes.matching import affinity_holds

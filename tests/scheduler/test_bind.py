@@ -14,7 +14,7 @@ from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import KubeError, failure
 from scheduler.bind import bind
 from scheduler.cluster import Seat
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.objects import Pod
 from scheduler.task import Task
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from scheduler.cluster import Cluster
-from scheduler.cycle import Bind, Decider, Unschedulable
+from scheduler.cycle import Decider
+from scheduler.decisions import Bind, Unschedulable
 from scheduler.nodes import read_node
 from scheduler.objects import Image, Node, Pod
 from scheduler.queue import Happening

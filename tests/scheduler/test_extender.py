@@ -11,7 +11,7 @@ from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed, Synced
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.extender import protocol
 from scheduler.extender.guests import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.protocol import Victims

@@ -22,7 +22,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.kube.watch import decoder, watch
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.machine import Instruction, Machine, Notice
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import Outcome

@@ -22,7 +22,7 @@ from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Identity, Synced
 from mooring.kube.failures import Status
 from scheduler import loop as looping
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.leader import LeaseUnsure
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine

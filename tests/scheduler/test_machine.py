@@ -11,7 +11,8 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_ass
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from scheduler.cycle import Bind, Decider, Decision, Lap
+from scheduler.cycle import Decider, Lap
+from scheduler.decisions import Bind, Decision
 from scheduler.machine import Instruction, Machine, Notice, Report
 from scheduler.objects import Node, Pod, StatefulSet
 from scheduler.outcomes import BOUND, Outcome

@@ -6,7 +6,7 @@ from mooring import names
 from mooring.assignment import read_assignment
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Preempt
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod

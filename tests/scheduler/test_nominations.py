@@ -11,7 +11,7 @@ from mooring.assignment import read_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Instruction, Preempt, Preempted, Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod

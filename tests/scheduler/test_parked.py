@@ -10,7 +10,8 @@ import pytest
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle import Bind, Decider
+from scheduler.cycle import Decider
+from scheduler.decisions import Bind
 from scheduler.machine import Machine
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.outcomes import BOUND, Outcome

@@ -12,7 +12,8 @@ from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.settings import VfSettings
 from scheduler.cluster import Cluster
-from scheduler.cycle import Bind, Decider, Unschedulable
+from scheduler.cycle import Decider
+from scheduler.decisions import Bind, Unschedulable
 from scheduler.nodes import read_node
 from scheduler.nominations import Nomination
 from scheduler.objects import Node, Pod, PodDisruptionBudget, Service

@@ -16,7 +16,7 @@ from mooring.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.assign import OUT_OF_BUDGET, Chosen
 from scheduler.columns import Column, Journal
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.machine import Machine
 from scheduler.objects import Image, Node, Pod
 from scheduler.outcomes import BOUND

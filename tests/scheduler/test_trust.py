@@ -12,7 +12,7 @@ from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.protocol import VFS
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Instruction, Notice, Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod

@@ -11,7 +11,7 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Out, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod

@@ -7,7 +7,7 @@ import msgspec
 from mooring.assignment import Assignment, read_assignment
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Instruction, Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod

@@ -9,7 +9,8 @@ from mooring.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Bind, Decider, Unschedulable
+from scheduler.cycle import Decider
+from scheduler.decisions import Bind, Unschedulable
 from scheduler.objects import Node, Pod
 from scheduler.ranking import Ranking
 from scheduler.task import Task, read_task

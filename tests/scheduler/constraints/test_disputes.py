@@ -10,7 +10,7 @@ from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Instruction, Notice, Report
 from scheduler.metrics import _Derived
 from scheduler.objects import Node, Pod

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mooring.inventory import Pf
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.objects import Node, Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, units_of

@@ -12,7 +12,7 @@ from scheduler.constraints.alarm import Alarm
 from scheduler.constraints.installed import GROUP, load
 from scheduler.constraints.kinds import Fault, Kind, Kinds
 from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, Unmet
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Notice
 from scheduler.objects import Node, Pod
 from tests.scheduler.constraints.conftest import StartLife

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.inventory import Pf
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Notice, Preempt
 from scheduler.objects import Node, Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife

@@ -10,7 +10,8 @@ from typing import Any
 
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
-from scheduler.cycle import Bind, Lap, no_lap
+from scheduler.cycle import Lap, no_lap
+from scheduler.decisions import Bind
 from scheduler.extender.guests import Guests
 from scheduler.instructions import Preempt, Prepare
 from scheduler.leader import LeadershipLost

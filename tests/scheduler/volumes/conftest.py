@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Instruction, Prepare, Prepared, Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod

@@ -17,7 +17,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import NotFound
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Prepare, Prepared
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine

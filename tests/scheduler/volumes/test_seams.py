@@ -5,7 +5,7 @@ import pytest
 
 from mooring.kube.events import Synced
 from mooring.parsing import MAX_BYTES
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Prepare, Report
 from scheduler.objects import Pod
 from scheduler.volumes.objects import PersistentVolume

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
-from scheduler.cycle import Bind
+from scheduler.decisions import Bind
 from scheduler.instructions import Prepare, Prepared, Report
 from scheduler.objects import Node, Pod
 from scheduler.outcomes import BOUND
