@@ -14,6 +14,7 @@ missed.
 import argparse
 import asyncio
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -188,6 +189,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds, of which the best counts (default 2)")
     parser.add_argument("--server", default="", help="only servers whose name contains this")
     options = parser.parse_args()
+    # Whoever ends it, also `timeout`, is to find no server left.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}; ", end="")
     print(f"{options.nodes} nodes, {options.pods} pods with 2 VFs")
     met = []
