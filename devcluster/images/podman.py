@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from devcluster.images import base, registry
+from devcluster.images import registry, slim
 from devcluster.images.containerfile import build
 from devcluster.runtime.images import full_name, write_folder_image
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _build(folder: Path, context: Path, target: str, tag: str) -> None:
     root = folder / "base"
-    bases = {_BASE: root if root.exists() else base.make(root)}
+    bases = {_BASE: root if root.exists() else slim.make(root)}
     stages = folder / "stages"
     shutil.rmtree(stages, ignore_errors=True)
     stages.mkdir(parents=True)

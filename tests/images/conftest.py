@@ -12,7 +12,7 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from devcluster.images import base
+from devcluster.images import slim
 from devcluster.images.containerfile import Stage, build
 from devcluster.runtime import images
 from devcluster.runtime.containerd import Place, running
@@ -88,7 +88,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, St
     """All stages of the Containerfile, carried out; their folders are removed at the end."""
     folder = tmp_path_factory.mktemp("stages")
     wheelhouse.make(folder / "context/wheelhouse", TARGETS)
-    bases = {_BASE: base.make(folder / "base")}
+    bases = {_BASE: slim.make(folder / "base")}
     yield build(CONTAINERFILE.read_text(), folder / "context", bases, folder)
     shutil.rmtree(folder)
 

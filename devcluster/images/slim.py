@@ -1,4 +1,4 @@
-"""A stand-in for the base image python:3.11-slim: this machine's Python at /usr/local, its libraries, busybox."""
+"""A stand-in for the image python:3.11-slim: this machine's Python at /usr/local, its libraries, busybox."""
 
 import os
 import shutil
