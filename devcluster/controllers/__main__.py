@@ -9,26 +9,25 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
+from devcluster import program
 from devcluster.controllers.daemonsets import plan_daemonsets
 from devcluster.controllers.deployments import plan_deployments, plan_replicasets
 from devcluster.controllers.surroundings import plan_accounts, plan_bindings, plan_removals, plan_taints
 from devcluster.controllers.writes import PATHS, Change, Create, Object, Remove, View, Write
 from devcluster.kubelet.patience import Unfinished, patient
 from devcluster.kubelet.status import timestamp
-from mooring import config, log
 from mooring.config import option
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
 from mooring.kube.watch import decoder, watch
 
-PROGRAM = "controllers"
 _log = structlog.get_logger()
 
 
@@ -112,16 +111,5 @@ async def run(options: Options) -> None:
             work.result()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    try:
-        _, options = config.load(Options, PROGRAM, sys.argv[1:] if arguments is None else arguments, os.environ)
-    except config.ConfigError as wrong:
-        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
-        return 2
-    log.set_up(PROGRAM)
-    asyncio.run(run(options))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.main(Options, "controllers", run, os.environ))

@@ -7,11 +7,11 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from devcluster import program
 from devcluster.kubelet.agent import Agent
 from devcluster.kubelet.api import Api
 from devcluster.kubelet.logs import PORT, serving
@@ -20,12 +20,9 @@ from devcluster.kubelet.patience import patient
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import Volumes
-from mooring import config, log
 from mooring.config import option
-from mooring.kube.access import AccessError, load_access
+from mooring.kube.access import load_access
 from mooring.kube.client import Client
-
-PROGRAM = "kubelet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +91,5 @@ def machine(options: Options) -> Machine:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    try:
-        _, options = config.load(Options, PROGRAM, sys.argv[1:] if arguments is None else arguments, os.environ)
-    except config.ConfigError as wrong:
-        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
-        return 2
-    log.set_up(PROGRAM)
-    try:
-        asyncio.run(run(options))
-    except AccessError as unusable:
-        print(f"{PROGRAM}: {unusable}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.main(Options, "kubelet", run, os.environ))

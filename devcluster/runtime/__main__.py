@@ -4,18 +4,15 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from devcluster import program
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
-from mooring import config, log
 from mooring.config import option
-
-PROGRAM = "small-runtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +26,18 @@ class Options:
     images: str = option("", "further names of the busybox image, by commas; none are needed")
 
 
-async def run(options: Options, environment: dict[str, str]) -> None:
+async def run(options: Options) -> None:
     """Serve until SIGTERM or SIGINT, then take the pods down."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     socket = Path(options.listen.removeprefix("unix://"))
-    chain = Chain(Path(options.cni_bin).absolute(), Path(options.cni_conf).absolute(), environment)
+    chain = Chain(Path(options.cni_bin).absolute(), Path(options.cni_conf).absolute(), dict(os.environ))
     names = [name for name in options.images.split(",") if name]
     async with serving(socket, Path(options.folder).absolute(), chain, names):
         structlog.get_logger().info("serving", socket=str(socket))
         await ended.wait()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    try:
-        _, options = config.load(Options, PROGRAM, sys.argv[1:] if arguments is None else arguments, os.environ)
-    except config.ConfigError as wrong:
-        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
-        return 2
-    log.set_up(PROGRAM)
-    asyncio.run(run(options, dict(os.environ)))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.main(Options, "small-runtime", run, os.environ))

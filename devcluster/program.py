@@ -1,0 +1,30 @@
+"""From the command line to the exit status: what devcluster's programs with options of their own have in common."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import structlog
+
+from mooring import log
+from mooring.config import Config, ConfigError, load
+from mooring.kube.access import AccessError
+
+
+def main(
+    kind: type[Config], name: str, run: Callable[[Config], Coroutine[Any, Any, None]], environment: Mapping[str, str]
+) -> int:
+    """Run a program with its options; return its exit status: 0, 1 without a way to an API server, 2 wrong options."""
+    try:
+        _, options = load(kind, name, sys.argv[1:], environment)
+    except ConfigError as wrong:
+        print(f"{name}: {wrong}", file=sys.stderr)
+        return 2
+    log.set_up(name)
+    try:
+        asyncio.run(run(options))
+    except AccessError as unusable:
+        structlog.get_logger().error("ended", reason=str(unusable))
+        return 1
+    return 0
