@@ -76,7 +76,7 @@ def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: O
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
     obstacle = "preparing" if function.address in host.preparing else port.obstacle(function, netdev)
-    setting = Setting(host, claims, netdev.name, terms.rdma, obstacle)
+    setting = Setting(host, claims, netdev.name, obstacle)
     return Pf(
         name=netdev.name,
         pci=function.address,
@@ -142,7 +142,7 @@ def _terms(function: PciFunction, offer: Offer, candidate: Candidate, host: Host
     if terms is None:
         raise _UnfitError("not on offer")
     # A VF that was handed out had an RDMA device then, wherever it is now.
-    if terms.rdma and not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
+    if not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
         raise _UnfitError("none of its VFs has an RDMA device")
     return terms
 

@@ -8,7 +8,6 @@
       set_aside: "0-3"                      # VFs that the host keeps
       keep_percent: 10                      # of the line rate, for the host
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
-      rdma: false                           # also VFs without an RDMA device
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
                                             # where given, their trust, spoofchk, link_state and driver
     - match: {name: "enp5s0"}
@@ -38,7 +37,7 @@ DEFAULT_NETWORK = "default"
 _MOST_RULES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "rdma", "offer", "init"})
+_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init"})
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver"})
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
 # sriov_numvfs is 16 bits wide.
@@ -75,13 +74,12 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a PF is offered; ``rdma`` demands an RDMA device of each VF."""
+    """How a PF is offered."""
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
-    rdma: bool = True
     init: Init | None = None
 
     def offered_mbps(self, mbps: int) -> int:
@@ -133,13 +131,11 @@ def _rule(value: Value) -> Rule:
 
 def _terms(value: Value) -> Terms:
     document = value.fields()
-    rdma = document.optional("rdma", Value.boolean)
     return Terms(
         network=document.optional("network", names.network) or DEFAULT_NETWORK,
         set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
         keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
         allow=document.optional("allow", _allow) or Allow(),
-        rdma=rdma is not False,
         init=document.optional("init", _init),
     )
 

@@ -27,12 +27,11 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What holds for all VFs of the PF ``pf``; ``obstacle`` rules them all out, ``rdma`` demands an RDMA device."""
+    """What holds for all VFs of the PF ``pf``; ``obstacle`` rules them all out."""
 
     host: Host
     claims: Claims
     pf: str
-    rdma: bool
     obstacle: str | None = None
 
 
@@ -97,4 +96,4 @@ def _unfit(vf: Vf | None, address: str, setting: Setting) -> str | None:
         return f"bound to {vf.driver}"
     if not vf.netdev:
         return "no netdev in the host's network namespace"
-    return "no RDMA device" if setting.rdma and not vf.rdma else None
+    return None if vf.rdma else "no RDMA device"

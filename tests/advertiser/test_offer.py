@@ -27,10 +27,10 @@ def offer(text: str, folder: Path) -> Offer:
 
 
 def test_without_a_file_every_pf_is_offered_on_one_network(tmp_path: Path) -> None:
-    """The whole rate, no setting reaching beyond the pod, RDMA demanded."""
+    """The whole rate, no setting reaching beyond the pod."""
     found = OfferFile(tmp_path / "none.yaml", required=False).offer()
     assert found == EVERYTHING
-    assert found.terms(CANDIDATE) == Terms(network="default", keep_percent=0, allow=Allow(), rdma=True)
+    assert found.terms(CANDIDATE) == Terms(network="default", keep_percent=0, allow=Allow())
 
 
 def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ def test_the_first_entry_that_matches_decides(tmp_path: Path) -> None:
         pfs:
         - {match: {name: "enp4s0f*", driver: ice}, network: wrong}
         - {match: {name: "enp4s0f*", node: "gpu-*", vendor: "15b3", device: "101d", link: ethernet, pci: "0000:04:*"},
-           network: rail0, set_aside: "0-3", keep_percent: 10, allow: {vlan: "100-199", trust: true}, rdma: false}
+           network: rail0, set_aside: "0-3", keep_percent: 10, allow: {vlan: "100-199", trust: true}}
         - {network: rest}
         """,
         tmp_path,
     )
     vlans = Indexes.parse("100-199")
-    terms = Terms("rail0", Indexes.parse("0-3"), 10, Allow(vlan=vlans, trust=True), rdma=False)
+    terms = Terms("rail0", Indexes.parse("0-3"), 10, Allow(vlan=vlans, trust=True))
     assert found.terms(CANDIDATE) == terms
     assert terms.offered_mbps(25_000) == 22_500
 
@@ -71,6 +71,7 @@ def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:
         ("", "is not an object"),
         ("v: 2\npfs: []", "v: 2"),
         ("v: 1\npfs: [{netwrok: rail0}]", "netwrok: unknown field"),
+        ("v: 1\npfs: [{rdma: false}]", r"pfs\[0\].rdma: unknown field"),
         ("v: 1\npfs: [{match: {nam: x}}]", r"pfs\[0\].match.nam: unknown field"),
         ("v: 1\npfs: [{set_aside: 3-0}]", r"pfs\[0\].set_aside: range '3-0' does not ascend"),
         ("v: 1\npfs: [{keep_percent: 101}]", r"pfs\[0\].keep_percent: 101"),
@@ -129,15 +130,6 @@ def test_terms_shape_the_inventory(
     (pf,) = found.inventory.pfs
     assert (str(pf.vfs), pf.mbps, pf.offer_mbps) == ("2-3", 100_000, 80_000)
     assert [(left.name, left.why) for left in found.left_out] == [("ens1f1np1", "not on offer")]
-
-
-def test_vfs_without_rdma_are_offered_where_the_operator_says_so(
-    named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path], tmp_path: Path
-) -> None:
-    """An E810's VFs as plain Ethernet VFs."""
-    found = _judge(tree(named_layout("e810-ice")), offer("{v: 1, pfs: [{rdma: false}]}", tmp_path))
-    (pf,) = found.inventory.pfs
-    assert (str(pf.usable), pf.name) == ("0-7", "ens2f0")
 
 
 def _judge(sysfs: Path, terms: Offer) -> Survey:

@@ -38,7 +38,7 @@ def why(
     obstacle: str | None = None,
 ) -> Reason | None:
     host = Host("now", (), {ADDRESS: entry} if entry else {}, unsettled)
-    setting = Setting(host, claims or Claims(LIVE), "enp4s0f0", rdma=True, obstacle=obstacle)
+    setting = Setting(host, claims or Claims(LIVE), "enp4s0f0", obstacle)
     return reasons_out(3, vf, EXPECTED, setting)
 
 
@@ -100,7 +100,7 @@ def test_what_changed_while_we_read_is_not_judged(vf: Vf, entry: LedgerEntry | N
 
 def test_an_unreadable_ledger_entry_keeps_its_vf_out() -> None:
     """Somebody may hold it."""
-    setting = Setting(Host("now", (), {ADDRESS: None}), Claims(LIVE), "enp4s0f0", rdma=True)
+    setting = Setting(Host("now", (), {ADDRESS: None}), Claims(LIVE), "enp4s0f0")
     assert reasons_out(3, HOME, EXPECTED, setting) == ("its ledger entry cannot be read", 0)
 
 
