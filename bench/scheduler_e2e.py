@@ -200,8 +200,7 @@ def main() -> int:
                 continue
             print(f"{name}\n  {'':{_WIDTH}} {'pods/s':>9} {'CPU µs a pod':>12} {'events':>9} {'VFs':>9} {'load':>9}")
             runs = asyncio.run(measure(kubeconfig, kubeconfig.parent, rival, options))
-            print(f"  aiohttp alone, for one request: {_floor(kubeconfig)} µs of CPU, of which a bind makes one,")
-            print("  and one more with its event")
+            print(f"  CPU of one request by itself: {_floor(kubeconfig)}; a bind makes one, its event another")
             summary(runs)
             met += verdicts(runs, options.pods)
     return 0 if met and all(met) else 1

@@ -157,7 +157,7 @@ class Writer:
 
 
 @until_definite
-async def _send(client: Client, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> bytes:
+async def _send(client: Client, method: str, path: str, body: bytes = b"", kind: str = JSON) -> bytes:
     return await client.request(method, path, body, kind)
 
 

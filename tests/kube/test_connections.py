@@ -1,4 +1,4 @@
-"""Connections are kept, and given up as soon as their next answer could be another request's."""
+"""Connections are kept, and given up as soon as their next answer could be another request's; reads' and writes'."""
 
 import asyncio
 import ssl
@@ -15,6 +15,8 @@ from mooring.kube.failures import Unknown
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Answers = Callable[[bytes], bytes | None]
+# Reads and writes go different ways.
+EACH = pytest.mark.parametrize("method", ["GET", "POST"])
 
 
 class Server:
@@ -59,33 +61,37 @@ async def _served(answers: Answers, tls: ssl.SSLContext | None = None) -> AsyncI
         await asyncio.gather(*(task for task in server.serving if task is not None))
 
 
-async def test_requests_one_after_the_other_share_a_connection() -> None:
+@EACH
+async def test_requests_one_after_the_other_share_a_connection(method: str) -> None:
     """And carry host, path with the server's own prefix, and query."""
     async with _served(lambda _: OK) as (server, url), Client(Access(f"{url}/k8s/c1")) as client:
         for _ in range(5):
-            assert await client.request("GET", "/x", params={"a": "b"}) == b"ok"
+            assert await client.request(method, "/x", params={"a": "b"}) == b"ok"
         assert server.connections == 1
         host = url.removeprefix("http://").encode()
-        assert server.requests[0].startswith(b"GET /k8s/c1/x?a=b HTTP/1.1\r\nHost: " + host)
+        assert server.requests[0].startswith(method.encode() + b" /k8s/c1/x?a=b HTTP/1.1\r\nHost: " + host)
 
 
-async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed() -> None:
+@EACH
+async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed(method: str) -> None:
     """The others wait for their turn."""
     async with _served(lambda _: OK) as (server, url), Client(Access(url), connections=3) as client:
-        await asyncio.gather(*(client.request("GET", "/x") for _ in range(40)))
+        await asyncio.gather(*(client.request(method, "/x") for _ in range(40)))
         assert server.connections == 3
 
 
-async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
+@EACH
+async def test_a_connection_that_the_server_ends_is_not_used_again(method: str) -> None:
     """`Connection: close`, and an end without a word."""
     closing = OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     async with _served(lambda _: closing) as (server, url), Client(Access(url)) as client:
         for _ in range(3):
-            assert await client.request("GET", "/x") == b"ok"
+            assert await client.request(method, "/x") == b"ok"
         assert server.connections == 3
 
 
-async def test_half_an_answer_is_unknown_and_the_next_request_is_answered() -> None:
+@EACH
+async def test_half_an_answer_is_unknown_and_the_next_request_is_answered(method: str) -> None:
     """On a connection of its own."""
     left = [OK[:-1], None]
 
@@ -96,11 +102,12 @@ async def test_half_an_answer_is_unknown_and_the_next_request_is_answered() -> N
         for _ in range(2):
             with pytest.raises(Unknown):
                 await client.request("POST", "/x", b"")
-        assert await client.request("GET", "/x") == b"ok"
+        assert await client.request(method, "/x") == b"ok"
         assert server.connections == 3
 
 
-async def test_a_late_answer_is_never_taken_for_the_next_requests() -> None:
+@EACH
+async def test_a_late_answer_is_never_taken_for_the_next_requests(method: str) -> None:
     """The request was given up, so its connection is too."""
     late = OK.replace(b"ok", b"no")
 
@@ -109,17 +116,18 @@ async def test_a_late_answer_is_never_taken_for_the_next_requests() -> None:
 
     async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.2) as client:
         with pytest.raises(Unknown):
-            await client.request("GET", "/slow")
+            await client.request(method, "/slow")
         server.writers[0].write(late)
-        assert await client.request("GET", "/x") == b"ok"
+        assert await client.request(method, "/x") == b"ok"
         assert server.connections == 2
 
 
-async def test_what_comes_unasked_ends_a_connection() -> None:
+@EACH
+async def test_what_comes_unasked_ends_a_connection(method: str) -> None:
     """A second answer to one request would be taken for the next one's."""
     async with _served(lambda _: OK + OK.replace(b"ok", b"no")) as (server, url), Client(Access(url)) as client:
-        assert await client.request("GET", "/x") == b"ok"
-        assert await client.request("GET", "/x") == b"ok"
+        assert await client.request(method, "/x") == b"ok"
+        assert await client.request(method, "/x") == b"ok"
         assert server.connections == 2
 
 
@@ -153,9 +161,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "crt", folder / "key"
 
 
+@EACH
 @pytest.mark.parametrize(("trusted", "name", "good"), [(True, None, True), (False, None, False), (True, "x.y", False)])
 async def test_the_servers_certificate_is_held_against_authority_and_name(
-    trusted: bool, name: str | None, good: bool, certificate: tuple[Path, Path]
+    trusted: bool, name: str | None, good: bool, method: str, certificate: tuple[Path, Path]
 ) -> None:
     """A server that is not the one meant is as good as none."""
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -163,10 +172,10 @@ async def test_the_servers_certificate_is_held_against_authority_and_name(
     ours = ssl.create_default_context(cafile=str(certificate[0]) if trusted else None)
     async with _served(lambda _: OK, theirs) as (_, url), Client(Access(url, ours, name)) as client:
         if good:
-            assert await client.request("GET", "/x") == b"ok"
+            assert await client.request(method, "/x") == b"ok"
         else:
             with pytest.raises(Unknown, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.request("GET", "/x")
+                await client.request(method, "/x")
 
 
 async def test_a_stream_that_is_not_begun_in_time_is_unknown() -> None:

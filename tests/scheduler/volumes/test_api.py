@@ -46,7 +46,7 @@ class Site:
 
     async def call(self, method: str, path: str, body: Json | None = None) -> Json:
         kind = MERGE_PATCH if method == "PATCH" else "application/json"
-        raw = None if body is None else msgspec.json.encode(body)
+        raw = b"" if body is None else msgspec.json.encode(body)
         answer: Json = msgspec.json.decode(await self._client.request(method, path, raw, kind))
         return answer
 

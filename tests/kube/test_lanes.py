@@ -1,0 +1,247 @@
+"""Writes by connections of our own: every way an HTTP/1.1 answer may come, or not, on both event loops, with TLS."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+from yarl import URL
+
+from mooring.kube import lanes
+from mooring.kube.lanes import Answer, Lanes
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REQUEST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Use = Callable[[Lanes], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Make a server's context for 127.0.0.1, and a client's that trusts it."""
+    folder = tmp_path_factory.mktemp("tls")
+    crt, key = folder / "crt", folder / "key"
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
+    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(crt))
+    subprocess.run(["openssl", *made, *files], check=True, capture_output=True)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(crt, key)
+    return theirs, ssl.create_default_context(cafile=str(crt))
+
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@pytest.fixture(params=["asyncio plain", "asyncio tls", "uvloop plain", "uvloop tls"])
+def served(request: pytest.FixtureRequest, tls: Contexts) -> Callable[[Serve, Use], int]:
+    """Let ``use`` talk to what ``serve`` answers; give how many connections it took."""
+    loop, way = request.param.split()
+    theirs, ours = tls if way == "tls" else (None, None)
+
+    async def meet(serve: Serve, use: Use) -> int:
+        connections: list[asyncio.Task[None] | None] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(asyncio.current_task())
+            try:
+                await serve(reader, writer)
+            except (asyncio.IncompleteReadError, OSError):
+                pass
+            finally:
+                writer.transport.abort()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=theirs)
+        port = server.sockets[0].getsockname()[1]
+        ways = Lanes(URL(f"{'https' if ours else 'http'}://127.0.0.1:{port}"), ours, None)
+        async with asyncio.timeout(20):
+            await use(ways)
+            ways.close()
+            server.close()
+            await asyncio.gather(*(task for task in connections if task is not None))
+        return len(connections)
+
+    def run(serve: Serve, use: Use) -> int:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
+            return runner.run(meet(serve, use))
+
+    return run
+
+
+def always(*pieces: bytes, ends: bool = False) -> Serve:
+    """Answer each request with these pieces, one by one; then close where ``ends``."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readexactly(len(REQUEST))
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            if ends:
+                return
+
+    return serve
+
+
+async def ask(ways: Lanes, timeout_s: float = 10.0) -> Answer:
+    return await ways.ask(REQUEST, timeout_s, lambda: None)
+
+
+LARGE = b"x" * 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answer"),
+    [
+        ([OK], Answer(200, b"ok", "")),
+        ([bytes([one]) for one in OK], Answer(200, b"ok", "")),
+        (
+            [b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"],
+            (201, b"ok", ""),
+        ),
+        ([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n", OK], (200, b"ok", "")),
+        ([b"HTTP/1.1 429 \r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n"], (429, b"", "7")),
+        ([b"HTTP/1.1 204 No Content\r\n\r\n"], (204, b"", "")),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n", LARGE], (200, LARGE, "")),
+    ],
+    ids=["whole", "byte by byte", "chunked", "informational", "retry after", "no content", "large"],
+)
+def test_an_answer_is_read_whole_however_it_comes(
+    pieces: list[bytes], answer: Answer, served: Callable[[Serve, Use], int]
+) -> None:
+    """Twice on one connection: what the first left behind would be seen in the second."""
+
+    async def use(ways: Lanes) -> None:
+        for _ in range(2):
+            assert await ask(ways) == answer
+
+    assert served(always(*pieces), use) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        OK[:-1],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok",
+        b"HTTP/1.1 200 OK\r\n\r\nas long as the connection",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_what_is_not_a_whole_answer_is_an_error_and_ends_the_connection(
+    answer: bytes, served: Callable[[Serve, Use], int]
+) -> None:
+    """Whoever asks next gets a connection of its own."""
+
+    async def use(ways: Lanes) -> None:
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"ended before its answer|is no HTTP/1\.1"):
+                await ask(ways)
+
+    assert served(always(answer, ends=True), use) == 2
+
+
+def test_an_answer_that_does_not_come_ends_the_wait_and_the_connection(served: Callable[[Serve, Use], int]) -> None:
+    """By time, and by whoever cancels the request: the late answer is nobody's."""
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while True:
+            await reader.readexactly(len(REQUEST))
+            asked += 1
+            if asked > 2:
+                writer.write(OK)
+
+    async def use(ways: Lanes) -> None:
+        with pytest.raises(TimeoutError):
+            await ask(ways, 0.1)
+        task = asyncio.create_task(ask(ways))
+        while asked < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await ask(ways) == Answer(200, b"ok", "")
+
+    assert served(serve, use) == 3
+
+
+def test_a_connection_that_ended_while_nobody_used_it_is_not_tried(served: Callable[[Serve, Use], int]) -> None:
+    """The request would be lost, and whether it was carried out unknown."""
+
+    async def use(ways: Lanes) -> None:
+        for _ in range(3):
+            assert await ask(ways) == Answer(200, b"ok", "")
+            # Until the end has come.
+            await asyncio.sleep(0.1)
+
+    assert served(always(OK, ends=True), use) == 3
+
+
+def test_a_connection_that_was_idle_for_long_is_not_tried(
+    served: Callable[[Serve, Use], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may be about to end it."""
+
+    async def use(ways: Lanes) -> None:
+        for idle_s in (lanes._IDLE_S, lanes._IDLE_S, 0.0):
+            assert await ask(ways) == Answer(200, b"ok", "")
+            monkeypatch.setattr(lanes, "_IDLE_S", idle_s)
+            await asyncio.sleep(0.01)
+        assert await ask(ways) == Answer(200, b"ok", "")
+
+    assert served(always(OK), use) == 2
+
+
+def test_a_request_that_was_answered_in_time_has_no_limit_left(served: Callable[[Serve, Use], int]) -> None:
+    """Its connection is the next one's, for as long as that takes."""
+
+    async def use(ways: Lanes) -> None:
+        assert await ask(ways, 0.1) == Answer(200, b"ok", "")
+        await asyncio.sleep(0.2)
+        assert await ask(ways) == Answer(200, b"ok", "")
+
+    assert served(always(OK), use) == 1
+
+
+def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: Callable[[Serve, Use], int]) -> None:
+    """Then all of these are used again."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            line = await reader.readline()
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + line.split()[1][-4:])
+
+    async def one(ways: Lanes, number: int) -> None:
+        for turn in range(10):
+            path = b"/%04d" % (number * 10 + turn)
+            answer = await ways.ask(b"POST " + path + b" HTTP/1.1\r\nHost: h\r\n\r\n", 10.0, lambda: None)
+            assert answer.body == path[1:]
+
+    async def use(ways: Lanes) -> None:
+        await asyncio.gather(*(one(ways, number) for number in range(20)))
+
+    assert served(serve, use) == 20
+
+
+def test_a_request_that_its_guard_refuses_is_not_sent_and_the_connection_is_kept(
+    served: Callable[[Serve, Use], int],
+) -> None:
+    """Nothing was written on it."""
+
+    def refuse() -> None:
+        raise PermissionError("not now")
+
+    async def use(ways: Lanes) -> None:
+        with pytest.raises(PermissionError):
+            await ways.ask(REQUEST, 10.0, refuse)
+        assert await ask(ways) == Answer(200, b"ok", "")
+
+    assert served(always(OK), use) == 1
