@@ -84,8 +84,8 @@ def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab) -> None:
         f"""
         offer 16
         {INIT} & pid=$!
-        until [ "$(ls /sys/bus/pci/devices/0000:3b:00.0/virtfn3/net 2>/dev/null)" ]; do sleep 0.05; done
-        kill -9 $(pgrep -f 'advertiser init'); wait $pid
+        until [ -e /sys/bus/pci/devices/0000:3b:00.0/virtfn3/driver ]; do :; done
+        kill -9 $pid; wait $pid
         first_rdma; {SHOW}
         {INIT} || cat /tmp/log
         first_rdma 2>/dev/null
