@@ -58,7 +58,8 @@ def annotations_fault(present: Mapping[str, str], added: Mapping[str, str]) -> s
     bad = next((key for key in added if not _KEY.fullmatch(key)), None)
     if bad is not None:
         return f"annotation key {bad!r} is not a qualified name"
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in {**present, **added}.items())
+    every = {**present, **added}
+    size = len("".join([*every, *every.values()]).encode())
     if size > MAX_BYTES:
         return f"annotations would have {size} bytes with the assignment, the most is {MAX_BYTES}"
     return ""

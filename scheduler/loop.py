@@ -38,7 +38,8 @@ _T = TypeVar("_T")
 _SLICE_S = 0.01
 # While a leader may not decide, this often is looked whether it may again, in seconds.
 _LOOK_S = 0.25
-_MOST_BINDS = 256
+# As many as connections, and a few that wait for the next answer: a decision is as good as it is fresh.
+_MOST_BINDS = 40
 # So many use all connections: events wait until there are fewer.
 _PRESSED = 32
 # A write that has had no definite answer for so long no longer counts among them, in seconds.

@@ -6,7 +6,7 @@ bin by bin: the item with the fewest bins left chooses one, and `scheduler.filli
 """
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 
 from scheduler.filling import Bin, BudgetSpent, Fillings, Item, Steps, bits
@@ -22,23 +22,35 @@ def pack_items(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> Pack
     fitting = [Item(item.size, _fitting_bins(item, bins)) for item in items]
     if not all(item.bins for item in fitting):
         return None
-    for order in _orders(fitting):
-        found = _best_fit(fitting, bins, order, steps)
+    for order in (_largest_first, _tightest_first):
+        found = _best_fit(fitting, bins, order(fitting), steps)
         if found is not None:
             return found
     return _search_parts(fitting, bins, steps)
 
 
 def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
-    return sum(1 << index for index in bits(item.bins) if bins[index].slots and bins[index].size >= item.size)
+    fitting = 0
+    for index in _each(item.bins):
+        slots, size = bins[index]
+        if slots and size >= item.size:
+            fitting |= 1 << index
+    return fitting
 
 
-def _orders(items: Sequence[Item]) -> list[list[int]]:
-    """Return the largest first, and those with the fewest bins first."""
-    return [
-        sorted(range(len(items)), key=lambda i: (-items[i].size, items[i].bins.bit_count(), items[i].bins, i)),
-        sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i)),
-    ]
+@lru_cache(maxsize=1024)
+def _each(bins: int) -> tuple[int, ...]:
+    """Return the bins of a set, of which a node's PFs have few."""
+    return tuple(bits(bins))
+
+
+def _largest_first(items: Sequence[Item]) -> list[int]:
+    return sorted(range(len(items)), key=lambda i: (-items[i].size, items[i].bins.bit_count(), items[i].bins, i))
+
+
+def _tightest_first(items: Sequence[Item]) -> list[int]:
+    """Return those with the fewest bins first."""
+    return sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i))
 
 
 def _best_fit(items: Sequence[Item], bins: Sequence[Bin], order: Sequence[int], steps: Steps) -> Packing | None:
@@ -48,7 +60,7 @@ def _best_fit(items: Sequence[Item], bins: Sequence[Bin], order: Sequence[int], 
     steps.spend(len(items))
     for index in order:
         size, allowed = items[index]
-        open_bins = [b for b in bits(allowed) if slots[b] and sizes[b] >= size]
+        open_bins = [b for b in _each(allowed) if slots[b] and sizes[b] >= size]
         if not open_bins:
             return None
         best = min(open_bins, key=sizes.__getitem__)
@@ -82,7 +94,7 @@ def _parts(items: Sequence[Item]) -> list[tuple[int, list[int]]]:
             else:
                 apart.append((part_bins, members))
         parts = [*apart, (bins, joined)]
-    place = {index: position for position, index in enumerate(_orders(items)[0])}
+    place = {index: position for position, index in enumerate(_largest_first(items))}
     return [(bins, sorted(members, key=place.__getitem__)) for bins, members in parts]
 
 

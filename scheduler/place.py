@@ -90,9 +90,10 @@ def place(
     wants: Sequence[Want], free: Sequence[Room], spreading: Spreading | None = None, budget: int = BUDGET
 ) -> Outcome:
     """Choose a PF for each want; equal arguments give equal outcomes."""
-    items = tuple(Item(want.min_tx_rate, want.pfs & ((1 << len(free)) - 1)) for want in wants)
+    known = (1 << len(free)) - 1
+    items = tuple([Item(rate, pfs & known) for rate, pfs in wants])
     most = 1 if spreading == "distinct" else len(wants)
-    bins = tuple(Bin(max(0, min(room.vfs, most)), max(0, room.mbps)) for room in free)
+    bins = tuple([Bin(max(0, min(vfs, most)), max(0, mbps)) for vfs, mbps in free])
     return decide(items, bins, spreading, budget)
 
 
@@ -135,10 +136,10 @@ def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -
 
 
 def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None) -> Why | None:
-    if any(item.bins == 0 for item in items):
+    if 0 in [item.bins for item in items]:
         return "selectors"
-    if sum(room.slots for room in bins) < len(items):
+    if sum([room.slots for room in bins]) < len(items):
         return "distinct" if spreading == "distinct" else "vfs"
-    if sum(room.size for room in bins) < sum(item.size for item in items):
+    if sum([room.size for room in bins]) < sum([item.size for item in items]):
         return "rate"
     return None

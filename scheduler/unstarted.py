@@ -131,9 +131,10 @@ def has_started(pod: Pod) -> bool:
     status = pod.status
     if status.phase not in (None, "", "Pending"):
         return True
-    if any(one.type == "PodReadyToStartContainers" and one.status == "True" for one in status.conditions or ()):
-        return True
-    return any(_has_run(one) for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ())))
+    for condition in status.conditions or ():
+        if condition.type == "PodReadyToStartContainers" and condition.status == "True":
+            return True
+    return any(map(_has_run, (*(status.container_statuses or ()), *(status.init_container_statuses or ()))))
 
 
 def _has_run(container: ContainerStatus) -> bool:
@@ -156,16 +157,20 @@ def _contradiction(case: _Case, facts: NodeFacts, contested: Disputes) -> str:
 
 
 def _against(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> str:
-    name = f"VF {vf.pci} ({vf.pf}/{vf.vf})"
+    why = _contradicted(vf, pf, uid, contested)
+    return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}" if why else ""
+
+
+def _contradicted(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> str:
     if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
-        return f"{name} does not exist any more"
+        return "does not exist any more"
     if (pf.link, pf.network) != (vf.link, vf.network):
-        return f"{name} is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
+        return f"is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
     for out in pf.out:
         if vf.vf in out.vfs and out.why not in _HARMLESS and uid not in out.why:
-            return f"{name} cannot be used: {out.why}"
-    others = contested.get(Unit(VFS, vf.pci))
-    return f"{name} is claimed by another pod too: {_listed(others)}" if others else ""
+            return f"cannot be used: {out.why}"
+    others = contested.get(Unit(VFS, vf.pci)) if contested else None
+    return f"is claimed by another pod too: {_listed(others)}" if others else ""
 
 
 def _listed(uids: Iterable[str]) -> str:

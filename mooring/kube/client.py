@@ -157,7 +157,7 @@ class Client:
         self._headers = {"Accept": JSON, "User-Agent": _AGENT, **await asyncio.to_thread(self._access.headers)}
         lines = [f"{name}: {value}" for name, value in self._headers.items()]
         if any("\r" in line or "\n" in line for line in lines):
-            raise ValueError("authorization headers: a line break in them, they are one line each")
+            raise Unknown(Status(0, message="the credentials hold a line break: a header is one line"))
         self._fields = "".join(f"{line}\r\n" for line in (f"Host: {self._server.host_port_subcomponent}", *lines))
         self._headers_until = asked + _HEADERS_LAST_S
 

@@ -22,6 +22,7 @@ NOT_PRINTED = {
     "[Service] Environment=": "likewise",
     "options ib_core netns_mode=": "likewise, by the advertiser",
     "text/plain; version=": "a media type",
+    "Content-Type": "a request's head",
     "Precondition failed": "read in an answer of the API server's",
     "Version RunPodSandbox": "names of CRI methods",
     "ListImages ImageStatus": "likewise",

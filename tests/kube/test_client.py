@@ -88,6 +88,15 @@ async def guarded() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+async def test_a_token_of_two_lines_writes_no_header_of_its_own(guarded: str) -> None:
+    """What a token's file holds is not ours to trust; it may be mended while we run."""
+    tokens = ["new\r\nX-Remote-User: admin", "new"]
+    async with Client(Access(guarded, headers=lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})) as client:
+        with pytest.raises(Unknown, match="hold a line break"):
+            await client.request("POST", "/x", b"{}")
+        assert await client.request("POST", "/x", b"{}") == b""
+
+
 @pytest.mark.parametrize(("tokens", "good"), [(["new"], True), (["old", "new"], True), (["old", "old"], False)])
 async def test_a_token_that_has_expired_is_renewed_once(tokens: list[str], good: bool, guarded: str) -> None:
     """A 401 was refused before anything was done, so the request is safe to repeat with a fresh token."""
