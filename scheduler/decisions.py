@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -55,11 +56,16 @@ def annotations_fault(present: Mapping[str, str], added: Mapping[str, str]) -> s
     The API server checks neither keys nor size in a Binding, and refuses every later write to such a pod, so that it
     could only be deleted.
     """
-    bad = next((key for key in added if not _KEY.fullmatch(key)), None)
-    if bad is not None:
-        return f"annotation key {bad!r} is not a qualified name"
+    for key in added:
+        if not _is_qualified(key):
+            return f"annotation key {key!r} is not a qualified name"
     every = {**present, **added}
     size = len("".join([*every, *every.values()]).encode())
     if size > MAX_BYTES:
         return f"annotations would have {size} bytes with the assignment, the most is {MAX_BYTES}"
     return ""
+
+
+@lru_cache(maxsize=64)
+def _is_qualified(key: str) -> bool:
+    return _KEY.fullmatch(key) is not None

@@ -122,7 +122,7 @@ class Queue:
         """Return the next pod's uid and count the try; None if none is ready."""
         self._ripen(now)
         while self._active:
-            *_, uid, ticket = heapq.heappop(self._active)
+            _, _, _, uid, ticket = heapq.heappop(self._active)
             entry = self._entries.get(uid)
             if entry is not None and entry.ticket == ticket:
                 self.missed = NOTHING

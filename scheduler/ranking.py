@@ -99,7 +99,7 @@ class Ranking:
         standing = self._standing[: self._nodes.size]
         while len(standing):
             row = int(standing.argmax())
-            if standing[row] < 0:
+            if standing.item(row) < 0:
                 return None
             chosen = self.exact(row)
             if not isinstance(chosen, str):
@@ -132,11 +132,8 @@ class Ranking:
 
     def parts(self, row: int) -> dict[str, int]:
         """Return what each preference that has a say gives the row, from 0 to 100."""
-        facts = {preference.name: int(part[row]) for preference, part in self._fact_parts}
-        return facts | {
-            preference.name: int(part[row])
-            for (preference, _), part in zip(self._scorers, self._use_parts, strict=True)
-        }
+        facts = {preference.name: part.item(row) for preference, part in self._fact_parts}
+        return facts | {preference.name: part.item(row) for preference, _, part in self._scored}
 
     def refused(self) -> Iterator[tuple[Rule | UseRule, Texts, Rows]]:
         """Yield the refused rows with the rule and its reasons."""
@@ -154,7 +151,7 @@ class Ranking:
         # The scores of the rows that pass: the largest is the best, and of equals the first.
         self._standing: Marks = np.full(capacity, _OUT, np.int32)
         self._fact_scores: Amounts = np.zeros(capacity, np.int64)
-        self._use_parts = [np.zeros(capacity, np.int16) for _ in self._scorers]
+        self._scored = [(one, scorer, np.zeros(capacity, np.int16)) for one, scorer in self._scorers]
         self._judge_facts(rows)
         self._judge_use(rows)
 
@@ -214,7 +211,7 @@ class Ranking:
                 kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
-        for (preference, scorer), part in zip(self._scorers, self._use_parts, strict=True):
+        for preference, scorer, part in self._scored:
             own = scorer(look)
             part[rows] = own
             scores += preference.weight * own
@@ -225,15 +222,16 @@ class Ranking:
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
         look, code = self._nodes.look_at(row), self._fact_codes.item(row)
-        for rule, one in self._filters:
-            if not code and (mark := one.judge(look)):
+        for rule, one in () if code else self._filters:
+            if mark := one.judge(look):
                 code = self._code_of_mark(rule, one, mark)
+                break
         self._codes[row] = code
         if code:
             self._standing[row] = _OUT
             return
         score = self._fact_scores.item(row)
-        for (preference, scorer), part in zip(self._scorers, self._use_parts, strict=True):
+        for preference, scorer, part in self._scored:
             part[row] = own = scorer(look)
             score += preference.weight * own
         self._standing[row] = score

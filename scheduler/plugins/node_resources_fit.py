@@ -26,16 +26,17 @@ def counts_on(resource: str, published: Container[str]) -> bool:
 def prepare(task: Task, nodes: Nodes) -> UseFilter:
     wanted = [("pods", 1), *((name, amount) for name, amount in sorted(task.resources.items()) if amount > 0)]
     del wanted[_MOST_RESOURCES:]
-    known, lines = -1, list[int]()
+    seeds = {name for name, _ in wanted if name.startswith(_SEEDS)}
+    known, asked = -1, list[tuple[int, str, int]]()
 
     def lacks(look: Look) -> Measure:
-        nonlocal known, lines
+        nonlocal known, asked
         if known != nodes.width:
-            known, lines = nodes.width, [nodes.line(name) for name, _ in wanted]
-        marks = 0
-        for bit, (line, (name, amount)) in enumerate(zip(lines, wanted, strict=True)):
-            lack = look.left[line] < amount
-            if name.startswith(_SEEDS):
+            known, asked = nodes.width, [(nodes.line(name), name, amount) for name, amount in wanted]
+        marks, left = 0, look.left
+        for bit, (line, name, amount) in enumerate(asked):
+            lack = left[line] < amount
+            if name in seeds:
                 lack = lack & look.judged(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
         return marks
