@@ -10,7 +10,7 @@ shows holds), the bind is refused for good (`remove`), or the pod is gone.
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mooring.assignment import Assignment
 from scheduler.census import Census
@@ -57,6 +57,10 @@ class Seat:
     @property
     def claim(self) -> Claim | None:
         return None if self.assignment is None else Claim(self.uid, self.assignment)
+
+    def differs_in_kin(self, other: "Seat") -> bool:
+        """Say whether the pods have nothing but their kin unlike: their labels, or that one of them terminates."""
+        return self.kin != other.kin and replace(other, kin=self.kin) == self
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,11 @@ class Cluster:
             # The watch shows what was assumed, or known already.
             self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
             return
+        if known is not None and known.differs_in_kin(seat):
+            # As of every pod that is bound where API servers write its node's zone on it.
+            self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
+            self._recount(known, seat)
+            return
         if known is not None:
             self.remove(seat.uid, now)
         self._seats[seat.uid] = seat
@@ -278,6 +287,16 @@ class Cluster:
             if claim.assignment.ext:
                 self.shelves.show(row, seat.node, self._assignments(seat.node))
         self.nodes.touch(row)
+
+    def _recount(self, known: Seat, seat: Seat) -> None:
+        """Count a seat as it is to other pods now."""
+        row = self.nodes.row_of.get(seat.node)
+        if row is None or seat.node not in self._stocks:
+            return
+        if known.kin is not None:
+            self.census.remove(row, known.kin)
+        if seat.kin is not None:
+            self.census.add(row, seat.kin)
 
     def _count(self, row: int, seat: Seat, sign: int) -> None:
         self.nodes.use(row, _amounts(seat), sign)

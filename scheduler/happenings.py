@@ -27,6 +27,22 @@ def _offer(facts: NodeFacts) -> tuple[object, ...]:
     return pfs, facts.fault, facts.unready_since is None
 
 
+def of_seat(known: Seat | None, seat: Seat) -> Happening:
+    """Return what about a bound pod is new to the rules; for our own bind, or a change of its status, nobody waits."""
+    if known is None:
+        return Happening.POD_SEATED
+    if known == seat:
+        return NOTHING
+    if known.differs_in_kin(seat) and not _ends(known, seat):
+        return Happening.POD_LABELS
+    return of_leaving(known) | Happening.POD_LABELS | Happening.POD_SEATED
+
+
+def _ends(known: Seat, seat: Seat) -> bool:
+    """Say whether a pod terminates that did not: it no longer counts for spreading."""
+    return seat.kin is not None and seat.kin.terminating and not (known.kin is not None and known.kin.terminating)
+
+
 def of_leaving(seat: Seat) -> Happening:
     """Return what a pod sets free that has left its node."""
     freed, assignment = Happening.POD_GONE, seat.assignment

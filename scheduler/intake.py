@@ -10,13 +10,13 @@ from typing import Any
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cluster import Cluster
 from scheduler.extender.stranded import Stranded
-from scheduler.happenings import of_leaving, of_node
+from scheduler.happenings import of_leaving, of_node, of_seat
 from scheduler.instructions import Blame, Instruction, Notice
 from scheduler.left_out import LeftOut
 from scheduler.missing import missing
 from scheduler.nodes import NodeFacts, read_node
 from scheduler.objects import Node, Pod
-from scheduler.queue import NOTHING, Happening, Queue
+from scheduler.queue import Happening, Queue
 from scheduler.roster import Roster
 from scheduler.seating import read_seat
 from scheduler.surroundings import Surrounding, Surroundings
@@ -195,10 +195,8 @@ class Intake:
             return []
         seat, notices = read_seat(pod, known)
         self._cluster.put(seat, now)
-        # For our own bind, or a change of a pod's status, nobody waits.
-        if known is None or known != seat:
-            left = of_leaving(known) | Happening.POD_LABELS if known is not None else NOTHING
-            self._queue.wake(left | Happening.POD_SEATED, now)
+        if news := of_seat(known, seat):
+            self._queue.wake(news, now)
         self._trust.see(pod, seat, now)
         if seat.assignment is not None and (known is None or known.assignment != seat.assignment):
             notices += self._trust.settle(seat.node, now)

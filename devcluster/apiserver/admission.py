@@ -1,7 +1,7 @@
-"""Admission plugins that know who asks: ServiceAccount, and ValidatingAdmissionPolicy.
+"""Admission plugins: ServiceAccount and ValidatingAdmissionPolicy, which know who asks, and PodTopologyLabels.
 
-Off by default: who tries a program alone needs no service accounts. Without a user it
-is the server itself that writes.
+The first two are off by default: who tries a program alone needs no service accounts. Without a user it is the server
+itself that writes.
 """
 
 import secrets
@@ -22,6 +22,8 @@ TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 # A token is asked for with this many seconds to live: kubelets' own hour, and what real servers add to tell them by.
 _TOKEN_S = 3607
 _GROUP = "admissionregistration.k8s.io"
+_NODES = ("", "nodes")
+_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def give_account(store: Store, namespace: str, pod: Object) -> None:
@@ -44,6 +46,13 @@ def give_account(store: Store, namespace: str, pod: Object) -> None:
         container["volumeMounts"] = [*items(container, "volumeMounts"), mount]
     if missing:
         spec["volumes"] = [*items(spec, "volumes"), {"name": volume, "projected": {"sources": _sources()}}]
+
+
+def topology_of(store: Store, node: str) -> Object:
+    """Return the labels that a pod gets from its node: PodTopologyLabels, on by default since 1.35."""
+    entry = store.get(_NODES, "", node)
+    labels = section(metadata_of(entry.decoded()), "labels") if entry is not None else {}
+    return {key: labels[key] for key in _TOPOLOGY if key in labels}
 
 
 def _containers(spec: Object) -> Iterator[Object]:

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable
 
 from devcluster.apiserver import kinds, pods, status, storage
-from devcluster.apiserver.admission import check_policies, give_account
+from devcluster.apiserver.admission import check_policies, give_account, topology_of
 from devcluster.apiserver.cluster import DEFINITIONS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Cluster
 from devcluster.apiserver.objects import Object, metadata_of, section
 from devcluster.apiserver.resources import Resource
@@ -130,6 +130,8 @@ def _prepare_pod(cluster: Cluster, pod: Object) -> list[Cause]:
     if unknown is not None:
         why = f"no PriorityClass with name {unknown} was found"
         raise status.forbidden("", "pods", pod["metadata"].get("name") or "", why)
+    if topology := topology_of(cluster.store, spec.get("nodeName") or ""):
+        pod["metadata"]["labels"] = section(pod["metadata"], "labels") | topology
     pod["status"] = pods.initial_status(spec, cluster.now())
     return []
 

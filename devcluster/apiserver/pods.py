@@ -178,7 +178,7 @@ def _fixed(spec: Object, gated: bool) -> Object:
 
 
 def bind(pod: Object, node: str, annotations: Object, labels: Object, now: str) -> None:
-    """Write a Binding into the pod: node, annotations over the pod's own, labels beside them, PodScheduled=True.
+    """Write a Binding into the pod: node, annotations and labels over the pod's own, PodScheduled=True.
 
     Where the pod was nominated is forgotten, as servers since 1.35 do.
     """
@@ -188,7 +188,7 @@ def bind(pod: Object, node: str, annotations: Object, labels: Object, now: str) 
     if annotations:
         metadata["annotations"] = {**section(metadata, "annotations"), **annotations}
     if labels:
-        metadata["labels"] = {**labels, **section(metadata, "labels")}
+        metadata["labels"] = {**section(metadata, "labels"), **labels}
     set_condition(pod, {"type": "PodScheduled", "status": "True"}, now)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from devcluster.apiserver import pods, status
-from devcluster.apiserver.admission import check_policies
+from devcluster.apiserver.admission import check_policies, topology_of
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.delete import DeleteOptions, delete
 from devcluster.apiserver.objects import Object, metadata_of, section
@@ -38,7 +38,8 @@ def bind(cluster: Cluster, pod_kind: Resource, namespace: str, name: str, bindin
     if why := _refusal(pod):
         raise status.conflict("", "pods/binding", name, why)
     metadata = metadata_of(binding)
-    node, annotations, labels = target["name"], section(metadata, "annotations"), section(metadata, "labels")
+    node, annotations = target["name"], section(metadata, "annotations")
+    labels = section(metadata, "labels") | topology_of(cluster.store, node)
     pods.bind(pod, node, annotations, labels, cluster.now())
     stored = cluster.store.preview(pod_kind.storage, pod, 0)
     if len(stored.raw) > _STORED_MAX:

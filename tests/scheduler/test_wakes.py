@@ -15,7 +15,7 @@ from scheduler.decisions import Bind
 from scheduler.instructions import Report
 from scheduler.machine import Machine
 from scheduler.objects import Node, Pod
-from scheduler.outcomes import Outcome
+from scheduler.outcomes import BOUND, Outcome
 from tests.scheduler.plain.words import refusal
 
 MakePf = Callable[..., Pf]
@@ -201,6 +201,29 @@ def test_a_bind_that_was_refused_gives_others_what_it_had(scene: Scene) -> None:
     scene.machine.bound(decision, Outcome("gone"), scene.now)
     scene.remove(first)
     assert scene.tries() == [second.metadata.uid]
+
+
+def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene) -> None:
+    """API servers since 1.35 write the node's zone on a pod that is bound: nothing was freed by that."""
+    zone = {"topology.kubernetes.io/zone": "z1"}
+    term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": zone}}
+    near_it = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    scene.node(vfs=1, labels=zone)
+    bound = scene.pod(request=[{}], spec=_spec("7"))
+    (decision,) = scene.machine.step(scene.now) or []
+    assert isinstance(decision, Bind)
+    scene.pod(request=[{}])
+    scene.pod(spec=_spec("8"))
+    near = scene.pod(spec=near_it)
+    assert len(scene.tries()) == 3
+    scene.machine.bound(decision, BOUND, scene.now)
+    seen = msgspec.to_builtins(bound)
+    seen["spec"]["nodeName"] = "n1"
+    seen["metadata"] |= {"labels": zone, "resourceVersion": "9"}
+    seen["metadata"]["annotations"] |= decision.annotations
+    scene.machine.pods(Changed(_identity(bound), msgspec.convert(seen, Pod)), scene.now)
+    scene.machine.check()
+    assert scene.tries() == [near.metadata.uid]
 
 
 def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> None:

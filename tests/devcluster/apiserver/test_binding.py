@@ -7,6 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.devcluster.apiserver.conftest import pod
+
 MERGE = "application/merge-patch+json"
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
 # The sum of keys and values, in bytes.
@@ -123,15 +125,31 @@ async def test_a_binding_that_is_refused_changes_nothing(
         assert pod["metadata"].get("annotations", {}).get("a") != "second"
 
 
-async def test_a_binding_writes_over_annotations_and_beside_labels(api: Any) -> None:
+async def test_a_binding_writes_over_annotations_and_labels(api: Any) -> None:
     """201 with a Status and no Binding; also to a node that does not exist."""
-    await api.pod("p", annotations={"a": "old", "own": "kept"}, labels={"own": "kept"})
-    code, answer = await api.bind("p", "no-such-node", annotations={"a": "new"}, labels={"l": "1"})
+    await api.pod("p", annotations={"a": "old", "own": "kept"}, labels={"l": "old", "own": "kept"})
+    code, answer = await api.bind("p", "no-such-node", annotations={"a": "new"}, labels={"l": "new", "m": "1"})
     assert (code, answer["kind"], answer["status"], answer["code"]) == (201, "Status", "Success", 201)
     pod = await api.ok("GET", f"{api.pods}/p")
     assert pod["spec"]["nodeName"] == "no-such-node"
     assert pod["metadata"]["annotations"] == {"a": "new", "own": "kept"}
-    assert pod["metadata"]["labels"] == {"l": "1", "own": "kept"}
+    assert pod["metadata"]["labels"] == {"l": "new", "m": "1", "own": "kept"}
+
+
+async def test_a_pod_gets_its_nodes_zone_and_region_with_the_node(api: Any) -> None:
+    """The admission plugin PodTopologyLabels, over what the pod says of itself; also where it is made with a node."""
+    zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+    name = f"zoned-{api.namespace}"
+    labels = {zone: "z1", region: "r1", "disk": "nvme"}
+    await api.ok("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+    try:
+        await api.pod("p", labels={zone: "mine", "own": "kept"})
+        assert (await api.bind("p", name))[0] == 201
+        await api.ok("POST", api.pods, pod("q") | {"spec": pod("q")["spec"] | {"nodeName": name}})
+        found = [(await api.ok("GET", f"{api.pods}/{one}"))["metadata"]["labels"] for one in ("p", "q")]
+        assert found == [{zone: "z1", region: "r1", "own": "kept"}, {zone: "z1", region: "r1"}]
+    finally:
+        await api.ok("DELETE", f"/api/v1/nodes/{name}")
 
 
 @pytest.mark.parametrize(
