@@ -40,8 +40,8 @@ _SLICE_S = 0.01
 _LOOK_S = 0.25
 # As many as connections, and a few that wait for the next answer: a decision is as good as it is fresh.
 _MOST_BINDS = 40
-# So many use all connections: events wait until there are fewer.
-_PRESSED = 32
+# While so many are under way events wait: half as many as use all connections.
+_PRESSED = 16
 # A write that has had no definite answer for so long no longer counts among them, in seconds.
 _LONG_S = 10.0
 # At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
