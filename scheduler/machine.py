@@ -6,6 +6,7 @@ about the next pod, `tick` does what is due at a time. All return instructions: 
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from scheduler.cluster import Cluster
 from scheduler.constraints.kinds import NONE, Kinds
@@ -156,7 +157,7 @@ class Machine:
         if isinstance(pending.task, Refusal):
             self.queue.park(uid, NOTHING)
             return self.roster.tell(pending, "InvalidRequest", pending.task.reason)
-        decision = self._decider.proceed(pending.task, now, self._search, lap)
+        decision = self._known(pending.task) or self._decider.proceed(pending.task, now, self._search, lap)
         if decision is None:
             return None
         if isinstance(decision, Unschedulable):
@@ -171,10 +172,16 @@ class Machine:
         self._waiting.add(decision, now)
         return [Prepare(decision, decision.plan)]
 
+    def _known(self, task: Task) -> Unschedulable | None:
+        """Return the answer of a parked pod of the same kin, where nothing has happened since that could help."""
+        uid = self.queue.answered(self._kin(task)) if self.queue.parks else ""
+        answer = self.roster[uid].answer if uid else None
+        return None if answer is None else replace(answer, task=task)
+
     def _park(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
         pending, made, missed = self.roster[uid], decision.nominate, self.queue.missed
-        pending.oversized = not decision.helped_by
+        pending.oversized, pending.answer = not decision.helped_by, decision
         if made is None:
             self.roster.nominating.renounce(uid, now)
         else:

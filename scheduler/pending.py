@@ -6,6 +6,7 @@ import msgspec
 
 from mooring import names
 from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
+from scheduler.decisions import Unschedulable
 from scheduler.objects import Pod
 from scheduler.task import Refusal, Task, read_task
 
@@ -17,7 +18,8 @@ _ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
 class Pending:
     """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
 
-    ``oversized`` while it is refused for the size of its annotations: any change of them may help.
+    ``oversized`` while it is refused for the size of its annotations: any change of them may help. ``answer`` is why it
+    was parked.
     """
 
     pod: Pod
@@ -28,6 +30,7 @@ class Pending:
     told_node: str | None = None
     attempts: int = 0
     oversized: bool = False
+    answer: Unschedulable | None = None
 
     def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
         """Take the pod as it is now; say whether it asks for something else, and not only its status is another."""

@@ -5,8 +5,9 @@ came together go by age. A pod that was tried waits out its backoff, 1 s doubled
 nowhere is parked until something happens that can help one of the rules that refused it: no polling.
 
 Parked pods of one kin (equal in all that a rule reads) share one answer. What happens wakes the first of them only, the
-scout: finds it a place, the next is woken, finds it none, none of the others would. So a flood of replicas that fit
-nowhere costs one decision, not one each, whatever happens and however often.
+scout: finds it a place, the next is woken, finds it none, none of the others would. One that comes while the answer
+still holds joins them. So a flood of replicas that fit nowhere costs one decision, not one each, when it comes and
+whatever happens then, however often.
 """
 
 import enum
@@ -85,6 +86,8 @@ class _Kin:
     unripe: list[_Timed] = field(default_factory=list)
     # Who was sent to look whether what has happened helps; empty while nothing has.
     scout: str = ""
+    # Whose answer it is.
+    asker: str = ""
 
 
 class Queue:
@@ -138,6 +141,19 @@ class Queue:
         entry = self._entries.get(uid)
         return entry is not None and entry.place == "out"
 
+    @property
+    def parks(self) -> bool:
+        """Say whether any pod is parked."""
+        return bool(self._kins)
+
+    def answered(self, kin: Hashable) -> str:
+        """Return the parked pod of this kin whose answer holds for all of it; empty if something may have helped since.
+
+        A pod of that kin which comes now need not be looked at.
+        """
+        group = self._kins.get(kin)
+        return group.asker if group is not None and not group.scout and group.asker in group.members else ""
+
     def placed(self, uid: str) -> None:
         """Say that a popped pod found a place: the next of its kin may find one too."""
         entry = self._entries.get(uid)
@@ -160,7 +176,7 @@ class Queue:
         group = self._kins.setdefault(kin, _Kin(waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
         self._stop_waiting(kin, group)
-        group.waits_for, group.scout = waits_for, ""
+        group.waits_for, group.scout, group.asker = waits_for, "", uid
         self._waiting.setdefault(waits_for, set()).add(kin)
         self._move(entry, "parked", kin, "ScheduleAttemptFailure")
         group.members.add(uid)

@@ -243,6 +243,32 @@ def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> Non
     assert scene.tries() == [other.metadata.uid]
 
 
+def test_a_flood_of_replicas_is_looked_at_once_when_it_comes(scene: Scene) -> None:
+    """Each is tried and told, by the answer of the first; what may have helped since has them looked at again."""
+    scene.node(vfs=1)
+    holder = scene.pod(request=[{}])
+    assert scene.tries() == [holder.metadata.uid]
+    looked: list[str] = []
+    told: list[Report] = []
+
+    def come(count: int) -> None:
+        for _ in range(count):
+            scene.pod(request=[{}])
+            told.extend(one for one in scene.machine.step(scene.now, looked.append) or [] if isinstance(one, Report))
+
+    come(300)
+    assert looked.count("PreFilter") == 1
+    assert len({one.pod.metadata.uid for one in told}) == 300
+    assert {one.message for one in told} == {told[0].message}
+    scene.node(vfs=2)
+    come(1)
+    # It comes before the scout that was sent, whose backoff is not over, and takes the VF that is free now.
+    assert looked.count("PreFilter") == 2
+    come(2)
+    assert looked.count("PreFilter") == 3, "the first of them says anew that nothing is left"
+    scene.machine.check()
+
+
 def test_pods_that_differ_are_each_tried(scene: Scene) -> None:
     """Another request, namespace, label or selector may fit where its neighbour does not."""
     scene.node()
