@@ -198,7 +198,8 @@ class Decider:
             if isinstance(chosen, str):
                 continue
             if texts := crowded(row):
-                refused.append(_Refused(_LEAVING, texts, rows[place : place + 1]))
+                helped_by = _LEAVING | Happening.NODE_ALLOCATABLE | self._heeded(task)
+                refused.append(_Refused(helped_by, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
             return _Choice(row, chosen, ranking.parts(row) | own)
@@ -260,8 +261,18 @@ class Decider:
         if found.reason:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
-            return verdict
+            # That nobody's going helps may hang on rules that refuse no node as everybody sits now.
+            heeded = self._heeded(task) if rows else NOTHING
+            return replace(verdict, helped_by=verdict.helped_by | heeded)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
+
+    def _heeded(self, task: Task) -> Happening:
+        """Return what can help by the rules about VFs, volumes and other pods that have a say about a pod."""
+        found = Happening.NODE_INVENTORY if task.interfaces else NOTHING
+        rules = [*(VOLUME_RULES if task.volumes else ()), *(one for one in WIDE_RULES if self._prepare(one, task))]
+        for rule in rules:
+            found |= rule.helped_by
+        return found
 
     def _unschedulable(self, task: Task, refused: Sequence[_Refused]) -> Unschedulable:
         total = len(self._cluster.nodes.row_of)

@@ -173,15 +173,19 @@ class Machine:
         return [Prepare(decision, decision.plan)]
 
     def _known(self, task: Task) -> Unschedulable | None:
-        """Return the answer of a parked pod of the same kin, where nothing has happened since that could help."""
+        """Return the answer of a parked pod of the same kin, where nothing has happened since that could help.
+
+        It speaks of the nodes as they are, so that a change of one which helps nobody ends it too.
+        """
         uid = self.queue.answered(self._kin(task)) if self.queue.parks else ""
-        answer = self.roster[uid].answer if uid else None
-        return None if answer is None else replace(answer, task=task)
+        renewed, answer = (uid and self.roster[uid].answer) or (-1, None)
+        return replace(answer, task=task) if answer and renewed == self.cluster.nodes.renewals.end else None
 
     def _park(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
         pending, made, missed = self.roster[uid], decision.nominate, self.queue.missed
-        pending.oversized, pending.answer = not decision.helped_by, decision
+        pending.oversized = not decision.helped_by
+        pending.answer = self.cluster.nodes.renewals.end, decision
         if made is None:
             self.roster.nominating.renounce(uid, now)
         else:

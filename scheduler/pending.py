@@ -19,7 +19,7 @@ class Pending:
     """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
 
     ``oversized`` while it is refused for the size of its annotations: any change of them may help. ``answer`` is why it
-    was parked.
+    was parked, and of which state of the nodes (`Nodes.renewals`) that speaks.
     """
 
     pod: Pod
@@ -30,7 +30,7 @@ class Pending:
     told_node: str | None = None
     attempts: int = 0
     oversized: bool = False
-    answer: Unschedulable | None = None
+    answer: tuple[int, Unschedulable] | None = None
 
     def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
         """Take the pod as it is now; say whether it asks for something else, and not only its status is another."""

@@ -156,8 +156,8 @@ class Client:
         asked = time.monotonic()
         self._headers = {"Accept": JSON, "User-Agent": _AGENT, **await asyncio.to_thread(self._access.headers)}
         lines = [f"{name}: {value}" for name, value in self._headers.items()]
-        if any("\r" in line or "\n" in line for line in lines):
-            raise Unknown(Status(0, message="the credentials hold a line break: a header is one line"))
+        if not all(line.isascii() and line.isprintable() for line in lines):
+            raise Unknown(Status(0, message="the credentials hold what no header may: one line of printable ASCII"))
         self._fields = "".join(f"{line}\r\n" for line in (f"Host: {self._server.host_port_subcomponent}", *lines))
         self._headers_until = asked + _HEADERS_LAST_S
 

@@ -66,10 +66,12 @@ class Refused(KubeError):
 
 
 class Unknown(KubeError):
-    """5xx, a timeout or a lost connection: a write may have happened or not."""
+    """5xx, 408, a timeout or a lost connection: a write may have happened or not."""
 
 
 _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
+# What proxies say of a request that did not come in time, or too early: an API server never does.
+_NOT_THE_SERVERS = (408, 425)
 _LONGEST_MESSAGE = 2_000
 
 
@@ -78,7 +80,7 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
     status = read_status(code, body)
     if code == 429:
         return Throttled(status, _seconds(retry_after))
-    if code >= 500:
+    if code >= 500 or code in _NOT_THE_SERVERS:
         return Unknown(status)
     return _BY_CODE.get(code, Refused)(status)
 

@@ -9,15 +9,19 @@ its next answer could be another request's. Nothing is repeated, and no redirect
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import httptools
+from aiohappyeyeballs import start_connection
 from yarl import URL
 
 # The server, or what stands before it, ends idle connections: one that was idle for so long, in seconds, is not tried.
 _IDLE_S = 15.0
+# Source: RFC 8305, Connection Attempt Delay.
+_NEXT_ADDRESS_S = 0.25
 
 
 class Answer(NamedTuple):
@@ -34,7 +38,8 @@ class Lanes:
     def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
         self._host, self._port = server.host or "", server.port or 0
         self._tls = (tls or True) if server.scheme == "https" else None
-        self._server_name = (server_name or self._host) if self._tls else None
+        # The dot that ends a name in DNS is not in certificates.
+        self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
         self._free: list[_Lane] = []
 
     async def ask(self, request: bytes, timeout_s: float, guard: Callable[[], None]) -> Answer:
@@ -68,9 +73,13 @@ class Lanes:
         return None
 
     async def _open(self, until: float) -> "_Lane":
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(until):
-            _, lane = await asyncio.get_running_loop().create_connection(
-                _Lane, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
+            addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            # The next address has its turn before the first, perhaps a dead server's, has used up all the time.
+            connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+            _, lane = await loop.create_connection(
+                _Lane, sock=connected, ssl=self._tls, server_hostname=self._server_name
             )
         return lane
 
@@ -125,6 +134,11 @@ class _Lane(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as wrong:
             self._fail(ConnectionError(f"the answer is no HTTP/1.1: {wrong}"))
 
+    def on_message_begin(self) -> None:
+        if self._waiting is None:
+            # Unasked: whatever it becomes, the next request must not be given it.
+            self.end()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"retry-after":
             self._retry_after = value.decode("latin-1")
@@ -139,7 +153,7 @@ class _Lane(asyncio.Protocol):
             # Informational: the answer is still to come.
             return
         waiting, self._waiting = self._waiting, None
-        if waiting is None or waiting.done() or not self._parser.should_keep_alive():
+        if not self._parser.should_keep_alive():
             self.end()
         if waiting is not None and not waiting.done():
             self.used_at = self._loop.time()

@@ -45,6 +45,7 @@ async def test_an_answer_that_is_an_error_carries_its_status(client: Client) -> 
         (413, Refused),
         (422, Refused),
         (302, Refused),
+        (408, Unknown),
         (500, Unknown),
         (504, Unknown),
     ],
@@ -88,11 +89,12 @@ async def guarded() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_a_token_of_two_lines_writes_no_header_of_its_own(guarded: str) -> None:
+@pytest.mark.parametrize("token", ["new\r\nX-Remote-User: admin", "\ufeffnew", "new\0", "new\x7f"])
+async def test_a_token_that_is_no_header_is_not_sent(token: str, guarded: str) -> None:
     """What a token's file holds is not ours to trust; it may be mended while we run."""
-    tokens = ["new\r\nX-Remote-User: admin", "new"]
+    tokens = [token, "new"]
     async with Client(Access(guarded, headers=lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})) as client:
-        with pytest.raises(Unknown, match="hold a line break"):
+        with pytest.raises(Unknown, match="hold what no header may"):
             await client.request("POST", "/x", b"{}")
         assert await client.request("POST", "/x", b"{}") == b""
 

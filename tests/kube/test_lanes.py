@@ -146,6 +146,21 @@ def test_what_is_not_a_whole_answer_is_an_error_and_ends_the_connection(
     assert served(always(answer, ends=True), use) == 2
 
 
+@pytest.mark.parametrize("unasked", [b"H", OK[:20], OK, b"\r\n" + OK[:1]])
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_comes_unasked_is_never_the_next_requests(
+    unasked: bytes, apart: bool, served: Callable[[Serve, Use], int]
+) -> None:
+    """Not the beginning of it either, such as of a 408 that a proxy sends before it ends an idle connection."""
+
+    async def use(ways: Lanes) -> None:
+        for _ in range(2):
+            assert await ask(ways) == Answer(200, b"ok", "")
+            await asyncio.sleep(0.1)
+
+    assert served(always(OK, unasked) if apart else always(OK + unasked), use) == 2
+
+
 def test_an_answer_that_does_not_come_ends_the_wait_and_the_connection(served: Callable[[Serve, Use], int]) -> None:
     """By time, and by whoever cancels the request: the late answer is nobody's."""
     asked = 0

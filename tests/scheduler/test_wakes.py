@@ -226,6 +226,52 @@ def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene)
     assert scene.tries() == [near.metadata.uid]
 
 
+def _among(kind: str, label: str) -> Json:
+    """Return a pod that may be only, or never, where pods with such a label are."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": label}}}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+@pytest.mark.parametrize("how", ["labels", "seated"])
+def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scene: Scene) -> None:
+    """The rule that stood against it refuses no node as everybody sits; a pod that comes then gets no old answer."""
+    foreign = {"schedulerName": "default-scheduler", "priority": 100}
+    scene.node(labels={"zone": "a"})
+    scene.pod(node="n1", spec=_spec("7") | foreign | {"priority": 0})
+    other = scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"} if how == "labels" else {}})
+    kind = "podAntiAffinity" if how == "labels" else "podAffinity"
+    pod = scene.pod(spec=_spec("4") | {"priority": 50} | _among(kind, "y"))
+    assert scene.tries() == [pod.metadata.uid]
+    if how == "labels":
+        scene.show(other, labels={"app": "z"})
+    else:
+        scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"}})
+    assert scene.tries() == [pod.metadata.uid]
+    assert scene.machine.nominations.node_of(pod.metadata.uid) == "n1"
+
+
+def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> None:
+    """It was refused for that one only: here one more VF is enough."""
+    scene.node(vfs=1)
+    scene.pod(node="n1", spec=_spec("8") | {"schedulerName": "default-scheduler", "priority": 0})
+    first = scene.pod(spec=_spec("5") | {"priority": 50}, request=[{}])
+    pod = scene.pod(spec={"priority": 10}, request=[{}])
+    assert scene.tries() == [first.metadata.uid, pod.metadata.uid]
+    scene.node(vfs=2)
+    assert pod.metadata.uid in scene.tries()
+
+
+def test_a_pod_that_comes_is_told_of_the_nodes_there_are(scene: Scene) -> None:
+    """Not of those that were there when its kin were parked."""
+    scene.node("n1")
+    scene.pod(spec=_spec("32"))
+    assert len(scene.tries()) == 1
+    scene.machine.nodes(Removed(Identity("n1")), scene.now)
+    scene.pod(spec=_spec("32"))
+    told = {one.message for one in scene.machine.step(scene.now) or [] if isinstance(one, Report)}
+    assert told == {"no nodes available to schedule pods"}
+
+
 def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> None:
     """And each that finds a place one more; the others are not even looked at."""
     scene.node(vfs=4)
