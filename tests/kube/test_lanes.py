@@ -1,9 +1,11 @@
 """Writes by connections of our own: every way an HTTP/1.1 answer may come, or not, on both event loops, with TLS."""
 
 import asyncio
+import socket
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 import pytest
 import uvloop
@@ -260,3 +262,32 @@ def test_a_request_that_its_guard_refuses_is_not_sent_and_the_connection_is_kept
         assert await ask(ways) == Answer(200, b"ok", "")
 
     assert served(always(OK), use) == 1
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
+    """A name with several addresses, the first of a server that is gone: its packets are dropped, not refused."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(REQUEST))
+        writer.write(OK)
+        writer.close()
+
+    async def meet(deaf: socket.socket) -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        addresses = [deaf.getsockname(), server.sockets[0].getsockname()]
+
+        async def known(*_: object, **__: object) -> list[tuple[object, ...]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
+            assert await ask(Lanes(URL("http://api.example:6443"), None, None), 5.0) == Answer(200, b"ok", "")
+        server.close()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as stack:
+        for _ in range(3):
+            # Until its queue is full: then it answers nobody who knocks.
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        asyncio.run(meet(deaf))
