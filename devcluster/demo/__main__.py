@@ -16,8 +16,8 @@ from rich.live import Live
 
 from devcluster.cluster import RUNTIMES, Cluster, has_containerd
 from devcluster.demo import check, hosts, view
-from devcluster.demo.api import PODS, Api, Object, Recorder
-from devcluster.demo.scenario import DemoPod, late_pod, pods
+from devcluster.demo.api import PODS, PRIORITY_CLASSES, Api, Object, Recorder
+from devcluster.demo.scenario import FIRST, DemoPod, late_pod, pods
 from devcluster.processes import StartError
 from mooring import names
 
@@ -89,6 +89,7 @@ class Demo:
         self._await_nodes()
         before = {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
         self._recorder.start()
+        self._api.request("POST", PRIORITY_CLASSES, FIRST)
         self._apply(self._pods)
         self._await_pods(self._pods)
         undisturbed = self._kill_and_restart()

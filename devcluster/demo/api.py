@@ -11,6 +11,7 @@ from typing import Any
 
 Object = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,18 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mooring import names
 
 IMAGE = "busybox"
+# For the pod that needs a whole node: of pods that came in the same second, it is placed before the others.
+FIRST: dict[str, Any] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "whole-node"},
+    "value": 1000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,7 @@ class DemoPod:
     containers: tuple[str, ...] = ("main",)
     only: str | None = None
     says: str = ""
+    priority_class: str | None = None
 
     def manifest(self) -> dict[str, object]:
         spec: dict[str, object] = {
@@ -36,6 +45,8 @@ class DemoPod:
             spec["nodeSelector"] = {"kubernetes.io/hostname": self.node}
         if self.preset_node is not None:
             spec["nodeName"] = self.preset_node
+        if self.priority_class is not None:
+            spec["priorityClassName"] = self.priority_class
         metadata = {"name": self.name, "namespace": "default", "annotations": self.annotations}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -77,6 +88,7 @@ def pods(nodes: list[str]) -> list[DemoPod]:
             "six rates that fill both PFs of a node to the last Mb/s; largest first would fail",
             _rates(50_000, 40_000, 30_000, 30_000, 25_000, 25_000),
             node=nodes[2],
+            priority_class=FIRST["metadata"]["name"],
         ),
         DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}, only="main"),
         DemoPod("named", "Running", "an interface with a name, on a PF by glob", _asks({"name": "rdma0", "pf": "*f1"})),
