@@ -4,9 +4,10 @@
 
 Run inside the host's network namespace (or the lab), as a program: each try is a forked child, so that one that is
 killed takes nothing with it. SETTING has the CNI environment and configuration, the VF table's path (null: the kernel's
-own PFs), the folders of ledger and IPAM, and which ``command`` to break. FIRST and STEP share the calls among several
-runs: of STEP 4, one breaks the calls 1, 5, 9, … Prints one JSON object: which calls were broken, of which kind they
-are, and what each left.
+own PFs), the folders of ledger and IPAM, and which ``command`` to break. Calls are numbered within their kind, so that
+a wait that looks once more does not renumber what comes after it. FIRST and STEP share them among several runs: of
+STEP 4, one breaks of each kind the calls 1, 5, 9, … Prints one JSON object: of each kind the calls that were broken,
+those that could not be (the command made fewer this time), and what each left.
 
 What follows a broken ADD is DEL, or the next ADD and DEL. What follows a broken DEL is the runtime's second one, or the
 next ADD, or the reconciler, in turn.
@@ -19,10 +20,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,27 +45,30 @@ EDGE: tuple[tuple[Any, str], ...] = (
     *((rtnetlink, "exchange"), (nldev, "exchange"), (netns, "enter"), (podlink, "announce"), (subprocess, "run")),
     *((fcntl, "flock"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "read_text"), (Path, "write_text")),
 )
+_ANNOUNCED_S = 10.0
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
 Setting = dict[str, Any]
+# The kind of a call, and which of its kind it is, from 1.
+Call = tuple[str, int]
 
 
 class Fault:
-    """Count the calls at the system's edge and break the one with the given number; ``kind`` is what it was."""
+    """Count the calls at the system's edge by kind, and break the one that is ``target``: its kind and its number."""
 
-    def __init__(self, number: int, *, kill: bool, told: int) -> None:
-        self.number = number
-        self.kill = kill
+    def __init__(self, target: Call | None, *, kill: bool = False) -> None:
+        self.calls: Counter[str] = Counter()
         self.reached = False
-        self._told = told
-        # Counts whole also for calls of several threads.
-        self._calls = count(1)
+        self._target = target
+        self._kill = kill
+        self._lock = threading.Lock()
 
     def strike(self, kind: str) -> None:
-        if next(self._calls) != self.number:
-            return
+        with self._lock:
+            self.calls[kind] += 1
+            if (kind, self.calls[kind]) != self._target:
+                return
         self.reached = True
-        os.write(self._told, kind.encode())
-        if self.kill:
+        if self._kill:
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError(errno.EIO, "planted fault")
 
@@ -156,28 +160,55 @@ def phases(setting: Setting) -> set[str]:
     return {json.loads(path.read_text())["phase"] for path in Path(setting["ledger"]).glob("*.json")}
 
 
-def broken(setting: Setting, command: str, number: int, *, kill: bool, told: int) -> int:
-    """Make a call of the plugin that breaks at one of its own; some may fail without the whole failing."""
-    fault = Fault(number, kill=kill, told=told)
+def faulty(setting: Setting, command: str, fault: Fault) -> int:
+    """Make a call of the plugin with the fault between it and the system; return its exit status."""
     fault.install()
     environment = {**setting["environment"], "CNI_COMMAND": command}
     done = answer(environment, json.dumps(setting["conf"]).encode(), lambda: FaultyPort(port_of(setting), fault))
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            # The announcement, which nobody waits for.
+            thread.join(_ANNOUNCED_S)
+    return done.status
+
+
+def broken(setting: Setting, command: str, target: Call, *, kill: bool) -> int:
+    """Break one call of the plugin's; some may fail without the whole failing."""
+    fault = Fault(target, kill=kill)
+    status = faulty(setting, command, fault)
     if not fault.reached:
         return NOT_REACHED
-    return REACHED if done.status else SUCCEEDED
+    return REACHED if status else SUCCEEDED
 
 
-def after_add(setting: Setting, before: dict[str, Any], number: int, reached: int, *, kill: bool) -> list[str]:
+def calls_of(setting: Setting, command: str) -> list[Call]:
+    """Return each call that leaves the process, of a command that nothing breaks."""
+    heard, told = os.pipe()
+
+    def count() -> int:
+        fault = Fault(None)
+        status = faulty(setting, command, fault)
+        os.write(told, json.dumps(fault.calls).encode())
+        return status
+
+    assert in_child(count) == 0, f"{command} failed without a fault"
+    os.close(told)
+    with open(heard, encoding="utf-8") as report:  # noqa: PTH123 - a pipe's end
+        counted: dict[str, int] = json.load(report)
+    return [(kind, number) for kind, most in counted.items() for number in range(1, most + 1)]
+
+
+def after_add(setting: Setting, before: dict[str, Any], turn: int, reached: int, *, kill: bool) -> list[str]:
     """Say what was wrong after a broken ADD, and after what follows it."""
     wrong = [f"after ADD: {name}" for name in differing(before, state(setting))] if reached == REACHED else []
-    if kill and number // 2 % 2:
+    if kill and turn % 2:
         wrong += called(setting, "ADD")
     return wrong + called(setting, "DEL")
 
 
-def after_del(setting: Setting, _before: dict[str, Any], number: int, _reached: int, *, kill: bool) -> list[str]:
+def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: int, *, kill: bool) -> list[str]:
     """Say what was wrong with what follows a broken DEL, in turn: another DEL, the next ADD, the reconciler."""
-    follows = (number // 4 + kill) % 3
+    follows = (turn + kill) % 3
     if follows == 1:
         return called(setting, "ADD") + called(setting, "DEL")
     wrong = []
@@ -193,25 +224,25 @@ def called(setting: Setting, command: str) -> list[str]:
 
 
 def left_behind(
-    setting: Setting, before: dict[str, Any], numbers: Iterator[int], *, kill: bool
-) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield number and kind of each broken call, with what was not as before after it and what followed."""
+    setting: Setting, before: dict[str, Any], calls: list[Call], *, kill: bool
+) -> Iterator[tuple[Call, list[str] | None]]:
+    """Yield each call with what was not as before once it was broken and what follows had followed.
+
+    None for a call that was not made this time.
+    """
     command = setting.get("command", "ADD")
     after = after_del if command == "DEL" else after_add
-    for number in numbers:
-        heard, told = os.pipe()
+    for turn, call in enumerate(calls):
         wrong = called(setting, "ADD") if command == "DEL" else []
-        reached = in_child(lambda: broken(setting, command, number, kill=kill, told=told))  # noqa: B023 - runs at once
-        os.close(told)
-        kind = os.read(heard, 64).decode()
-        os.close(heard)
+        reached = in_child(lambda: broken(setting, command, call, kill=kill))  # noqa: B023 - runs at once
         if reached == NOT_REACHED:
             in_child(lambda: run(setting, "DEL"))
-            return
-        assert reached != CRASHED, f"the program of call {number} crashed"
-        wrong += after(setting, before, number, reached, kill=kill)
+            yield call, None
+            continue
+        assert reached != CRASHED, f"the program of call {call} crashed"
+        wrong += after(setting, before, turn, reached, kill=kill)
         wrong += [f"in the end: {name}" for name in differing(before, state(setting))]
-        yield number, kind, wrong
+        yield call, wrong
 
 
 def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -221,19 +252,28 @@ def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def main() -> int:
     log.set_up("fault-loop")
     setting: Setting = json.loads(Path(sys.argv[1]).read_text())
+    command = setting.get("command", "ADD")
     first, step = (int(word) for word in sys.argv[2:]) if len(sys.argv) > 2 else (1, 1)
     before = state(setting)
-    tried: dict[str, list[int]] = {"error": [], "kill": []}
-    kinds: Counter[str] = Counter()
+    if command == "DEL":
+        assert called(setting, "ADD") == []
+    calls = calls_of(setting, command)
+    in_child(lambda: run(setting, "DEL"))
+    mine = [(kind, number) for kind, number in calls if number % step == first % step]
+    tried: dict[str, dict[str, list[int]]] = {}
+    missed: dict[str, dict[str, list[int]]] = {}
     wrong: dict[str, list[str]] = {}
-    for name, numbers in tried.items():
-        for number, kind, found in left_behind(setting, before, count(first, step), kill=name == "kill"):
-            numbers.append(number)
-            kinds[kind] += 1
+    for way in ("error", "kill"):
+        tried[way], missed[way] = {}, {}
+        for (kind, number), found in left_behind(setting, before, mine, kill=way == "kill"):
+            (missed if found is None else tried)[way].setdefault(kind, []).append(number)
             if found:
-                wrong[f"{name} {number} {kind}"] = found
-    calls = {name: len(numbers) for name, numbers in tried.items()}
-    print(json.dumps({"broken_calls": calls, "numbers": tried, "kinds": kinds, "left_behind": wrong}))
+                wrong[f"{way} {number} {kind}"] = found
+    print(
+        json.dumps(
+            {"calls": Counter(kind for kind, _ in calls), "tried": tried, "missed": missed, "left_behind": wrong}
+        )
+    )
     return 0
 
 

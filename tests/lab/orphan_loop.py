@@ -11,7 +11,6 @@ were killed, how many left orphans at once, how many VFs that were held, and wha
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import time
@@ -20,16 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mooring import log
-from tests.cni.fault_loop import CRASHED, NOT_REACHED, broken, differing, in_child, look, phases, run, state
+from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, in_child, look, phases, run, state
 
 _RETURNS_S = 10.0
-
-
-def killed_add(setting: dict[str, Any], number: int) -> int:
-    with Path(os.devnull).open("wb") as nobody:
-        reached = in_child(lambda: broken(setting, "ADD", number, kill=True, told=nobody.fileno()))
-    assert reached != CRASHED, f"the program of call {number} crashed"
-    return reached
 
 
 def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> int:
@@ -53,22 +45,27 @@ def main() -> int:
     log.set_up("orphan-loop")
     setting = json.loads(Path(sys.argv[1]).read_text())
     before = state(setting)
-    left_behind: dict[int, list[str]] = {}
-    again: dict[int, int] = {}
-    orphans = held = 0
-    killed = 0
-    for number in itertools.count(1):
-        if killed_add(setting, number) == NOT_REACHED:
-            break
+    calls = calls_of(setting, "ADD")
+    in_child(lambda: run(setting, "DEL"))
+    left_behind: dict[str, list[str]] = {}
+    again: dict[str, int] = {}
+    orphans = held = killed = 0
+    for kind, number in calls:
+        reached = in_child(lambda: broken(setting, "ADD", (kind, number), kill=True))  # noqa: B023 - runs at once
+        if reached >= 0:
+            assert reached == NOT_REACHED, f"{kind} {number} crashed"
+            in_child(lambda: run(setting, "DEL"))
+            continue
+        name = f"{kind} {number}"
         killed += 1
         orphans += bool(phases(setting) - {"held"})
         looks = look_until(setting, lambda found: found <= {"held"})
-        again |= {number: looks} if looks > 1 else {}
+        again |= {name: looks} if looks > 1 else {}
         if phases(setting) == {"held"}:
             held += 1
             end_sandbox(setting)
         if found := differing(before, state(setting)):
-            left_behind[number] = found
+            left_behind[name] = found
             in_child(lambda: run(setting, "DEL"))
     in_child(lambda: run(setting, "DEL"))
     print(json.dumps({"killed": killed, "orphans": orphans, "held": held, "again": again, "left_behind": left_behind}))
