@@ -7,16 +7,23 @@ as they apply.
 import json
 import logging
 import sys
+from collections.abc import Callable
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+Encode = Callable[[EventDict], bytes]
 # Made once: `json.dumps` makes one for every line.
 _encode = json.JSONEncoder(default=repr).encode
 
 
-def set_up(program: str, level: int = logging.INFO) -> None:
-    """Configure structlog for a whole program; call once, in ``__main__``."""
+def as_json(event: EventDict) -> bytes:
+    """Return an event as JSON, whatever its fields hold."""
+    return _encode(event).encode()
+
+
+def set_up(program: str, level: int = logging.INFO, encode: Encode = as_json) -> None:
+    """Configure structlog for a whole program; call once, in ``__main__``. ``encode`` makes an event one line."""
     on_terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -24,10 +31,12 @@ def set_up(program: str, level: int = logging.INFO) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if on_terminal else _as_json,
+            structlog.dev.ConsoleRenderer() if on_terminal else _rendered(encode),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=(
+            structlog.WriteLoggerFactory(sys.stderr) if on_terminal else structlog.BytesLoggerFactory(sys.stderr.buffer)
+        ),
         cache_logger_on_first_use=True,
     )
 
@@ -40,5 +49,8 @@ def _named(program: str) -> Processor:
     return name
 
 
-def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
-    return _encode(event)
+def _rendered(encode: Encode) -> Processor:
+    def render(_: WrappedLogger, __: str, event: EventDict) -> bytes:
+        return encode(event)
+
+    return render

@@ -25,6 +25,7 @@ from scheduler.extender.server import serve as extend
 from scheduler.extender.tls import server_tls
 from scheduler.health import serve
 from scheduler.leader import Election
+from scheduler.logged import quickly
 from scheduler.loop import Loop, Ways
 from scheduler.machine import Machine
 from scheduler.writer import Writer
@@ -67,7 +68,7 @@ class Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Schedule until SIGTERM or SIGINT; return the exit status."""
-    log.set_up(PROGRAM)
+    log.set_up(PROGRAM, encode=quickly)
     spare_collections()
     try:
         _, config = load(Config, PROGRAM, sys.argv[1:] if argv is None else argv, os.environ)
