@@ -12,7 +12,7 @@ from mooring import names
 from mooring.inventory import dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.persist import until_definite
-from mooring.kube.watch import decoder, watch
+from mooring.kube.watch import Decoder, watch
 
 
 async def publish_once(client: Client, looker: Looker) -> None:
@@ -30,7 +30,7 @@ async def publish_once(client: Client, looker: Looker) -> None:
 
 async def _explained(client: Client, node: str) -> frozenset[Holding] | None:
     pods = PodClaims(node)
-    async for event in watch(client, "/api/v1/pods", decoder(Pod), {"fieldSelector": f"spec.nodeName={node}"}):
+    async for event in watch(client, "/api/v1/pods", Decoder(Pod), {"fieldSelector": f"spec.nodeName={node}"}):
         # The first is the whole list.
         pods.take(event)
         break

@@ -21,10 +21,10 @@ from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Synced, Unreadable
-from mooring.kube.watch import decoder, watch
+from mooring.kube.watch import Decoder, watch
 
 _log = structlog.get_logger()
-_decode_pod, _decode_node = decoder(Pod), decoder(Node)
+_decode_pod, _decode_node = Decoder(Pod), Decoder(Node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
-from mooring.kube.watch import decoder, watch
+from mooring.kube.watch import Decoder, watch
 from scheduler.objects import Node, Pod
 from scheduler.surroundings import PATHS
 from scheduler.volumes import catalogue
@@ -107,7 +107,7 @@ class Reading:
 
     async def _follow(self, kind: type[Any], path: str, turn: int) -> None:
         is_known = partial(self._is_known, kind)
-        async for event in watch(self._client, path, decoder(kind), is_known=is_known):
+        async for event in watch(self._client, path, Decoder(kind), is_known=is_known):
             if turn != self._turn:
                 return
             self._receive(Seen(kind, event))

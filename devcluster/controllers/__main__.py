@@ -26,7 +26,7 @@ from mooring.config import option
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
-from mooring.kube.watch import decoder, watch
+from mooring.kube.watch import Decoder, watch
 
 _log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ class Loop:
                 await patient()(self._round)
 
     async def _follow(self, path: str) -> None:
-        async for _ in watch(self._client, path, decoder(msgspec.Raw)):
+        async for _ in watch(self._client, path, Decoder(msgspec.Raw)):
             self._changed.set()
 
     async def _round(self) -> None:

@@ -12,7 +12,7 @@ from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import VolumeError
 from devcluster.kubelet.worker import Worker
 from mooring.kube.failures import KubeError
-from mooring.kube.watch import Changed, Event, Removed, Synced, Unreadable, decoder, watch
+from mooring.kube.watch import Changed, Decoder, Event, Removed, Synced, Unreadable, watch
 
 _log = structlog.get_logger()
 # How often the runtime is asked what changed, as by the real kubelet, and how often the lease is renewed, in seconds.
@@ -49,7 +49,7 @@ class Agent:
 
     async def _follow_pods(self) -> None:
         selected = {"fieldSelector": f"spec.nodeName={self._machine.name}"}
-        async for event in watch(self._edge.api.client, "/api/v1/pods", decoder(Pod), selected):
+        async for event in watch(self._edge.api.client, "/api/v1/pods", Decoder(Pod), selected):
             self._take(event)
 
     def _take(self, event: Event[Pod]) -> None:

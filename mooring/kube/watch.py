@@ -1,6 +1,6 @@
 """Follow a collection: everything that is there, then every change, for as long as the caller listens.
 
-    async for event in watch(client, "/api/v1/pods", decoder(Pod), {"fieldSelector": "spec.nodeName=n1"}):
+    async for event in watch(client, "/api/v1/pods", Decoder(Pod), {"fieldSelector": "spec.nodeName=n1"}):
         match event:
             case Synced(entries): ...      # the complete set, first and after each gap: compare with yours
             case Changed(identity, item): ...
@@ -18,7 +18,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -29,12 +29,11 @@ from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unrea
 from mooring.kube.failures import Gone, KubeError, Status, Unknown, failure_of
 from mooring.kube.persist import persist
 
-__all__ = ["Changed", "Event", "Identity", "Removed", "Synced", "Unreadable", "decoder", "watch"]
+__all__ = ["Changed", "Decoder", "Event", "Identity", "Removed", "Synced", "Unreadable", "watch"]
 
 _log = structlog.get_logger()
 
 T = TypeVar("T")
-Decode = Callable[[msgspec.Raw], T]
 _PAGE = 500
 # Objects decoded before others get their turn: a few milliseconds.
 _AT_ONCE = 100
@@ -66,26 +65,55 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Change(NamedTuple):
-    """A line of a watch; ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+class Told(NamedTuple, Generic[T]):
+    """What a line of a watch tells: how far it has come, and what has changed, nothing for a bookmark."""
 
-    type: str
-    identity: Identity
-    object: msgspec.Raw
-
-    @property
-    def version(self) -> str:
-        return self.identity.resource_version
+    version: str
+    event: "Changed[T] | Removed | Unreadable | None"
 
 
 _decode_object = msgspec.json.Decoder(_Object).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _decode_line = msgspec.json.Decoder(_Line).decode
+_CHANGED = ("ADDED", "MODIFIED")
 
 
-def decoder(kind: type[T]) -> Decode[T]:
-    """Return a typed decoder of JSON for a msgspec Struct with the fields that the caller uses."""
-    return msgspec.json.Decoder(kind).decode
+class Decoder(Generic[T]):
+    """Reads objects of a kind, a msgspec Struct with the fields that the caller uses.
+
+    Where its ``metadata`` has all that identifies an object, a line of a watch is read at one go: most of a bound pod's
+    line is passed over, and that three times took as long as all that is made of it.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        self._read = msgspec.json.Decoder(kind).decode
+        self._line: Callable[[bytes], Any] | None = None
+        if _identifies(kind):
+            self._line = msgspec.json.Decoder(msgspec.defstruct("Line", [("type", str), ("object", kind)])).decode
+
+    def __call__(self, raw: msgspec.Raw | bytes) -> T:
+        """Return an object; raise msgspec's errors, RecursionError or ValueError."""
+        return self._read(raw)
+
+    def told(self, text: bytes) -> Told[T] | None:
+        """Return what an ordinary line tells; None for one that is to be looked at piece by piece."""
+        if self._line is None:
+            return None
+        try:
+            line = self._line(text)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return None
+        meta = line.object.metadata
+        identity = Identity(meta.name, meta.namespace, meta.uid, meta.resource_version)
+        if line.type in _CHANGED:
+            return Told(identity.resource_version, Changed(identity, line.object))
+        return Told(identity.resource_version, Removed(identity)) if line.type == "DELETED" else None
+
+
+def _identifies(kind: type[Any]) -> bool:
+    fields = msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
+    types = [field.type for field in fields if field.name == "metadata" and isinstance(field.type, type)]
+    return any(set(Identity.__struct_fields__) <= set(getattr(one, "__struct_fields__", ())) for one in types)
 
 
 def _nothing(_: Identity) -> bool:
@@ -95,7 +123,7 @@ def _nothing(_: Identity) -> bool:
 async def watch(
     client: Client,
     path: str,
-    decode: Decode[T],
+    decode: Decoder[T],
     params: Mapping[str, str] | None = None,
     is_known: Callable[[Identity], bool] = _nothing,
 ) -> AsyncIterator[Event[T]]:
@@ -110,17 +138,14 @@ async def watch(
         yield Synced(tuple(listed.entries), tuple(listed.unchanged))
         # What is known of each object lives with the caller from here on.
         del listed
-        async with aclosing(_follow(client, path, selected, version)) as batches:
+        async with aclosing(_follow(client, path, selected, version, decode)) as batches:
             async for batch in batches:
-                for change in batch:
-                    yield _event(change, decode)
+                for one in batch:
+                    if one.event is not None:
+                        yield one.event
 
 
-def _event(change: _Change, decode: Decode[T]) -> Event[T]:
-    return Removed(change.identity) if change.type == "DELETED" else _read(change.identity, change.object, decode)
-
-
-def _read(identity: Identity, raw: msgspec.Raw, decode: Decode[T]) -> Changed[T] | Unreadable:
+def _read(identity: Identity, raw: msgspec.Raw, decode: Decoder[T]) -> Changed[T] | Unreadable:
     try:
         return Changed(identity, decode(raw))
     except (msgspec.MsgspecError, RecursionError, ValueError) as unreadable:
@@ -135,18 +160,18 @@ def _identify(raw: msgspec.Raw) -> Identity:
 
 
 async def _follow(
-    client: Client, path: str, selected: dict[str, str], version: str
-) -> AsyncGenerator[list[_Change], None]:
+    client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T]
+) -> AsyncGenerator[list[Told[T]], None]:
     """Yield the changes after ``version``, over as many streams as it takes; return when that version is too old."""
     while True:
         heard = False
         try:
             async with AsyncExitStack() as stack:
                 async for texts in await _open(client, path, selected | {"resourceVersion": version}, stack):
-                    changes, failed = _changes(texts)
-                    heard = heard or bool(changes)
-                    version = next((seen for one in reversed(changes) if (seen := one.version)), version)
-                    yield [one for one in changes if one.type != "BOOKMARK"]
+                    batch, failed = _all_told(texts, decode)
+                    heard = heard or bool(batch)
+                    version = next((seen for one in reversed(batch) if (seen := one.version)), version)
+                    yield batch
                     if failed is not None:
                         raise failed
         except Gone:
@@ -171,7 +196,7 @@ async def _list(
     client: Client,
     path: str,
     selected: Mapping[str, str],
-    decode: Decode[T],
+    decode: Decoder[T],
     is_known: Callable[[Identity], bool],
 ) -> _Listed[T]:
     """Return all objects, decoded page by page."""
@@ -185,7 +210,7 @@ async def _list(
             return listed
 
 
-async def _take_in(page: _List, listed: _Listed[T], decode: Decode[T], is_known: Callable[[Identity], bool]) -> None:
+async def _take_in(page: _List, listed: _Listed[T], decode: Decoder[T], is_known: Callable[[Identity], bool]) -> None:
     listed.version = page.metadata.resource_version
     for number, raw in enumerate(page.items or (), start=1):
         identity = _identify(raw)
@@ -237,15 +262,32 @@ async def _open(
     return await stack.enter_async_context(client.stream(path, {**params, **options}, _SILENCE_S))
 
 
-def _changes(texts: Iterable[bytes]) -> tuple[list[_Change], KubeError | None]:
-    """Return the changes up to the first line that is none, and what that line means."""
-    found: list[_Change] = []
+def _all_told(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[Told[T]], KubeError | None]:
+    """Return what lines tell up to the first that is no line of a watch, and what that one means."""
+    found: list[Told[T]] = []
     for text in texts:
-        try:
-            line = _at_any_depth(_decode_line, text)
-        except msgspec.MsgspecError as unreadable:
-            return found, Unknown(Status(200, message=f"not a watch event: {unreadable}"))
-        if line.type == "ERROR":
-            return found, failure_of(bytes(line.object))
-        found.append(_Change(line.type, _identify(line.object), line.object))
+        one = told(text, decode)
+        if isinstance(one, KubeError):
+            return found, one
+        found.append(one)
     return found, None
+
+
+def told(text: bytes, decode: Decoder[T]) -> Told[T] | KubeError:
+    """Return what a line tells; an error where it is none of a watch, or the server's own."""
+    return decode.told(text) or told_in_pieces(text, decode)
+
+
+def told_in_pieces(text: bytes, decode: Decoder[T]) -> Told[T] | KubeError:
+    """Return what a line tells whose object need not be one of the kind."""
+    try:
+        line = _at_any_depth(_decode_line, text)
+    except msgspec.MsgspecError as unreadable:
+        return Unknown(Status(200, message=f"not a watch event: {unreadable}"))
+    if line.type == "ERROR":
+        return failure_of(bytes(line.object))
+    identity = _identify(line.object)
+    version = identity.resource_version
+    if line.type == "BOOKMARK":
+        return Told(version, None)
+    return Told(version, Removed(identity) if line.type == "DELETED" else _read(identity, line.object, decode))

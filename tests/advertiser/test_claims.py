@@ -7,11 +7,11 @@ from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
-from mooring.kube.watch import decoder
+from mooring.kube.watch import Decoder
 from mooring.parsing import dump
 
 PCI = "0000:04:00.5"
-_decode = decoder(Pod)
+_decode = Decoder(Pod)
 
 
 def pod(uid: str = "u1", node: str = "n1", phase: str = "Running", assigned: str | None = None) -> Pod:
@@ -19,7 +19,7 @@ def pod(uid: str = "u1", node: str = "n1", phase: str = "Running", assigned: str
     vf = AssignedVf(pf="enp4s0f0", vf=3, pci=PCI, link="ethernet", network="default")
     text = dump_assignment(Assignment(assigned or uid, node, (vf,)))
     metadata = {"uid": uid, "annotations": {names.ASSIGNMENT: text}}
-    return _decode(dump({"metadata": metadata, "status": {"phase": phase}}).encode())  # type: ignore[arg-type]
+    return _decode(dump({"metadata": metadata, "status": {"phase": phase}}).encode())
 
 
 def changed(item: Pod, name: str = "train") -> Changed[Pod]:

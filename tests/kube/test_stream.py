@@ -12,7 +12,7 @@ from aiohttp import web
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Synced
-from mooring.kube.watch import decoder, watch
+from mooring.kube.watch import Decoder, watch
 
 
 class Thing(msgspec.Struct):
@@ -55,7 +55,7 @@ async def _told(server: Server, count: int) -> list[str]:
     found = []
     try:
         async with asyncio.timeout(10), Client(Access(f"http://{host}:{port}")) as client:
-            events: AsyncIterator[Event[Thing]] = watch(client, "/things", decoder(Thing))
+            events: AsyncIterator[Event[Thing]] = watch(client, "/things", Decoder(Thing))
             async with aclosing(events) as following:  # type: ignore[type-var]
                 async for event in following:
                     found.append(_short(event))

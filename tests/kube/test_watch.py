@@ -12,29 +12,43 @@ from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from mooring.kube.watch import decoder, watch
+from mooring.kube.failures import KubeError
+from mooring.kube.watch import Decoder, told, told_in_pieces, watch
 
 NODES = "/api/v1/nodes"
 
 
-class Meta(msgspec.Struct):
+class Meta(msgspec.Struct, rename="camel"):
     """What these tests read of metadata."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+
+
+class Node(msgspec.Struct):
+    """What these tests read of a node; one with the label ``bad`` cannot be read."""
+
+    metadata: Meta
+
+    def __post_init__(self) -> None:
+        if self.metadata.labels.get("bad"):
+            raise ValueError("the label bad")
+
+
+class Named(msgspec.Struct):
+    """What does not identify a node."""
 
     name: str
     labels: dict[str, str] = {}
 
 
-class Node(msgspec.Struct):
-    """What these tests read of a node; ``strict`` is a label that must be a number."""
+class NamedNode(Node):
+    """A node whose lines are read piece by piece."""
 
-    metadata: Meta
-
-
-def _decode(raw: msgspec.Raw) -> Node:
-    node = decoder(Node)(raw)
-    if node.metadata.labels.get("bad"):
-        raise msgspec.ValidationError("bad - at `$.metadata.labels`")
-    return node
+    metadata: Named  # type: ignore[assignment]
 
 
 async def _create(client: Client, name: str, **labels: str) -> None:
@@ -65,10 +79,10 @@ class Listener:
                 return ("unreadable", identity.name)
 
 
-@pytest.fixture
-async def listener(client: Client) -> AsyncIterator[Listener]:
+@pytest.fixture(params=[Node, NamedNode])
+async def listener(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Listener]:
     """Watch the nodes."""
-    async with aclosing(watch(client, NODES, _decode)) as events:  # type: ignore[type-var]
+    async with aclosing(watch(client, NODES, Decoder(request.param))) as events:  # type: ignore[type-var]
         yield Listener(events)
 
 
@@ -147,10 +161,11 @@ async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> N
     decoded: list[str] = []
     known: dict[str, str] = {}
 
-    def decode(raw: msgspec.Raw) -> Node:
-        node = _decode(raw)
-        decoded.append(node.metadata.name)
-        return node
+    class Noting(Decoder[Node]):
+        def __call__(self, raw: msgspec.Raw | bytes) -> Node:
+            node = super().__call__(raw)
+            decoded.append(node.metadata.name)
+            return node
 
     for name in ("a", "b"):
         await _create(client, name)
@@ -159,7 +174,7 @@ async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> N
         def is_known(identity: Identity) -> bool:
             return known.get(identity.name) == identity.resource_version
 
-        async with aclosing(watch(client, NODES, decode, is_known=is_known)) as events:  # type: ignore[type-var]
+        async with aclosing(watch(client, NODES, Noting(Node), is_known=is_known)) as events:  # type: ignore[type-var]
             listed = await Listener(events).next()
         assert isinstance(listed, Synced)
         return listed
@@ -170,3 +185,39 @@ async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> N
     assert decoded == ["a", "b", "b"]
     assert [identity.name for identity in listed.unchanged] == ["a"]
     assert sorted(identity.name for identity in listed.there) == ["a", "b"]
+
+
+LINES = [
+    b'{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"7","labels":{"x":"y"}}}}',
+    b'{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"n"}}}',
+    b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"8"}}}',
+    b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"u","labels":{"bad":"1"}}}}',
+    b'{"type":"MODIFIED","object":{"metadata":{"name":"a","uid":"u","labels":{"bad":"1"}}}}',
+    b'{"type":"ADDED","object":{"metadata":{"name":"a","uid":null}}}',
+    b'{"type":"ADDED","object":{"metadata":{"uid":"u"}}}',
+    b'{"type":"ADDED","object":{"metadata":' + b"[" * 5000 + b"]" * 5000 + b"}}",
+    b'{"type":"ADDED","object":{"metadata":{"name":"a","deep":' + b"[" * 5000 + b"]" * 5000 + b"}}}",
+    b'{"type":"ADDED","object":7}',
+    b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}',
+    b'{"type":"BOOKMARK","object":{"metadata":{"name":"","resourceVersion":"9"}}}',
+    b'{"type":"SYNC","object":{"metadata":{"name":"a","resourceVersion":"9"}}}',
+    b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"code":410,"reason":"Expired"}}',
+    b'{"type":"ERROR","object":{"kind":"Status","metadata":{"name":"a"},"code":500}}',
+    b'{"object":{"metadata":{"name":"a"}}}',
+    b'{"type":"ADDED"}',
+    b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}',
+    b"",
+]
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_a_line_read_at_one_go_says_what_it_says_piece_by_piece(text: bytes) -> None:
+    whole, pieces = told(text, Decoder(Node)), told_in_pieces(text, Decoder(Node))
+    if isinstance(whole, KubeError):
+        assert (type(whole), str(whole)) == (type(pieces), str(pieces))
+    else:
+        assert whole == pieces
+
+
+def test_ordinary_lines_are_read_at_one_go() -> None:
+    assert [line[:20] for line in LINES if Decoder(Node).told(line) is not None] == [line[:20] for line in LINES[:3]]

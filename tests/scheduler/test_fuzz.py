@@ -21,7 +21,7 @@ from mooring.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity, Removed
-from mooring.kube.watch import decoder, watch
+from mooring.kube.watch import Decoder, watch
 from scheduler.decisions import Bind
 from scheduler.machine import Instruction, Machine, Notice
 from scheduler.objects import Node, Pod
@@ -124,7 +124,7 @@ class Fuzz:
     slow: list[tuple[float, type[Any], bytes]] = field(default_factory=list)
 
     async def follow(self, client: Client, kind: type[Any], path: str) -> None:
-        async for event in watch(client, path, decoder(kind)):
+        async for event in watch(client, path, Decoder(kind)):
             match event:
                 case Removed(identity) if identity.uid == f"mark-{self.marks}":
                     self.mark_seen.set()
