@@ -10,7 +10,9 @@ shows holds), the bind is refused for good (`remove`), or the pod is gone.
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Literal
 
 from mooring.assignment import Assignment
 from scheduler.census import Census
@@ -25,6 +27,9 @@ from scheduler.ties import Kin
 from scheduler.volumes.catalogue import Catalogue
 from scheduler.volumes.usage import Usage
 from scheduler.volumes.used import NO_VOLUMES, Used
+
+# What is new about a pod that was known: nothing, its kin only (its labels, or that it terminates), or what it uses.
+Difference = Literal["", "kin", "use"]
 
 
 @dataclass(slots=True)
@@ -58,9 +63,14 @@ class Seat:
     def claim(self) -> Claim | None:
         return None if self.assignment is None else Claim(self.uid, self.assignment)
 
-    def differs_in_kin(self, other: "Seat") -> bool:
-        """Say whether the pods have nothing but their kin unlike: their labels, or that one of them terminates."""
-        return self.kin != other.kin and replace(other, kin=self.kin) == self
+    def differs(self, known: "Seat | None") -> Difference:
+        """Say in what a pod differs from what was known of it."""
+        if known is None or _besides_kin(self) != _besides_kin(known):
+            return "use"
+        return "" if self.kin == known.kin else "kin"
+
+
+_besides_kin = attrgetter(*(one.name for one in fields(Seat) if one.compare and one.name != "kin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,24 +180,23 @@ class Cluster:
         """Return the lowest priority that a pod has; None if there is no pod."""
         return min(self._priorities, default=None)
 
-    def put(self, seat: Seat, now: float) -> None:
-        """Seat a pod, in place of what was known of it."""
+    def put(self, seat: Seat, now: float) -> Difference:
+        """Seat a pod, in place of what was known of it; say what is new."""
         known = self._seats.get(seat.uid)
-        if known is not None and known == seat:
-            # The watch shows what was assumed, or known already.
+        new = seat.differs(known)
+        if known is not None and new != "use":
+            # The watch shows what was assumed, or known already; API servers write a node's zone on its pods.
             self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
-            return
-        if known is not None and known.differs_in_kin(seat):
-            # As of every pod that is bound where API servers write its node's zone on it.
-            self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
-            self._recount(known, seat)
-            return
+            if new == "kin":
+                self._recount(known, seat)
+            return new
         if known is not None:
             self.remove(seat.uid, now)
         self._seats[seat.uid] = seat
         self._priorities[seat.priority] = self._priorities.get(seat.priority, 0) + 1
         self._on.setdefault(seat.node, {})[seat.uid] = seat
         self._move(seat, 1)
+        return new
 
     def remove(self, uid: str, now: float) -> Seat | None:
         """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""

@@ -1,6 +1,6 @@
 """What a change of the cluster can help with: the events that the queue wakes parked pods by. Pure."""
 
-from scheduler.cluster import Seat
+from scheduler.cluster import Difference, Seat
 from scheduler.nodes import NodeFacts
 from scheduler.queue import NOTHING, Happening
 
@@ -27,13 +27,13 @@ def _offer(facts: NodeFacts) -> tuple[object, ...]:
     return pfs, facts.fault, facts.unready_since is None
 
 
-def of_seat(known: Seat | None, seat: Seat) -> Happening:
+def of_seat(known: Seat | None, seat: Seat, new: Difference) -> Happening:
     """Return what about a bound pod is new to the rules; for our own bind, or a change of its status, nobody waits."""
     if known is None:
         return Happening.POD_SEATED
-    if known == seat:
+    if not new:
         return NOTHING
-    if known.differs_in_kin(seat) and not _ends(known, seat):
+    if new == "kin" and not _ends(known, seat):
         return Happening.POD_LABELS
     return of_leaving(known) | Happening.POD_LABELS | Happening.POD_SEATED
 

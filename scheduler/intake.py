@@ -194,8 +194,7 @@ class Intake:
             # Listed again as it was.
             return []
         seat, notices = read_seat(pod, known)
-        self._cluster.put(seat, now)
-        if news := of_seat(known, seat):
+        if news := of_seat(known, seat, self._cluster.put(seat, now)):
             self._queue.wake(news, now)
         self._trust.see(pod, seat, now)
         if seat.assignment is not None and (known is None or known.assignment != seat.assignment):

@@ -207,16 +207,22 @@ class Machine:
 
     def tick(self, now: float) -> list[Instruction]:
         """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
+        found: list[Instruction] = self._settle_volumes(now) if self._waiting else []
+        for nomination in self.nominations.overdue(now) if self.nominations else ():
+            found += self._stop_waiting(nomination, now)
+        found += self.trust.overdue(now)
+        found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
+        return found
+
+    def _settle_volumes(self, now: float) -> list[Instruction]:
+        """Bind the pods whose volumes are bound, and take those off their nodes whose volumes never will be."""
         found: list[Instruction] = []
         for decision, unbound in self._waiting.settled(now):
             # Minutes may have gone by since what the Binding adds was held against the pod's own annotations.
             annotations = self.roster[decision.task.uid].pod.annotations
             why = unbound or annotations_fault(annotations, decision.annotations)
             found += self._give_back(decision, why, now) if why else [decision]
-        for nomination in self.nominations.overdue(now):
-            found += self._stop_waiting(nomination, now)
-        found += self.trust.overdue(now)
-        return [*found, *(Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())]
+        return found
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Let a pod look for another place than where it waits for VFs that do not come back."""

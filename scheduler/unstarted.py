@@ -151,14 +151,10 @@ def _contradiction(case: _Case, facts: NodeFacts, contested: Disputes) -> str:
     """Return what a fresh inventory says against an assignment; empty if nothing, or if it is not fresh."""
     if facts.inventory is None or facts.fault or facts.unready_since is not None:
         return ""
-    pfs = {pf.name: pf for pf in facts.inventory.pfs}
-    found = (_against(vf, pfs.get(vf.pf), case.assignment.uid, contested) for vf in case.assignment.vfs)
-    return next((why for why in found if why), "")
-
-
-def _against(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> str:
-    why = _contradicted(vf, pf, uid, contested)
-    return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}" if why else ""
+    for vf in case.assignment.vfs:
+        if why := _contradicted(vf, facts.inventory.pf(vf.pf), case.assignment.uid, contested):
+            return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
+    return ""
 
 
 def _contradicted(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> str:

@@ -10,6 +10,7 @@ repeated here but a request that was refused with 401 before anything was done, 
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ _AGENT = "mooring"
 # Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins say when.
 _HEADERS_LAST_S = 60.0
 _Params = Mapping[str, str]
+_PLAIN = re.compile(r"[A-Za-z0-9._/-]*").fullmatch
 _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -83,14 +85,16 @@ class Client:
         params: _Params | None = None,
     ) -> bytes:
         """Return the body of a 2xx answer; raise a KubeError for anything else."""
-        async with self._slots:
-            try:
-                if method != "GET":
-                    return await self._write(method, path, body, content_type, params)
-                async with await self._begin(path, params, self._short) as answer:
-                    return await answer.read()
-            except _LOST as lost:
-                raise _unknown(method, path, lost) from lost
+        await self._slots.acquire()
+        try:
+            if method != "GET":
+                return await self._write(method, path, body, content_type, params)
+            async with await self._begin(path, params, self._short) as answer:
+                return await answer.read()
+        except _LOST as lost:
+            raise _unknown(method, path, lost) from lost
+        finally:
+            self._slots.release()
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -109,7 +113,9 @@ class Client:
             raise _unknown("GET", path, lost) from lost
 
     async def _write(self, method: str, path: str, body: bytes, content_type: str, params: _Params | None) -> bytes:
-        target = f"{method} {self._prefix}{quote(path)}{'?' + urlencode(params) if params else ''}"
+        # The names of nearly all objects are made of these.
+        quoted = path if _PLAIN(path) else quote(path)
+        target = f"{method} {self._prefix}{quoted}{'?' + urlencode(params) if params else ''}"
         content = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
         answer = await self._ask(target, content, body)
         if answer.status == 401:

@@ -42,6 +42,9 @@ class Waiting:
         # Pods of whose claims something has changed, in that order.
         self._touched: dict[str, None] = {}
 
+    def __len__(self) -> int:
+        return len(self._cases)
+
     def __contains__(self, uid: str) -> bool:
         return uid in self._cases
 
