@@ -8,13 +8,20 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 Encode = Callable[[EventDict], bytes]
+
+
+def _plain(value: object) -> str:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else repr(value)
+
+
 # Made once: `json.dumps` makes one for every line.
-_encode = json.JSONEncoder(default=repr).encode
+_encode = json.JSONEncoder(default=_plain).encode
 
 
 def as_json(event: EventDict) -> bytes:
@@ -29,7 +36,7 @@ def set_up(program: str, level: int = logging.INFO, encode: Encode = as_json) ->
         processors=[
             _named(program),
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts") if on_terminal else _stamped,
             structlog.processors.format_exc_info,
             structlog.dev.ConsoleRenderer() if on_terminal else _rendered(encode),
         ],
@@ -47,6 +54,11 @@ def _named(program: str) -> Processor:
         return event
 
     return name
+
+
+def _stamped(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    event["ts"] = datetime.now(UTC)
+    return event
 
 
 def _rendered(encode: Encode) -> Processor:

@@ -181,7 +181,8 @@ class Nodes:
 
     def look_at(self, row: int) -> One:
         """Return what one row has and has left."""
-        return One(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
+        # Not the lines that nobody uses yet: each number of a row is in another line of the CPU's cache.
+        return One(row, self._allocatable[: self.width, row].tolist(), self._left[: self.width, row].tolist())
 
     def line(self, resource: str) -> int:
         """Return the line of a resource; it stays the same but for 0, as long as nobody has any of it."""

@@ -56,6 +56,11 @@ _PORTION, _LARGER = 16, 2
 _NAMED = 8
 
 
+def _nobody(_: int) -> Texts:
+    """Say that no pod is nominated on a row."""
+    return ()
+
+
 def no_lap(_: str) -> None:
     """Take no note of where the time goes."""
 
@@ -213,6 +218,8 @@ class Decider:
     def _crowded(self, task: Task) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
         rivals = self.preemption.nominations.rivals(task.uid, task.priority)
+        if not rivals:
+            return _nobody
         trials: Trials | None = None
 
         def texts(row: int) -> Texts:

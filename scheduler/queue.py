@@ -214,7 +214,8 @@ class Queue:
     def wake(self, happening: Happening, now: float) -> None:
         """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
         self._now = max(self._now, now)
-        self.missed |= happening
+        # Of two flags Python makes the third slowly, and each pod that is placed wakes others.
+        self.missed = happening if self.missed is NOTHING else self.missed | happening
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & happening]:
             for kin in self._waiting.pop(waits_for):
                 self._send_scout(self._kins[kin])

@@ -5,7 +5,7 @@ forged annotation): both claims stand, so the VF is free only when both are gone
 its VFs and the min rate that they still hold; a VF that is both out and claimed counts once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -148,14 +148,16 @@ class Stock:
             self.add(claim)
 
     def add(self, claim: Claim) -> None:
-        for index, vf in self._existing(claim):
+        found = self._existing(claim)
+        for index, vf in found:
             self._stocks[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
-        self._show(claim)
+        self._show({index for index, _ in found})
 
     def remove(self, claim: Claim) -> None:
-        for index, vf in self._existing(claim):
+        found = self._existing(claim)
+        for index, vf in found:
             self._stocks[index].release(vf.vf, claim.uid)
-        self._show(claim)
+        self._show({index for index, _ in found})
 
     @property
     def is_disputed(self) -> bool:
@@ -177,16 +179,21 @@ class Stock:
                 found.append((index, rate))
         return found
 
-    def _existing(self, claim: Claim) -> Iterator[tuple[int, AssignedVf]]:
+    def _existing(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
+        """Return the VFs of a claim that the inventory knows, each with its PF's index."""
+        found = []
         for vf in claim.assignment.vfs:
             index = self._index.get(vf.pf)
-            if index is not None and vf.vf in self.pfs[index].vfs and self.pfs[index].vf_pci(vf.vf) == vf.pci:
-                yield index, vf
+            if index is not None:
+                pf = self.pfs[index]
+                if vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci:
+                    found.append((index, vf))
+        return found
 
-    def _show(self, claim: Claim) -> None:
+    def _show(self, indexes: Iterable[int]) -> None:
+        """Take what these PFs have left now."""
         free, rooms = list(self.supply.free), list(self.supply.rooms)
-        for name in {vf.pf for vf in claim.assignment.vfs} & self._index.keys():
-            index = self._index[name]
+        for index in indexes:
             free[index], rooms[index] = self._stocks[index].free, self._stocks[index].room()
         self.supply = Supply(self.pfs, tuple(free), tuple(rooms))
 

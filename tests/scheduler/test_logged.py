@@ -1,6 +1,7 @@
 """A log line by msgspec says what the standard library's would."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ class Odd:
         {"odd": Odd(), "deep": {"odd": Odd()}},
         {"huge": 1 << 70, "name": "not \udcff Unicode"},
         {1: "a key that is no text"},
+        {"ts": datetime(2026, 11, 21, 20, 47, 14, 429396, UTC)},
+        {"ts": datetime(2026, 11, 21, 20, 47, 14, 0, UTC), "odd": Odd()},
     ],
 )
 def test_a_line_is_the_same_to_who_reads_it(fields: dict[Any, Any]) -> None:
