@@ -38,8 +38,12 @@ _T = TypeVar("_T")
 _SLICE_S = 0.01
 # While a leader may not decide, this often is looked whether it may again, in seconds.
 _LOOK_S = 0.25
-# As many as connections, and a few that wait for the next answer: a decision is as good as it is fresh.
+# As many as connections, and a few that wait for the next answer: a decision is as good as it is fresh. With so many
+# under way the next are decided together once only all connections are busy, and no sooner than after so many seconds:
+# what is worked off in one go takes less CPU by a tenth, and the API server has no less to do.
 _MOST_BINDS = 40
+_CONNECTIONS = 32
+_TOGETHER_S = 0.002
 # While so many are under way events wait: half as many as use all connections.
 _PRESSED = 16
 # A write that has had no definite answer for so long no longer counts among them, in seconds.
@@ -125,6 +129,7 @@ class Loop:
         self._stopping = False
         self._not_before = 0.0
         self._was_held_up = False
+        self._has_most = False
 
     def not_ready(self) -> str:
         """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
@@ -225,6 +230,7 @@ class Loop:
         if self._inbox:
             self._follow(self._take(self._inbox.popleft()))
             return True
+        self._has_most = self._are_under_way(_CONNECTIONS if self._has_most else _MOST_BINDS)
         self._was_held_up = self._held_up()
         if self._was_held_up:
             return False
@@ -245,7 +251,7 @@ class Loop:
         """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
         if not self._leads or not self._may_decide() or self._reading.missing():
             return True
-        return time.monotonic() < self._not_before or self._are_under_way(_MOST_BINDS)
+        return self._has_most or time.monotonic() < self._not_before
 
     def _are_under_way(self, count: int) -> bool:
         """Say whether at least so many writes are; those that get no answer for long count no more."""
@@ -349,6 +355,8 @@ class Loop:
 
     async def _wait(self) -> None:
         """Sleep until a message comes, something is due, the first bind may start or the Lease may be sure again."""
+        if self._has_most:
+            await asyncio.sleep(_TOGETHER_S)
         try:
             async with asyncio.timeout(self._patience()):
                 await self._awake.wait()

@@ -233,6 +233,32 @@ async def test_events_wait_until_few_binds_are_under_way(
         assert min(int(one["metadata"]["resourceVersion"]) for one in items) > int(marker.metadata.resource_version)
 
 
+async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_connections(
+    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four one is answered after 0.3 s, and nothing follows; the second after 1 s, and all others follow."""
+    monkeypatch.setattr(looping, "_MOST_BINDS", 4)
+    monkeypatch.setattr(looping, "_CONNECTIONS", 3)
+    await stage.add_node(make_node("n1"))
+    for name, delay_s in (("a", 0.3), ("b", 1.0), ("c", 1.5), ("d", 1.5)):
+        stage.server.faults.plan(Fault("POST", f"/{name}/binding$", "delay", delay_s=delay_s))
+    async with stage.run():
+        stage.loop.lead()
+        for name in "abcd":
+            await stage.add_pod(name)
+        await _until(lambda: _so_many(stage, 4))
+        began = time.monotonic()
+        for name in "ef":
+            await stage.add_pod(name)
+        await _until(lambda: stage.is_bound("e"))
+        assert time.monotonic() - began > 0.6
+        await _until(lambda: stage.is_bound("f"))
+
+
+async def _so_many(stage: Stage, count: int) -> bool:
+    return len(stage.loop._writes) == count
+
+
 async def _are_under_way(stage: Stage, count: int) -> bool:
     return await stage.is_bound("quick") and len(stage.loop._writes) == count
 
