@@ -10,7 +10,7 @@ import asyncio
 import msgspec
 
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown, of_object
 from mooring.kube.persist import persist_unless_gone, until_definite
 from scheduler.decisions import Bind
 from scheduler.objects import Pod
@@ -77,7 +77,10 @@ async def _look(client: Client, path: str, decision: Bind) -> Outcome:
 
 @persist_unless_gone
 async def _get(client: Client, path: str) -> Pod:
-    body = await client.request("GET", path)
+    try:
+        body = await client.request("GET", path)
+    except NotFound as failed:
+        raise of_object(failed) from failed
     try:
         return _decode_pod(body)
     except msgspec.MsgspecError as unreadable:

@@ -137,6 +137,9 @@ async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamRespon
     elif fault.kind == "answer":
         await request.read()
         return _response(Reply(fault.code, encode(ApiError(fault.code, "", "a fault planned by a test").body())))
+    elif fault.kind == "page":
+        await request.read()
+        return web.Response(status=fault.code, text="<html>a fault planned by a test</html>", content_type="text/html")
     return None
 
 

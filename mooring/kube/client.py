@@ -21,7 +21,7 @@ import aiohttp
 from yarl import URL
 
 from mooring.kube.access import Access
-from mooring.kube.failures import Status, Unknown, failure
+from mooring.kube.failures import Status, Unknown, failure, of_object
 from mooring.kube.lanes import Answer, Lanes
 
 JSON = "application/json"
@@ -126,7 +126,7 @@ class Client:
             self._headers_until = float("-inf")
             answer = await self._ask(target, content, body)
         if not 200 <= answer.status < 300:
-            raise failure(answer.status, answer.body, answer.retry_after)
+            raise of_object(failure(answer.status, answer.body, answer.retry_after))
         return answer.body
 
     async def _ask(self, target: str, content: str, body: bytes) -> Answer:

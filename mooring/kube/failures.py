@@ -85,6 +85,11 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
     return _BY_CODE.get(code, Refused)(status)
 
 
+def of_object(failed: KubeError) -> KubeError:
+    """Return what a failure says of an object: a 404 that is no ``Status`` is a proxy's page, and says nothing."""
+    return Unknown(failed.status) if isinstance(failed, NotFound) and not failed.status.reason else failed
+
+
 def failure_of(status: bytes) -> KubeError:
     """Return the error that a ``Status`` object stands for, such as a watch's ERROR event carries."""
     try:

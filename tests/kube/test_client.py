@@ -58,6 +58,18 @@ def test_every_code_has_one_failure_whatever_its_body(code: int, kind: type[Kube
     assert found.status.code == code
 
 
+async def test_a_write_that_a_proxy_does_not_find_is_unknown(client: Client, server: ApiServer) -> None:
+    """A page says nothing of the object; a list's path may be none of this API server's."""
+    server.faults.plan(Fault("POST", NODES, "page", code=404))
+    with pytest.raises(Unknown):
+        await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
+    with pytest.raises(NotFound):
+        await client.request("DELETE", f"{NODES}/n1")
+    server.faults.plan(Fault("GET", NODES, "page", code=404))
+    with pytest.raises(NotFound):
+        await client.request("GET", NODES)
+
+
 @pytest.mark.parametrize("kind", ["drop_before", "drop_after", "delay"])
 async def test_no_answer_is_unknown(kind: FaultKind, client: Client, server: ApiServer) -> None:
     """A broken connection and a timeout alike."""

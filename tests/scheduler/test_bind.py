@@ -48,7 +48,14 @@ async def test_node_and_assignment_are_written_in_one_request(client: Client) ->
 
 @pytest.mark.parametrize(
     ("kind", "code", "times"),
-    [("answer", 500, 2), ("answer", 503, 1), ("answer", 429, 1), ("drop_before", 0, 2), ("drop_after", 0, 1)],
+    [
+        ("answer", 500, 2),
+        ("page", 404, 2),
+        ("answer", 503, 1),
+        ("answer", 429, 1),
+        ("drop_before", 0, 2),
+        ("drop_after", 0, 1),
+    ],
 )
 async def test_an_unknown_outcome_is_repeated_until_it_is_known(
     kind: FaultKind, code: int, times: int, client: Client, server: ApiServer
@@ -66,6 +73,14 @@ async def test_a_read_back_that_is_refused_is_repeated(client: Client, server: A
     server.faults.plan(Fault("POST", "/binding$", "answer", times=1, code=409))
     server.faults.plan(Fault("GET", "pods/p$", "answer", times=2, code=403))
     assert (await bind(client, _decision(pod))).kind == "changed"
+
+
+async def test_a_proxys_page_is_no_word_on_the_pod(client: Client, server: ApiServer) -> None:
+    """The answer of a Binding that was done is lost, and what is read back is not found by what stands in between."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "drop_after"))
+    server.faults.plan(Fault("GET", "pods/p$", "page", times=2, code=404))
+    assert (await bind(client, _decision(pod))).kind == "bound"
 
 
 async def test_a_timeout_after_the_write_is_our_bind(client: Client, server: ApiServer) -> None:
