@@ -42,7 +42,7 @@ _ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
 # Connections for lists and the lease, for conditions and events, and for binds: none may hold up another.
 _READS = 16
 _TELLS = 17
-_WRITES = 32
+_WRITES = 48
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,13 +38,13 @@ _T = TypeVar("_T")
 _SLICE_S = 0.01
 # While a leader may not decide, this often is looked whether it may again, in seconds.
 _LOOK_S = 0.25
-# As many as connections, and a few that wait for the next answer: a decision is as good as it is fresh. With so many
-# under way the next are decided together once only all connections are busy, and no sooner than after so many seconds:
-# what is worked off in one go takes less CPU by a tenth, and the API server has no less to do.
-_MOST_BINDS = 40
-_CONNECTIONS = 32
+# More than connections by those that wait for the next answer: a decision is as good as it is fresh. With so many under
+# way the next are decided together once they are fewer, and no sooner than after so many seconds: what is worked off in
+# one go takes less CPU by a tenth, and the API server, whose connections are all busy meanwhile, has no less to do.
+_MOST_BINDS = 64
+_FEWER_BINDS = 56
 _TOGETHER_S = 0.002
-# While so many are under way events wait: half as many as use all connections.
+# While so many are under way events wait: a third of what uses all connections.
 _PRESSED = 16
 # A write that has had no definite answer for so long no longer counts among them, in seconds.
 _LONG_S = 10.0
@@ -230,7 +230,7 @@ class Loop:
         if self._inbox:
             self._follow(self._take(self._inbox.popleft()))
             return True
-        self._has_most = self._are_under_way(_CONNECTIONS if self._has_most else _MOST_BINDS)
+        self._has_most = self._are_under_way(_FEWER_BINDS if self._has_most else _MOST_BINDS)
         self._was_held_up = self._held_up()
         if self._was_held_up:
             return False

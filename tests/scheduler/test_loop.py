@@ -238,7 +238,7 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
 ) -> None:
     """Of four one is answered after 0.3 s, and nothing follows; the second after 1 s, and all others follow."""
     monkeypatch.setattr(looping, "_MOST_BINDS", 4)
-    monkeypatch.setattr(looping, "_CONNECTIONS", 3)
+    monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
     await stage.add_node(make_node("n1"))
     for name, delay_s in (("a", 0.3), ("b", 1.0), ("c", 1.5), ("d", 1.5)):
         stage.server.faults.plan(Fault("POST", f"/{name}/binding$", "delay", delay_s=delay_s))
