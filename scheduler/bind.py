@@ -80,7 +80,9 @@ async def _get(client: Client, path: str) -> Pod:
     try:
         body = await client.request("GET", path)
     except NotFound as failed:
-        raise of_object(failed) from failed
+        if (said := of_object(failed)) is failed:
+            raise
+        raise said from failed
     try:
         return _decode_pod(body)
     except msgspec.MsgspecError as unreadable:

@@ -17,6 +17,7 @@ class _Details(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
+    kind: str | None = None
     code: int = 500
     message: str | None = None
     reason: str | None = None
@@ -25,12 +26,16 @@ class _Status(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty where there is none."""
+    """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty where there is none.
+
+    ``is_page`` where the body is no ``Status``: a proxy's page, or the API server's own for a path it does not know.
+    """
 
     code: int
     reason: str = ""
     message: str = ""
     kind: str = ""
+    is_page: bool = False
 
 
 class KubeError(Exception):
@@ -87,7 +92,7 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
 
 def of_object(failed: KubeError) -> KubeError:
     """Return what a failure says of an object: a 404 that is no ``Status`` is a proxy's page, and says nothing."""
-    return Unknown(failed.status) if isinstance(failed, NotFound) and not failed.status.reason else failed
+    return Unknown(failed.status) if isinstance(failed, NotFound) and failed.status.is_page else failed
 
 
 def failure_of(status: bytes) -> KubeError:
@@ -103,9 +108,9 @@ def read_status(code: int, body: bytes) -> Status:
     try:
         found = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:
-        return Status(code, "", body[:_LONGEST_MESSAGE].decode(errors="replace"))
-    kind = (found.details.kind if found.details else None) or ""
-    return Status(code, found.reason or "", (found.message or "")[:_LONGEST_MESSAGE], kind)
+        return Status(code, "", body[:_LONGEST_MESSAGE].decode(errors="replace"), is_page=True)
+    kind, is_page = (found.details.kind if found.details else None) or "", found.kind != "Status"
+    return Status(code, found.reason or "", (found.message or "")[:_LONGEST_MESSAGE], kind, is_page)
 
 
 def _seconds(retry_after: str | None) -> float:

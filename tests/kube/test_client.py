@@ -65,6 +65,10 @@ async def test_a_write_that_a_proxy_does_not_find_is_unknown(client: Client, ser
         await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
     with pytest.raises(NotFound):
         await client.request("DELETE", f"{NODES}/n1")
+    # As of a webhook that denies with this code, and gives no reason.
+    server.faults.plan(Fault("POST", NODES, "answer", code=404))
+    with pytest.raises(NotFound):
+        await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
     server.faults.plan(Fault("GET", NODES, "page", code=404))
     with pytest.raises(NotFound):
         await client.request("GET", NODES)
