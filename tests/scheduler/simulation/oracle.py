@@ -68,11 +68,14 @@ def _vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState])
 def _left(inventory: Inventory, there: Sequence[PodState]) -> tuple[list[int], list[int]]:
     free, rate = [], []
     for pf in inventory.pfs:
+        # A VF that a node keeps back reserves what it is still limited to, whoever claims it besides.
+        kept = {index: out.min_tx_rate for out in pf.out if out.min_tx_rate for index in out.vfs}
         held: dict[int, int] = {}
         for vf in (vf for pod in there for vf in pod.vfs if vf.pf == pf.name):
             held[vf.vf] = max(held.get(vf.vf, 0), vf.min_tx_rate)
         free.append(len(set(pf.usable) - held.keys()))
-        rate.append(pf.offer_mbps - sum(held.values()))
+        reserved = {index: max(held.get(index, 0), kept.get(index, 0)) for index in {*held, *kept}}
+        rate.append(pf.offer_mbps - sum(reserved.values()))
     return free, rate
 
 
