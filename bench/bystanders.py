@@ -22,9 +22,9 @@ from bench import storage_load as storage
 from bench.scheduler import Scheduling
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import NONE
-from scheduler.decisions import Bind
-from scheduler.objects import PodDisruptionBudget
-from scheduler.outcomes import BOUND
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.objects import PodDisruptionBudget
 
 _MOST_SLOWER = 1.05
 _BUDGETS = 20

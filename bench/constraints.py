@@ -24,10 +24,10 @@ from mooring import names
 from mooring.inventory import dump_inventory, read_inventory
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
-from scheduler.constraints import installed
-from scheduler.constraints.alarm import Alarm
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.objects import Node
+from scheduler.kube.objects import Node
+from scheduler.server import installed_constraints as installed
+from scheduler.server.call_timeout import Alarm
 
 _EXAMPLE = Path(__file__).parent.parent / "docs/examples/gpu"
 _SWITCHES, _GPUS = 4, 8

@@ -19,11 +19,11 @@ from mooring import names
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity
-from scheduler.extender.desk import Desk
-from scheduler.loop import Loop, Ways
-from scheduler.machine import Machine
-from scheduler.objects import Node
-from scheduler.writer import Writer
+from scheduler.kube.objects import Node
+from scheduler.server.http.extender_handlers import Desk
+from scheduler.server.loop import Loop, Ways
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
 
 _NOW = 1_800_000_000.0
 # Of a node's JSON: what else a real node says, in bytes.

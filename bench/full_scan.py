@@ -8,8 +8,8 @@ from typing import Any
 
 from mooring import names
 from mooring.request import PodRequest, read_request
-from scheduler.place import Placed, Room, Want, place
-from scheduler.quantity import parse_resources
+from scheduler.kube.quantity import parse_resources
+from scheduler.placement.place import Placed, Room, Want, place
 
 Json = dict[str, Any]
 

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.census import Census
-from scheduler.columns import Nodes
-from scheduler.nodes import read_node
-from scheduler.objects import Node, Pod, Service
+from scheduler.cache.node_columns import Nodes
+from scheduler.cache.node_info import read_node
+from scheduler.cache.pod_counts import Census
+from scheduler.kube.affinity import read_kin
+from scheduler.kube.objects import Node, Pod, Service
+from scheduler.kube.pod_info import Task, read_task
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
-from scheduler.task import Task, read_task
-from scheduler.ties import read_kin
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED, PREFERRED = (

@@ -1,4 +1,4 @@
-"""Time `scheduler.place` on the hardest instances that we could construct; print a line a family.
+"""Time `scheduler.placement.place` on the hardest instances that we could construct; print a line a family.
 
     python -m bench.place [--instances 200] [--seed 1] [--budget N] [--family TEXT]
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.place_instances import FAMILIES, Family
-from scheduler.place import BUDGET, NoFit, OutOfBudget, Placed, decide, place
+from scheduler.placement.place import BUDGET, NoFit, OutOfBudget, Placed, decide, place
 
 
 def measure(family: Family, instances: int, seed: int, budget: int) -> tuple[list[float], list[type]]:

@@ -1,4 +1,4 @@
-"""Hard instances for `scheduler.place`: 64 VFs at most, 8 PFs, barely feasible and barely not.
+"""Hard instances for `scheduler.placement.place`: 64 VFs at most, 8 PFs, barely feasible and barely not.
 
 Each family is a function of a random source to wants, rooms and the policy. Those named ``…-fits`` are built from a
 solution; in the others the slack is so small that both answers occur. Where the hardness lies: many items a bin make
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from mooring.request import Spreading
-from scheduler.place import Room, Want
+from scheduler.placement.place import Room, Want
 
 Instance = tuple[list[Want], list[Room], Spreading | None]
 Family = Callable[[Random], Instance]

@@ -25,9 +25,9 @@ from mooring.inventory import read_inventory
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from mooring.settings import VfSettings
-from scheduler.instructions import Instruction, Preempt
-from scheduler.machine import Machine
-from scheduler.objects import Node, Pod, PodDisruptionBudget
+from scheduler.cycle.instructions import Instruction, Preempt
+from scheduler.kube.objects import Node, Pod, PodDisruptionBudget
+from scheduler.state.machine import Machine
 
 # UNIX time of the first decision.
 _START = 1_800_000_000.0

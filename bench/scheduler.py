@@ -25,10 +25,10 @@ from bench import scheduler_load as load
 from bench.full_scan import FullScan
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.decisions import Bind
-from scheduler.machine import Machine
-from scheduler.objects import Node, Pod
-from scheduler.outcomes import BOUND
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
 
 # UNIX time of the first decision; each decision is so much later, in seconds.
 _START = 1_800_000_000.0

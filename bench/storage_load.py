@@ -7,14 +7,14 @@ import msgspec
 
 from bench import scheduler_load as load
 from mooring.kube.events import Changed, Identity
-from scheduler.machine import Machine
-from scheduler.volumes.objects import (
+from scheduler.kube.storage_objects import (
     BIND_COMPLETED,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
 )
+from scheduler.state.machine import Machine
 
 Tell = Callable[[type[Any], load.Json], None]
 _DRIVER = "csi.example"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from bench import scheduler_load as load
 from bench import storage_load as storage
 from bench.scheduler import Scheduling, line
-from scheduler.decisions import Bind
-from scheduler.instructions import Prepare
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Prepare
 
 Build = Callable[[storage.Tell, int, int], None]
 # Enough that no node is full, few enough that the rule has to count.

@@ -18,17 +18,17 @@ from mooring import log, names
 from mooring.config import ConfigError, load, option
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
-from scheduler import metrics
-from scheduler.constraints.installed import installed
-from scheduler.extender.desk import Desk
-from scheduler.extender.server import serve as extend
-from scheduler.extender.tls import server_tls
-from scheduler.health import serve
-from scheduler.leader import Election
-from scheduler.logged import quickly
-from scheduler.loop import Loop, Ways
-from scheduler.machine import Machine
-from scheduler.writer import Writer
+from scheduler.server import metrics
+from scheduler.server.http.extender_handlers import Desk
+from scheduler.server.http.extender_server import serve as extend
+from scheduler.server.http.extender_tls import server_tls
+from scheduler.server.http.health import serve
+from scheduler.server.installed_constraints import installed
+from scheduler.server.leader import Election
+from scheduler.server.loop import Loop, Ways
+from scheduler.server.reporting.log_encoder import quickly
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
 PROGRAM = "mooring-scheduler"

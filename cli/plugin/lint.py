@@ -12,8 +12,8 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.parsing import MAX_BYTES, shorten
 from mooring.request import PodRequest, read_request
-from scheduler.objects import Pod
-from scheduler.task import Refusal, read_task
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import Refusal, read_task
 
 # As the guard has them (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}

@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
-from scheduler.objects import NodeInfo, Struct
+from scheduler.kube.objects import NodeInfo, Struct
 
 
 class Metadata(Struct):

@@ -10,18 +10,18 @@ from typing import Any
 
 from cli.plugin.explain import Told
 from mooring.kube.events import Changed, Identity
-from scheduler.cluster import Cluster
-from scheduler.cycle import Decider
-from scheduler.decisions import Bind
-from scheduler.nodes import read_node
-from scheduler.nominations import Nomination
-from scheduler.objects import Node, Pod
-from scheduler.seating import read_seat
-from scheduler.surroundings import PATHS as AROUND
-from scheduler.surroundings import Surroundings
-from scheduler.task import Refusal, Task, read_task
-from scheduler.trial import stand_for
-from scheduler.volumes.catalogue import PATHS as STORED
+from scheduler.cache.assigned_pod import read_seat
+from scheduler.cache.cache import Cluster
+from scheduler.cache.node_info import read_node
+from scheduler.cache.volumes.volume_cache import PATHS as STORED
+from scheduler.cycle.cycle import Decider
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.node_dry_run import stand_for
+from scheduler.cycle.nominations import Nomination
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_info import Refusal, Task, read_task
+from scheduler.state.cluster_objects import PATHS as AROUND
+from scheduler.state.cluster_objects import Surroundings
 
 PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **AROUND, **STORED}
 

@@ -7,7 +7,7 @@ from cli.plugin.objects import Node, Pod
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory
-from scheduler.supply import Claim, disputes, existing, supply
+from scheduler.placement.vf_accounting import Claim, disputes, existing, supply
 
 NO_INVENTORY = "no inventory"
 

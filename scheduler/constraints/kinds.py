@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from mooring import names
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
-from scheduler.constraints.fence import Failed, TooSlow, heard, steady
+from scheduler.constraints.isolation import Failed, TooSlow, heard, steady
 from scheduler.constraints.protocol import VFS, Beside, Constraint, NodeSide, PodSide, Proposal, Units, Unmet
 
 Inventory = tuple[tuple[str, Hashable], ...]

@@ -3,7 +3,7 @@
 A constraint reads what a pod asks for and what a node has, says how well what is left on a node suits, and proposes
 exact units. It decides nothing by itself: the scheduler keeps what is used (from the assignments of all pods, never
 from the constraint's own memory), holds each proposal against it, and writes what was chosen into the assignment.
-`docs/constraints.md` tells how to write one; the VFs themselves are one (`scheduler.constraints.vfs`).
+`docs/constraints.md` tells how to write one; the VFs themselves are one (`scheduler.placement.vfs_constraint`).
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -71,7 +71,8 @@ class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
     """One kind of resource. Every method is pure: equal arguments, equal results, no I/O, nothing kept.
 
     For a kind of one's own, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
-    of it are `Units`; for the VFs they are `mooring.inventory.Inventory` and `scheduler.supply.Supply`.
+    of it are `Units`; for the VFs they are `mooring.inventory.Inventory` and
+    `scheduler.placement.vf_accounting.Supply`.
     """
 
     def read_request(self, pod: PodSide) -> RequestT | None:

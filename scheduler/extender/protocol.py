@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from scheduler.objects import Metadata, Pod, Struct
+from scheduler.kube.objects import Metadata, Pod, Struct
 
 _encode = msgspec.json.Encoder().encode
 _pod = msgspec.json.Decoder(Pod).decode

@@ -4,10 +4,10 @@
 noderesources/balanced_allocation.go.
 """
 
-from scheduler.columns import CPU, MEMORY, Nodes
-from scheduler.look import Look, Measure
-from scheduler.plugins.rule import UsePreference, UseScorer
-from scheduler.task import Task
+from scheduler.cache.node_columns import CPU, MEMORY, Nodes
+from scheduler.cache.node_view import Look, Measure
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import UsePreference, UseScorer
 
 
 def balance(task: Task, nodes: Nodes) -> UseScorer | None:

@@ -1,21 +1,21 @@
 """Constraints: a node must have what a pod asks for of each other kind, as the kind's constraint judges it.
 
 The constraint is asked once for each distinct state of what nodes have left; whether everything fits together on one
-node, VFs included, is the work of `scheduler.constraints.joint`, asked for one node when that node is about to be
+node, VFs included, is the work of `scheduler.placement.joint`, asked for one node when that node is about to be
 chosen.
 """
 
 from collections.abc import Callable
 
-from scheduler.assign import Chosen
-from scheduler.columns import Nodes
-from scheduler.constraints.joint import OfKind, OfVfs, Step, place_together
+from scheduler.cache.node_columns import Nodes
+from scheduler.cache.node_view import Look, Measure
+from scheduler.cache.unit_pools import Shelf
 from scheduler.constraints.kinds import Wish
-from scheduler.constraints.shelves import Shelf
-from scheduler.look import Look, Measure
-from scheduler.plugins.rule import UseFilter, UsePreference, UseRule, UseScorer
+from scheduler.kube.pod_info import Task
+from scheduler.placement.assign import Chosen
+from scheduler.placement.joint import OfKind, OfVfs, Step, place_together
+from scheduler.plugins.interface import UseFilter, UsePreference, UseRule, UseScorer
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 _NAME = "Constraints"
 # Reasons of one constraint that are told apart for pods of one shape; what comes after them is told as one.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.columns import Amounts, Nodes, Rows
-from scheduler.plugins.rule import Preference, Scorer
-from scheduler.task import Task
+from scheduler.cache.node_columns import Amounts, Nodes, Rows
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Preference, Scorer
 
 _MIB = 1024 * 1024
 # Images together smaller than this count as none; each container's counts up to the most. Bytes.

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from scheduler.census import Census, Question
-from scheduler.columns import Amounts, Flags, Nodes, Rows
-from scheduler.domains import Domains, domains
-from scheduler.plugins.rule import Refusals, WideRule
+from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.cache.pod_counts import Census, Question
+from scheduler.cache.row_counts import Tally
+from scheduler.cache.topology_domains import Domains, domains
+from scheduler.kube.affinity import Term
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Refusals, WideRule
 from scheduler.queue import Happening
-from scheduler.tally import Tally
-from scheduler.task import Task
-from scheduler.ties import Term
 
 NAME = "InterPodAffinity"
 WEIGHT = 2

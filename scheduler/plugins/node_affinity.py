@@ -4,17 +4,14 @@ A term's expressions must all hold, one term of several must; a term without exp
 k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 """
 
-import re
-
 import numpy as np
 
-from scheduler.columns import Amounts, Flags, Nodes, Rows
-from scheduler.objects import NodeSelector, NodeSelectorTerm, Requirement
-from scheduler.plugins.rule import Filter, Preference, Rule, Scorer, refuse_where
+from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.kube.node_selectors import matches
+from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Filter, Preference, Rule, Scorer, refuse_where
 from scheduler.queue import Happening
-from scheduler.task import Task
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def prepare(task: Task, nodes: Nodes) -> Filter | None:
@@ -83,30 +80,6 @@ def _field_holds(requirement: Requirement, nodes: Nodes, rows: Rows) -> Flags:
         return np.zeros(len(rows), np.bool_)
     named = np.isin(rows, [nodes.row_of[name] for name in requirement.values or () if name in nodes.row_of])
     return named if requirement.operator == "In" else ~named
-
-
-def matches(requirement: Requirement, value: str | None) -> bool:
-    """Say whether an expression holds where its label has this value (None: none); an unknown operator never does."""
-    values = requirement.values or ()
-    match requirement.operator:
-        case "In":
-            return value is not None and value in values
-        case "NotIn":
-            return value is None or value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(requirement.operator, value, tuple(values))
-        case _:
-            return False
-
-
-def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
-    if value is None or len(values) != 1 or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
-        return False
-    return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
 
 
 RULE = Rule("NodeAffinity", prepare, Happening.NODE_ADDED | Happening.NODE_LABELS)

@@ -1,9 +1,9 @@
 """NodeName: a pod that names its node goes nowhere else."""
 
-from scheduler.columns import Nodes
-from scheduler.plugins.rule import Filter, Rule, refuse_where
+from scheduler.cache.node_columns import Nodes
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Filter, Rule, refuse_where
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 
 def prepare(task: Task, nodes: Nodes) -> Filter | None:

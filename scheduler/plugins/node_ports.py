@@ -1,9 +1,9 @@
 """NodePorts: a host port is taken once, by protocol and address; 0.0.0.0 (or none) is every address."""
 
-from scheduler.columns import HostPort, Nodes
-from scheduler.plugins.rule import UseFilter, UseRule
+from scheduler.cache.node_columns import Nodes
+from scheduler.kube.pod_info import HostPort, Task
+from scheduler.plugins.interface import UseFilter, UseRule
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 _ANY = ("", "0.0.0.0")
 REASONS = ("node(s) didn't have free ports for the requested pod ports",)

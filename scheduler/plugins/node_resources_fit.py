@@ -7,11 +7,11 @@ Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesou
 from collections.abc import Container
 from functools import partial
 
-from scheduler.columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, Nodes
-from scheduler.look import Look, Measure
-from scheduler.plugins.rule import Texts, UseFilter, UsePreference, UseRule, UseScorer
+from scheduler.cache.node_columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, Nodes
+from scheduler.cache.node_view import Look, Measure
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Texts, UseFilter, UsePreference, UseRule, UseScorer
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 _SEEDS = "rdma-sriov/"
 # One bit of a mark each; nobody asks for as many.

@@ -1,10 +1,10 @@
 """NodeUnschedulable: a cordoned node takes only pods that tolerate that."""
 
-from scheduler.columns import Nodes
-from scheduler.plugins.rule import Filter, Rule, refuse_where
+from scheduler.cache.node_columns import Nodes
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Filter, Rule, refuse_where
 from scheduler.plugins.taint_toleration import tolerates
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 _CORDONED = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from scheduler.columns import Nodes, Rows
-from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
+from scheduler.cache.node_columns import Nodes, Rows
+from scheduler.cache.volumes.csi_migration import Handle, driver_of, handle_of
+from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
 from scheduler.queue import Happening
-from scheduler.task import Task
-from scheduler.volumes.catalogue import Catalogue
-from scheduler.volumes.taken_over import Handle, driver_of, handle_of
 
 _REASON = "node(s) exceed max volume count"
 

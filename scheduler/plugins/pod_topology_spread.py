@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.census import Census, Question
-from scheduler.columns import Amounts, Flags, Nodes, Rows
-from scheduler.domains import Domains, domains
+from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.cache.pod_counts import Census, Question
+from scheduler.cache.topology_domains import Domains, domains
+from scheduler.kube.affinity import Scope
+from scheduler.kube.pod_info import Task
+from scheduler.kube.spread_constraints import HOSTNAME, Constraint, default_constraints
 from scheduler.plugins import node_affinity, taint_toleration
-from scheduler.plugins.rule import Refusals, WideRule
+from scheduler.plugins.interface import Refusals, WideRule
 from scheduler.queue import Happening
-from scheduler.spreading import HOSTNAME, Constraint, default_constraints
-from scheduler.task import Task
-from scheduler.ties import Scope
 
 NAME = "PodTopologySpread"
 WEIGHT = 2

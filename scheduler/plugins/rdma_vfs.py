@@ -2,16 +2,16 @@
 
 Two rules of one name tell what the columns can tell: whether the inventory may be used at all and lists PFs that may
 give each interface, and whether there are enough free VFs and Mb/s in all. Whether the interfaces fit together is the
-work of `scheduler.place`, asked for one node when that node is about to be chosen.
+work of `scheduler.placement.place`, asked for one node when that node is about to be chosen.
 """
 
 from mooring.inventory import Pf
-from scheduler.assign import NOT_ENOUGH, wants_on
-from scheduler.columns import MBPS, VFS, Nodes
-from scheduler.look import Look, Measure
-from scheduler.plugins.rule import Filter, Rule, Texts, UseFilter, UsePreference, UseRule, UseScorer, refuse_by
+from scheduler.cache.node_columns import MBPS, VFS, Nodes
+from scheduler.cache.node_view import Look, Measure
+from scheduler.kube.pod_info import Task
+from scheduler.placement.assign import NOT_ENOUGH, wants_on
+from scheduler.plugins.interface import Filter, Rule, Texts, UseFilter, UsePreference, UseRule, UseScorer, refuse_by
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 _NAME = "RdmaVfs"
 

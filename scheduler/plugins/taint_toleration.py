@@ -4,11 +4,11 @@ PreferNoSchedule taints a pod does not tolerate, the better.
 
 from collections.abc import Iterable
 
-from scheduler.columns import Flags, Nodes, Rows
-from scheduler.objects import Toleration
-from scheduler.plugins.rule import Filter, Preference, Rule, Scorer, refuse_by
+from scheduler.cache.node_columns import Flags, Nodes, Rows
+from scheduler.kube.objects import Toleration
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Filter, Preference, Rule, Scorer, refuse_by
 from scheduler.queue import Happening
-from scheduler.task import Task
 
 # Key, value, effect.
 Taint = tuple[str, str, str]

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.columns import Amounts, Flags, Nodes, Rows
-from scheduler.objects import NodeSelector
-from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
+from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.cache.volumes.matching import NO_ROOM, NONE_FREE, Asked, affinity_holds, ask, make_plan, obstacle
+from scheduler.cache.volumes.plan import Plan
+from scheduler.cache.volumes.pv_index import affinity_keys
+from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.kube.objects import NodeSelector
+from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_volumes import ClaimUse
+from scheduler.kube.storage_objects import PersistentVolumeClaim
+from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
 from scheduler.queue import Happening
-from scheduler.task import Task
-from scheduler.volumes.catalogue import Catalogue
-from scheduler.volumes.matching import NO_ROOM, NONE_FREE, Asked, affinity_holds, ask, make_plan, obstacle
-from scheduler.volumes.objects import PersistentVolumeClaim
-from scheduler.volumes.plan import Plan
-from scheduler.volumes.shelf import affinity_keys
-from scheduler.volumes.used import ClaimUse
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

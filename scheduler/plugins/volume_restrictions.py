@@ -5,12 +5,12 @@ Source: kube-scheduler's volumerestrictions.
 
 import numpy as np
 
-from scheduler.columns import Nodes, Rows
-from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
+from scheduler.cache.node_columns import Nodes, Rows
+from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.kube.pod_info import Task
+from scheduler.kube.storage_objects import ONCE_PER_POD
+from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
 from scheduler.queue import Happening
-from scheduler.task import Task
-from scheduler.volumes.catalogue import Catalogue
-from scheduler.volumes.objects import ONCE_PER_POD
 
 _DISK = "node(s) had no available disk"
 _ONCE = (

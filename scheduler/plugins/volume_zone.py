@@ -6,11 +6,11 @@ Source: kube-scheduler's volumezone.
 
 import numpy as np
 
-from scheduler.columns import Flags, Nodes, Rows
-from scheduler.plugins.rule import Filter, Refusals, VolumeRule, refuse_where
+from scheduler.cache.node_columns import Flags, Nodes, Rows
+from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
 from scheduler.queue import Happening
-from scheduler.task import Task
-from scheduler.volumes.catalogue import Catalogue
 
 _REASON = "node(s) had no available volume zone"
 # The labels of old beside those that have come in their place.

@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 import yaml
 
 from advertiser import lost
-from scheduler.instructions import Report
+from scheduler.cycle.instructions import Report
 from tests.docs import texts
 
 DOCS = texts.ROOT / "docs"

@@ -18,9 +18,9 @@ from cni.__main__ import Options as CniOptions
 from cni.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
-from scheduler import metrics as scheduler_metrics
-from scheduler.counts import Count, Distribution
-from scheduler.machine import Machine
+from scheduler.server import metrics as scheduler_metrics
+from scheduler.server.metric_values import Count, Distribution
+from scheduler.state.machine import Machine
 from tests.manifests.rendering import ROOT, raw
 
 _MONITORING = "components/monitoring"

@@ -32,9 +32,9 @@ from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Refused
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from mooring.settings import VfSettings
-from scheduler.evict import evict
-from scheduler.instructions import Evict
-from scheduler.objects import Pod
+from scheduler.cycle.instructions import Evict
+from scheduler.kube.objects import Pod
+from scheduler.server.evict import evict
 from tests.manifests.accounts import NAMESPACE, Program, put, unneeded
 from tests.manifests.conftest import behind_the_guard
 from tests.manifests.rendering import raw

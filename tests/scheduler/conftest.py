@@ -12,9 +12,9 @@ from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
-from scheduler.machine import Machine
-from scheduler.objects import Node, Pod
-from tests.scheduler.relay import Relay
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+from tests.support.relay import Relay
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.constraints.installed import GROUP, load
 from scheduler.constraints.kinds import Kinds
+from scheduler.server.installed_constraints import GROUP, load
 from tests.scheduler.constraints.life import Life
 
 REPO = Path(__file__).parents[3]

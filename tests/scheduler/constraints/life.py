@@ -7,12 +7,12 @@ import msgspec
 from mooring.assignment import Assignment, read_assignment
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import Kinds
-from scheduler.decisions import Bind
-from scheduler.instructions import Instruction, Report
-from scheduler.machine import Machine
-from scheduler.objects import Node, Pod
-from scheduler.outcomes import BOUND
-from tests.scheduler.plain.words import refusal
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction, Report
+from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+from tests.scheduler.reference.messages import refusal
 
 NOW = 1000.0
 

@@ -9,11 +9,11 @@ from mooring.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle import Decider
-from scheduler.decisions import Bind, Unschedulable
-from scheduler.objects import Node, Pod
-from scheduler.ranking import Ranking
-from scheduler.task import Task, read_task
+from scheduler.cycle.cycle import Decider
+from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.signature_scores import Ranking
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_info import Task, read_task
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 

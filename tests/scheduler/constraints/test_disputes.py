@@ -10,10 +10,10 @@ from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
-from scheduler.decisions import Bind
-from scheduler.instructions import Instruction, Notice, Report
-from scheduler.metrics import _Derived
-from scheduler.objects import Node, Pod
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction, Notice, Report
+from scheduler.kube.objects import Node, Pod
+from scheduler.server.metrics import _Derived
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, units_of
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mooring.inventory import Pf
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
-from scheduler.decisions import Bind
-from scheduler.objects import Node, Pod
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Node, Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, units_of
 
@@ -196,7 +196,9 @@ def test_the_package_is_found_when_it_is_installed(tmp_path: Path) -> None:
     environment = _environment(tmp_path)
     source = str(REPO / "docs/examples/gpu")
     subprocess.run([sys.executable, "-m", "pip", *command, source], check=True, env=environment)
-    code = "from scheduler.constraints.installed import installed; print([(k.name, k.broken) for k in installed()])"
+    code = (
+        "from scheduler.server.installed_constraints import installed; print([(k.name, k.broken) for k in installed()])"
+    )
     found = subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=REPO, stdout=subprocess.PIPE)
     assert found.stdout.decode().splitlines()[-1] == "[('gpu', '')]"
 

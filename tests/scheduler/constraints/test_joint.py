@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scheduler.assign import OUT_OF_BUDGET, Chosen
-from scheduler.constraints.joint import place_together, section
 from scheduler.constraints.protocol import Beside, Proposal, Unmet
-from scheduler.supply import EMPTY
+from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
+from scheduler.placement.joint import place_together, section
+from scheduler.placement.vf_accounting import EMPTY
 
 
 @dataclass

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.constraints.alarm import Alarm
-from scheduler.constraints.installed import GROUP, load
 from scheduler.constraints.kinds import Fault, Kind, Kinds
 from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, Unmet
-from scheduler.decisions import Bind
-from scheduler.instructions import Notice
-from scheduler.objects import Node, Pod
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Notice
+from scheduler.kube.objects import Node, Pod
+from scheduler.server.call_timeout import Alarm
+from scheduler.server.installed_constraints import GROUP, load
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import bound, units_of
 

@@ -16,8 +16,8 @@ from mooring.assignment import dump_assignment, read_assignment
 from mooring.inventory import Pf
 from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name, read_pod_record
 from scheduler.constraints.kinds import Kinds
-from scheduler.decisions import Bind
-from scheduler.objects import Node, Pod
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Node, Pod
 from tests.scheduler.constraints.conftest import StartLife
 
 MakePf = Callable[..., Pf]

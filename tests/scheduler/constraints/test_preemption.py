@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from scheduler.constraints.kinds import Kinds
-from scheduler.instructions import Instruction, Preempt
-from scheduler.objects import Node, Pod
+from scheduler.cycle.instructions import Instruction, Preempt
+from scheduler.kube.objects import Node, Pod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 

@@ -15,9 +15,9 @@ from mooring import names
 from mooring.assignment import read_assignment
 from mooring.inventory import Pf
 from mooring.kube.client import Client
-from scheduler.objects import Node
-from tests.scheduler.plain.words import refusal
-from tests.scheduler.test_process import Cluster
+from scheduler.kube.objects import Node
+from tests.scheduler.reference.messages import refusal
+from tests.scheduler.server.test_process import Cluster
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -8,9 +8,9 @@ import pytest
 
 from mooring.inventory import Pf
 from scheduler.constraints.kinds import Kinds
-from scheduler.decisions import Bind
-from scheduler.instructions import Notice, Preempt
-from scheduler.objects import Node, Pod
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Notice, Preempt
+from scheduler.kube.objects import Node, Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import assignment_of, bound, units_of
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from mooring.inventory import Pf, dump_inventory, read_inventory
 from scheduler.constraints.kinds import NONE
 from scheduler.constraints.protocol import Constraint, NodeSide, PodSide, Proposal, Unmet
-from scheduler.constraints.vfs import Vfs
-from scheduler.machine import Machine
-from scheduler.objects import Node, Pod
+from scheduler.cycle.signature_scores import Ranking
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_info import Task, read_task
+from scheduler.placement.vf_accounting import Supply
+from scheduler.placement.vfs_constraint import Vfs
 from scheduler.plugins import rdma_vfs
-from scheduler.ranking import Ranking
-from scheduler.supply import Supply
-from scheduler.task import Task, read_task
+from scheduler.state.machine import Machine
 from tests.scheduler.constraints.life import Life
 
 MakePf = Callable[..., Pf]

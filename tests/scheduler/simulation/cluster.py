@@ -10,7 +10,7 @@ from mooring.assignment import AssignedVf, Assignment, read_assignment
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
-from tests.scheduler.simulation import berths
+from tests.scheduler.simulation import fake_units as berths
 from tests.scheduler.simulation.api import MERGE, Api, Json
 
 PODS = "/api/v1/namespaces/default/pods"

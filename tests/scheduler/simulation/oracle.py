@@ -7,7 +7,7 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, read_inventory
 from mooring.request import VfRequest, read_request
-from tests.scheduler.simulation import berths
+from tests.scheduler.simulation import fake_units as berths
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CPUS, PodState
 

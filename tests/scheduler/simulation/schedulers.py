@@ -10,15 +10,15 @@ from typing import Any
 
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
-from scheduler.cycle import Lap, no_lap
-from scheduler.decisions import Bind
-from scheduler.extender.guests import Guests
-from scheduler.instructions import Preempt, Prepare
-from scheduler.leader import LeadershipLost
-from scheduler.machine import Instruction, Machine
-from scheduler.outcomes import Outcome
-from scheduler.task import Task
-from tests.scheduler.simulation import berths
+from scheduler.cycle.cycle import Lap, no_lap
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Preempt, Prepare
+from scheduler.extender.extender_pods import Guests
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.pod_info import Task
+from scheduler.server.leader import LeadershipLost
+from scheduler.state.machine import Instruction, Machine
+from tests.scheduler.simulation import fake_units as berths
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scheduler.volumes.objects import BIND_COMPLETED, SELECTED_NODE
+from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.scheduler.simulation.api import MERGE, Api, Json
 from tests.scheduler.simulation.cluster import PodState
 

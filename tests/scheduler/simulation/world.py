@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 import structlog
 
-from tests.scheduler.simulation.acts import Acts
+from tests.scheduler.simulation.actions import Acts
 from tests.scheduler.simulation.api import Api, Json
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
@@ -198,7 +198,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
         patch.setattr("scheduler.__main__.Machine", machine)
         patch.setattr("scheduler.machine.Guests", RecordedGuests)
-        patch.setattr("scheduler.metrics.expose", lambda machine: None)
+        patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         # A collection ends forgotten generators whenever it comes: no two runs would be the same.
         patch.setattr(gc, "freeze", lambda: None)

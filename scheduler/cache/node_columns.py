@@ -1,0 +1,318 @@
+"""The nodes as columns: one row a node, so that a rule looks at thousands of them at once.
+
+A fact that many nodes share (a label's value, a set of taints) is stored once in a `Column`: a rule judges each
+distinct value once, in plain Python, and the judgement is spread over the rows. Amounts are integer arrays.
+
+A row belongs to one node until the node goes; then it is empty (`valid` says so) and the next new node takes it. Every
+change is written down in `changes`, so that who keeps something derived from rows looks at the changed ones only.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mooring.inventory import Pf
+from scheduler.cache.node_info import NodeFacts
+from scheduler.cache.node_view import Fact, Many, One
+from scheduler.cache.node_view import Rows as Rows
+from scheduler.kube.objects import Taint
+from scheduler.kube.pod_info import HostPort
+from scheduler.kube.pod_resources import SCORED
+from scheduler.placement.vf_accounting import EMPTY, Supply
+
+Flags = NDArray[np.bool_]
+Amounts = NDArray[np.int64]
+_SMALLEST = 64
+_FIRST_LINES = 16
+# The lines that every node has. Line 0 stays empty: it is any resource that no node and no pod has. VFs and the Mb/s
+# that no VF reserves are what PFs have, not what a node publishes.
+SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(1, 8)
+_RESOURCE_LINES = {
+    SCORED["cpu"]: SCORED_CPU,
+    SCORED["memory"]: SCORED_MEMORY,
+    "cpu": CPU,
+    "memory": MEMORY,
+    "pods": PODS,
+}
+_FIRST_OWN_LINE = 8
+# Labels and images that pods name are kept as columns, up to so many at once; then they are made anew when named.
+_MOST_COLUMNS = 1024
+
+
+class Column(Generic[Fact]):
+    """A fact of each row, each distinct value kept once."""
+
+    def __init__(self, capacity: int, empty: Fact) -> None:
+        self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.values: list[Fact] = [empty]
+        self._ids_of: dict[Fact, int] = {empty: 0}
+
+    def __getitem__(self, row: int) -> Fact:
+        value: Fact = self.values[self.ids[row]]
+        return value
+
+    def __setitem__(self, row: int, value: Fact) -> None:
+        number = self._ids_of.get(value)
+        if number is None:
+            if len(self.values) > 2 * len(self.ids) + _SMALLEST:
+                self._compact()
+            number = self._ids_of[value] = len(self.values)
+            self.values.append(value)
+        self.ids[row] = number
+
+    def grow(self, capacity: int) -> None:
+        self.ids = _grown(self.ids, (capacity,))
+
+    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
+        """Judge each distinct value of these rows once; return the judgements row by row."""
+        ids = self.ids[rows]
+        if len(ids) == 1:
+            return np.array((judge(self.values[ids[0]]),), np.int64)
+        present = np.zeros(len(self.values), np.bool_)
+        present[ids] = True
+        judged = np.zeros(len(self.values), np.int64)
+        for number in np.flatnonzero(present):
+            judged[number] = judge(self.values[number])
+        return judged[ids]
+
+    def _compact(self) -> None:
+        """Forget the values that no row has any more."""
+        # The empty value keeps the number 0.
+        used, ids = np.unique(np.append(self.ids, 0), return_inverse=True)
+        self.values = [self.values[number] for number in used]
+        self.ids = ids[:-1].astype(np.int32)
+        self._ids_of = {value: number for number, value in enumerate(self.values)}
+
+
+class Journal:
+    """Which rows changed, each with the number of its last change, in that order."""
+
+    __slots__ = ("_last", "end")
+
+    def __init__(self) -> None:
+        # The number of the next change.
+        self.end = 0
+        self._last: dict[int, int] = {}
+
+    def note(self, row: int) -> None:
+        self._last.pop(row, None)
+        self._last[row] = self.end
+        self.end += 1
+
+    def since(self, number: int) -> list[int]:
+        """Return the distinct rows changed since then, the last one first."""
+        found = list[int]()
+        for row, last in reversed(self._last.items()):
+            if last < number:
+                break
+            found.append(row)
+        return found
+
+
+class Nodes:
+    """All nodes; `put` and `remove` are for the cluster only, rules read."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.facts: list[NodeFacts | None] = []
+        self.supplies: list[Supply] = []
+        self._capacity = _SMALLEST
+        self.valid: Flags = np.zeros(_SMALLEST, np.bool_)
+        self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
+        self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(_SMALLEST, ())
+        self.ports: Column[frozenset[HostPort]] = Column(_SMALLEST, frozenset())
+        # The resources that a node publishes at all, were it none of them: all others are 0 in `allocatable`.
+        self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
+        # Why nothing may be given from a node's inventory (empty where it may), and the PFs that it lists.
+        self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
+        # What is left of other kinds of resource, by kind.
+        self.shelves: dict[str, Column[Any]] = {}
+        self._labels: dict[str, Column[str | None]] = {}
+        self._images: dict[str, Amounts] = {}
+        self._lines = dict(_RESOURCE_LINES)
+        self.width = _FIRST_OWN_LINE
+        self._allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        self._left: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        self._empty_rows: list[int] = []
+        # Changes of what a node is (labels, taints, capacity), and of anything at all.
+        self.renewals = Journal()
+        self.changes = Journal()
+
+    def all_rows(self) -> Rows:
+        """Return the rows that have a node."""
+        return np.flatnonzero(self.valid[: self.size])
+
+    def add_shelf(self, kind: str, empty: Hashable) -> None:
+        """Keep a column for what is left of another kind of resource."""
+        self.shelves[kind] = Column(self._capacity, empty)
+
+    def label(self, key: str) -> Column[str | None]:
+        """Return a label's values; None where a node lacks it."""
+        column = self._labels.get(key)
+        if column is None:
+            _make_room(self._labels)
+            column = self._labels[key] = Column(self._capacity, None)
+            for row, facts in enumerate(self.facts):
+                if facts is not None and key in facts.labels:
+                    column[row] = facts.labels[key]
+        return column
+
+    def image(self, name: str) -> Amounts:
+        """Return an image's size in bytes, 0 where a node does not have it."""
+        sizes = self._images.get(name)
+        if sizes is None:
+            _make_room(self._images)
+            sizes = self._images[name] = np.zeros(self._capacity, np.int64)
+            for row, facts in enumerate(self.facts):
+                if facts is not None and name in facts.images:
+                    sizes[row] = facts.images[name]
+        return sizes
+
+    def look(self, rows: Rows) -> Many:
+        """Return what these rows have and have left; cpu in thousandths, all else in units."""
+        if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
+            # Nothing to pick, so nothing to copy: for thousands of rows that is what a look costs.
+            return Many(rows, self._allocatable[:, : self.size], self._left[:, : self.size])
+        return Many(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
+
+    def look_at(self, row: int) -> One:
+        """Return what one row has and has left."""
+        # Not the lines that nobody uses yet: each number of a row is in another line of the CPU's cache.
+        return One(row, self._allocatable[: self.width, row].tolist(), self._left[: self.width, row].tolist())
+
+    def line(self, resource: str) -> int:
+        """Return the line of a resource; it stays the same but for 0, as long as nobody has any of it."""
+        return self._lines.get(resource, 0)
+
+    def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
+        """Count what a pod requests in (``sign`` 1) or out again (-1)."""
+        for resource, amount in amounts:
+            line = self._lines.get(resource) or self._new_line(resource)
+            self._left[line, row] -= sign * amount
+
+    def show_supply(self, row: int, supply: Supply) -> None:
+        """Take what the row's PFs have left now."""
+        self.supplies[row] = supply
+        self._left[VFS, row], self._left[MBPS, row] = supply.free_vfs, supply.free_mbps
+
+    def used_of(self, row: int) -> dict[str, int]:
+        """Return all that is used in one row."""
+        used = (self._allocatable[:, row] - self._left[:, row]).tolist()
+        return {name: used[line] for name, line in self._lines.items() if used[line]}
+
+    def vfs_of(self, row: int) -> tuple[int, int, int]:
+        """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
+        return int(self._allocatable[VFS, row]), int(self._left[VFS, row]), int(self._left[MBPS, row])
+
+    def put(self, facts: NodeFacts) -> int:
+        """Write a node's facts into its row; return the row."""
+        row = self.row_of.get(facts.name)
+        if row is None:
+            row = self._new_row(facts.name)
+        self._write(row, facts)
+        return row
+
+    def remove(self, name: str) -> None:
+        row = self.row_of.pop(name)
+        self._clear(row)
+        self._empty_rows.append(row)
+
+    def touch(self, row: int, *, renewed: bool = False) -> None:
+        """Write down that the use of this row is not as before, or with ``renewed`` what it is."""
+        self.changes.note(row)
+        if renewed:
+            self.renewals.note(row)
+
+    def _new_line(self, resource: str) -> int:
+        line = self._lines[resource] = self.width
+        self.width += 1
+        if line == len(self._left):
+            self._left = _grown(self._left, (2 * line, self._capacity))
+            self._allocatable = _grown(self._allocatable, (2 * line, self._capacity))
+        return line
+
+    def _new_row(self, name: str) -> int:
+        if self._empty_rows:
+            row = self._empty_rows.pop()
+        else:
+            row = self.size
+            if row == self._capacity:
+                self._grow(2 * self._capacity)
+            self.size += 1
+            self.names.append(name)
+            self.facts.append(None)
+            self.supplies.append(EMPTY)
+        self.row_of[name], self.names[row] = row, name
+        return row
+
+    def _write(self, row: int, facts: NodeFacts) -> None:
+        self._allocate(row, facts.allocatable)
+        self.facts[row] = facts
+        self.valid[row] = True
+        self.cordoned[row] = facts.unschedulable
+        self.taints[row] = tuple(_plain(taint) for taint in facts.taints)
+        for key, column in self._labels.items():
+            column[row] = facts.labels.get(key)
+        for name, sizes in self._images.items():
+            sizes[row] = facts.images.get(name, 0)
+        self.published[row] = frozenset(facts.allocatable)
+        self.renewals.note(row)
+        self.changes.note(row)
+
+    def _clear(self, row: int) -> None:
+        self._allocate(row, {})
+        self.facts[row], self.supplies[row], self.valid[row] = None, EMPTY, False
+        self.renewals.note(row)
+        self.changes.note(row)
+
+    def offer(self, row: int, vfs: int) -> None:
+        """Say how many VFs a row's PFs offer."""
+        self._allocatable[VFS, row] = vfs
+
+    def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
+        """Say anew what a node has; what its pods use stays."""
+        lines = {self._lines.get(name) or self._new_line(name): amount for name, amount in amounts.items()}
+        lines |= {self._lines[scored]: amounts.get(name, 0) for name, scored in SCORED.items()}
+        allocatable: Amounts = np.zeros(len(self._allocatable), np.int64)
+        allocatable[VFS] = self._allocatable[VFS, row]
+        allocatable[list(lines)] = list(lines.values())
+        self._left[:, row] += allocatable - self._allocatable[:, row]
+        self._allocatable[:, row] = allocatable
+
+    def _grow(self, capacity: int) -> None:
+        self._capacity = capacity
+        columns: list[Column[Any]] = [
+            self.taints,
+            self.ports,
+            self.published,
+            self.offers,
+            *self._labels.values(),
+            *self.shelves.values(),
+        ]
+        for column in columns:
+            column.grow(capacity)
+        self.valid = _grown(self.valid, (capacity,))
+        self.cordoned = _grown(self.cordoned, (capacity,))
+        self._allocatable = _grown(self._allocatable, (len(self._allocatable), capacity))
+        self._left = _grown(self._left, (len(self._left), capacity))
+        for name, sizes in self._images.items():
+            self._images[name] = _grown(sizes, (capacity,))
+
+
+def _make_room(columns: dict[str, Any]) -> None:
+    if len(columns) >= _MOST_COLUMNS:
+        columns.clear()
+
+
+def _plain(taint: Taint) -> tuple[str, str, str]:
+    return taint.key, taint.value or "", taint.effect
+
+
+def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    larger: NDArray[Any] = np.zeros(shape, array.dtype)
+    larger[tuple(slice(length) for length in array.shape)] = array
+    return larger

@@ -1,0 +1,108 @@
+"""A node as the rules see it: parsed once when it changes, compared to tell a change from a heartbeat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.inventory import Inventory, read_inventory
+from scheduler.kube.objects import Node, Taint
+from scheduler.kube.quantity import parse_resources
+
+# How long, in seconds, a node may be not Ready before its VFs are no longer given out.
+NOT_READY_S = 60.0
+# Of any node. Source: apimachinery's DNS1123SubdomainMaxLength.
+_LONGEST_NAME = 253
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node offers. ``fault`` says why its inventory cannot be used, empty where it can."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    allocatable: Mapping[str, int]
+    inventory: Inventory | None
+    fault: str
+    # The annotation as it was read: an unchanged text is not read again.
+    text: str | None
+    # UNIX time since which the node is known to be not Ready; None while it is.
+    unready_since: float | None
+    # Container images that are there: name to bytes.
+    images: Mapping[str, int] = field(default_factory=dict)
+    # Inventories of other kinds of resource, by kind, as their annotations hold them.
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def inventory_fault(self, now: float) -> str:
+        """Say why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""
+        if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
+            return f"node(s) were not Ready for over {NOT_READY_S:.0f} s"
+        return self.fault
+
+
+NO_INVENTORY = "node(s) had no RDMA inventory"
+UNREADABLE_INVENTORY = "node(s) had an unreadable RDMA inventory"
+STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
+
+
+def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFacts, str]:
+    """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for what none has."""
+    if len(node.metadata.name) > _LONGEST_NAME:
+        raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
+    annotations = node.metadata.annotations or {}
+    text = annotations.get(names.INVENTORY)
+    inventory, fault, error = _inventory(text, known)
+    boot = node.status.node_info.boot_id if node.status.node_info else ""
+    if inventory is not None and inventory.boot != boot:
+        fault = STALE_INVENTORY
+    facts = NodeFacts(
+        name=node.metadata.name,
+        labels=node.metadata.labels or {},
+        taints=tuple(node.spec.taints or ()),
+        unschedulable=bool(node.spec.unschedulable),
+        allocatable=parse_resources(node.status.allocatable),
+        inventory=inventory,
+        fault=fault,
+        text=text,
+        unready_since=_unready_since(node, known, now),
+        images={name: image.size_bytes for image in node.status.images or () for name in image.names or ()},
+        others={
+            key.removeprefix(names.INVENTORY_OF): other
+            for key, other in annotations.items()
+            if key.startswith(names.INVENTORY_OF)
+        },
+    )
+    return facts, error
+
+
+def _inventory(text: str | None, known: NodeFacts | None) -> tuple[Inventory | None, str, str]:
+    if text is None:
+        return None, NO_INVENTORY, ""
+    if known is not None and known.text == text:
+        return known.inventory, known.fault if known.inventory is None else "", ""
+    try:
+        return read_inventory(text), "", ""
+    except AnnotationError as unreadable:
+        return None, UNREADABLE_INVENTORY, str(unreadable)
+
+
+def _unready_since(node: Node, known: NodeFacts | None, now: float) -> float | None:
+    ready = next((one for one in node.status.conditions or () if one.type == "Ready"), None)
+    if ready is not None and ready.status == "True":
+        return None
+    if known is not None:
+        return now if known.unready_since is None else known.unready_since
+    # First seen, by a scheduler that starts: it may have been so for hours, by a clock that is not ours.
+    return min(now, _time(ready.last_transition_time if ready is not None else None, now))
+
+
+def _time(text: str | None, otherwise: float) -> float:
+    """Return an RFC 3339 time as UNIX time; what is none as ``otherwise``."""
+    try:
+        read = datetime.fromisoformat(text or "")
+        return otherwise if read.tzinfo is None else read.timestamp()
+    except (ValueError, OverflowError):
+        return otherwise

@@ -1,0 +1,269 @@
+"""Who sits where, counted by what pod-to-pod rules ask: "how many of these pods are on each row?"
+
+A question (`Question`) is counted from the pods once, when it is first asked, and kept up to date from then on; those
+not asked for the longest are given up. The terms of seated pods are kept by what they say, not by who says it: so "does
+anybody object to this pod" looks at the distinct terms that could speak of it, found by namespace and label.
+
+A pod costs next to nothing here unless it has terms, or somebody asked about its like.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from scheduler.cache.row_counts import Counts, Tally
+from scheduler.kube.affinity import Kin, Scope, Term
+from scheduler.kube.spread_constraints import Selecting
+
+# What a pod's required affinity weighs for the pods that it asks for. Source: InterPodAffinityArgs' default.
+HARD_WEIGHT = 1
+# Questions are given up beyond so many counts (rows x questions): 32 MiB.
+_MOST_COUNTS = 1 << 22
+_FEWEST_QUESTIONS = 64
+_NO_LABELS: Mapping[str, str] = {}
+
+
+class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """The pods that all of these scopes cover; for spreading, those only that are not being deleted."""
+
+    scopes: tuple[Scope, ...]
+    living_only: bool = False
+
+    def counts(self, kin: Kin, namespace_labels: Mapping[str, str]) -> bool:
+        """Say whether it counts a pod of this kin."""
+        return self.covers(kin.namespace, namespace_labels) and self.matches(kin)
+
+    def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+        return all(scope.covers(namespace, namespace_labels) for scope in self.scopes)
+
+    def matches(self, kin: Kin) -> bool:
+        """Say whether it counts a pod of this kin, its namespace aside."""
+        if self.living_only and kin.terminating:
+            return False
+        return all(scope.selector.selects(kin.labels) for scope in self.scopes)
+
+    @property
+    def namespaces(self) -> frozenset[str] | None:
+        """Return the namespaces of all that it counts; None if they go by their labels."""
+        named = [scope.namespaces for scope in self.scopes if scope.within.nothing]
+        return frozenset.intersection(*named) if named else None
+
+
+class _Group:
+    """The pods of one kin: on which rows, and which tallies they move by how much."""
+
+    __slots__ = ("moves", "pods", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self.pods = 0
+        self.moves: list[tuple[Tally, int]] = []
+
+
+class Terms:
+    """Distinct terms of seated pods with a tally each, found by namespace and by a label that they ask for."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[Term, Tally] = {}
+        self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, Tally]] = {}
+
+    def use(self, term: Term) -> Tally:
+        """Return a term's tally; each use ends with `leave`."""
+        tally = self.tallies.get(term)
+        if tally is None:
+            tally = self.tallies[term] = Tally()
+            for place in _places(term):
+                self._speaking.setdefault(place, {})[term] = tally
+        tally.users += 1
+        return tally
+
+    def leave(self, term: Term) -> None:
+        tally = self.tallies[term]
+        tally.users -= 1
+        if tally.users:
+            return
+        del self.tallies[term]
+        for place in _places(term):
+            del self._speaking[place][term]
+            if not self._speaking[place]:
+                del self._speaking[place]
+
+    def about(self, kin: Kin, namespace_labels: Mapping[str, str]) -> list[tuple[Term, Tally]]:
+        """Return the terms that speak of a pod."""
+        if not self.tallies:
+            return []
+        return [
+            (term, tally)
+            for namespace in (kin.namespace, None)
+            for label in (None, *kin.labels)
+            for term, tally in self._speaking.get((namespace, label), {}).items()
+            if term.scope.selector.selects(kin.labels) and term.scope.covers(kin.namespace, namespace_labels)
+        ]
+
+
+def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
+    """Yield where a term is looked for: under each namespace (None: any) and the first label that it demands."""
+    scope = term.scope
+    if scope.selector.nothing:
+        return
+    label = scope.selector.equal[0] if scope.selector.equal else None
+    if not scope.within.nothing:
+        yield None, label
+    else:
+        yield from ((namespace, label) for namespace in scope.namespaces)
+
+
+class Census:
+    """All seated pods on rows, ours and others'; the namespaces' labels; what services and controllers select."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Kin, _Group]] = {}
+        self._questions: OrderedDict[Question, Tally] = OrderedDict()
+        # Questions by namespace, and under None those whose namespaces go by labels.
+        self._asked_in: dict[str | None, dict[Question, Tally]] = {}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self.repelling = Terms()
+        self.drawing = Terms()
+        self.selecting = Selecting()
+
+    def add(self, row: int, kin: Kin) -> None:
+        """Seat a pod."""
+        group = self._groups.get(kin.namespace, {}).get(kin) or self._open(kin)
+        group.pods += 1
+        group.rows[row] = group.rows.get(row, 0) + 1
+        for tally, by in group.moves:
+            tally.shift(row, by)
+
+    def remove(self, row: int, kin: Kin) -> None:
+        """Take a pod off that was seated there."""
+        group = self._groups[kin.namespace][kin]
+        group.pods -= 1
+        left = group.rows.pop(row) - 1
+        if left:
+            group.rows[row] = left
+        for tally, by in group.moves:
+            tally.shift(row, -by)
+        if not group.pods:
+            self._close(kin)
+
+    def is_asked_about(self, kin: Kin) -> bool:
+        """Say whether anybody's rule looks at a seated pod of this kin."""
+        group = self._groups.get(kin.namespace, {}).get(kin)
+        return group is not None and bool(group.moves)
+
+    def is_passed_over(self, kin: Kin) -> bool:
+        """Say whether pods of this kin are seated and no rule looks at them."""
+        group = self._groups.get(kin.namespace, {}).get(kin)
+        return group is not None and not group.moves
+
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Know a namespace's labels; say whether they changed."""
+        if self._namespaces.get(name) == labels:
+            return False
+        self._namespaces[name] = labels
+        self._forget_by_labels()
+        return True
+
+    def remove_namespace(self, name: str) -> None:
+        if self._namespaces.pop(name, None) is not None:
+            self._forget_by_labels()
+
+    def namespace_names(self) -> frozenset[str]:
+        return frozenset(self._namespaces)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        return self._namespaces.get(name, _NO_LABELS)
+
+    def counts(self, question: Question, size: int) -> Counts:
+        """Return how many pods of the question are on each of the first ``size`` rows; not to be written to."""
+        return self._answer(question, size).array(size)
+
+    def check(self, seated: Iterable[tuple[int, Kin]]) -> None:
+        """Prove all that is kept against the seated pods; raise AssertionError naming what differs."""
+        fresh = Census()
+        fresh._namespaces = self._namespaces
+        for row, kin in seated:
+            fresh.add(row, kin)
+        for question, tally in self._questions.items():
+            assert _same(tally, fresh._answer(question, 1)), f"{question} is not counted right"
+        assert self._what_is_kept() == fresh._what_is_kept(), "the census counts other pods than are seated"
+        for kept, new in ((self.repelling, fresh.repelling), (self.drawing, fresh.drawing)):
+            assert kept.tallies.keys() == new.tallies.keys(), "terms of pods that are not seated, or some are missing"
+            for term, tally in kept.tallies.items():
+                assert _same(tally, new.tallies[term]), f"{term} is not counted right"
+
+    def _what_is_kept(self) -> dict[Kin, tuple[dict[int, int], int]]:
+        """Return by kin the rows of its pods, and how many tallies it moves."""
+        groups = (one for groups in self._groups.values() for one in groups.items())
+        return {kin: (group.rows, len(group.moves)) for kin, group in groups}
+
+    def _open(self, kin: Kin) -> _Group:
+        group = self._groups.setdefault(kin.namespace, {})[kin] = _Group()
+        for terms, term, weight in self._terms_of(kin):
+            group.moves.append((terms.use(term), weight))
+        for place in (kin.namespace, None):
+            for question, tally in self._asked_in.get(place, {}).items():
+                if question.counts(kin, self.namespace_labels(kin.namespace)):
+                    group.moves.append((tally, 1))
+        return group
+
+    def _close(self, kin: Kin) -> None:
+        groups = self._groups[kin.namespace]
+        del groups[kin]
+        if not groups:
+            del self._groups[kin.namespace]
+        for terms, term, _ in self._terms_of(kin):
+            terms.leave(term)
+
+    def _terms_of(self, kin: Kin) -> Iterator[tuple[Terms, Term, int]]:
+        yield from ((self.repelling, term, 1) for term in kin.repelled)
+        yield from ((self.drawing, term, HARD_WEIGHT) for term in kin.attracted)
+        yield from ((self.drawing, term, weight) for term, weight in kin.preferred)
+
+    def _answer(self, question: Question, size: int) -> Tally:
+        tally = self._questions.get(question)
+        if tally is not None:
+            self._questions.move_to_end(question)
+            return tally
+        while len(self._questions) >= max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS):
+            self._forget(next(iter(self._questions)))
+        groups = [group for kin, group in self._groups_for(question) if question.matches(kin)]
+        tally = self._questions[question] = Tally.of([group.rows for group in groups])
+        move = (tally, 1)
+        for group in groups:
+            group.moves.append(move)
+        for place in self._places(question):
+            self._asked_in.setdefault(place, {})[question] = tally
+        return tally
+
+    def _places(self, question: Question) -> Iterable[str | None]:
+        named = question.namespaces
+        return (None,) if named is None else named
+
+    def _groups_for(self, question: Question) -> Iterator[tuple[Kin, _Group]]:
+        """Yield the pods of the namespaces that a question covers."""
+        named = question.namespaces
+        for namespace in self._groups if named is None else named:
+            if question.covers(namespace, self.namespace_labels(namespace)):
+                yield from self._groups.get(namespace, {}).items()
+
+    def _forget(self, question: Question) -> None:
+        tally = self._questions.pop(question)
+        for place in self._places(question):
+            del self._asked_in[place][question]
+        # Not those that it covers: namespaces may have other labels by now.
+        named = question.namespaces
+        for namespace in self._groups if named is None else named:
+            for group in self._groups.get(namespace, {}).values():
+                if any(other is tally for other, _ in group.moves):
+                    group.moves = [(other, by) for other, by in group.moves if other is not tally]
+
+    def _forget_by_labels(self) -> None:
+        """Count anew whatever goes by namespaces' labels."""
+        for question in [one for one in self._questions if any(not scope.within.nothing for scope in one.scopes)]:
+            self._forget(question)
+
+
+def _same(one: Tally, other: Tally) -> bool:
+    return dict(zip(*map(list, one.rows()), strict=True)) == dict(zip(*map(list, other.rows()), strict=True))

@@ -1,0 +1,51 @@
+"""The topology domains that a node label makes: the nodes that have the same value of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """Each row's domain; 0, which is no domain, where a node lacks the label."""
+
+    ids: NDArray[np.int32]
+    # One more than the highest number of a domain.
+    end: int
+
+    def have(self, rows: Rows) -> Flags:
+        """Say which rows are in a domain."""
+        return self.ids[rows] > 0
+
+    def sums(self, counts: Amounts, among: Flags | None = None) -> Amounts:
+        """Return the sum of counts of each domain, over the rows marked ``among`` (all); row by row lengths."""
+        weights = counts if among is None else counts * among
+        return _integers(np.bincount(self.ids, weights, self.end))
+
+    def sums_of_few(self, rows: Rows, counts: Amounts) -> Amounts:
+        """Return the same for counts of these rows only."""
+        return _integers(np.bincount(self.ids[rows], counts, self.end))
+
+    def existing(self, among: Flags) -> Flags:
+        """Say which domains have a row that is marked ``among``."""
+        found = np.zeros(self.end, np.bool_)
+        found[self.ids[among]] = True
+        found[0] = False
+        return found
+
+
+def domains(nodes: Nodes, key: str) -> Domains:
+    """Return the domains of a node label; rows without a node hold no pods and are nobody's candidates."""
+    column = nodes.label(key)
+    return Domains(column.ids[: nodes.size], len(column.values))
+
+
+def _integers(sums: NDArray[Any]) -> Amounts:
+    # Counts of pods are far below 2**53, so that floating point sums of them are exact.
+    whole: Amounts = sums.astype(np.int64)
+    whole[0] = 0
+    return whole

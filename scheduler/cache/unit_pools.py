@@ -1,0 +1,142 @@
+"""What each node has of each kind, and what its pods have left of it: a column a kind.
+
+A unit is free if the node's inventory names it and no pod on the node, bound or assumed, has it in its assignment.
+Nothing is counted up or down: a unit that two pods claim is free again when neither of them is there any more. What a
+pod claims the scheduler reads by itself, so that it stands whatever becomes of the constraint.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mooring.assignment import Assignment
+from scheduler.cache.node_columns import Nodes
+from scheduler.cache.node_info import NodeFacts
+from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
+from scheduler.constraints.protocol import NodeSide, Units
+from scheduler.placement.vf_accounting import Claim
+
+_NOTHING: Units[Hashable] = Units()
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One node's units of one kind that are left; ``fault`` says why nothing may be given, empty where it may."""
+
+    fault: str = ""
+    left: Units[Hashable] = _NOTHING
+
+
+EMPTY = Shelf()
+
+
+class Unit(NamedTuple):
+    """What can be one pod's only: a unit of a kind by its id, a VF by its PCI address."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """An inventory as it was read, and from what: the same is not read again."""
+
+    side: NodeSide
+    units: Inventory = ()
+    fault: str = ""
+    why: str = ""
+
+
+class Shelves:
+    """Fills the columns ``nodes.shelves`` as nodes and assignments come and go."""
+
+    def __init__(self, kinds: Kinds, nodes: Nodes) -> None:
+        self._kinds = kinds
+        for kind in kinds:
+            nodes.add_shelf(kind.name, EMPTY)
+        self._columns = nodes.shelves
+        self._read: dict[str, dict[str, _Read]] = {}
+        self._stopped: dict[str, str] = {}
+
+    def put(self, row: int, facts: NodeFacts, assignments: Collection[Assignment]) -> None:
+        """Take a node as it is now."""
+        self._stopped.pop(facts.name, None)
+        known = self._read.get(facts.name, {})
+        pfs = facts.inventory.pfs if facts.inventory is not None else ()
+        self._read[facts.name] = {
+            kind.name: _read(kind, NodeSide(facts.others[kind.name], pfs), known.get(kind.name))
+            for kind in self._kinds
+            if kind.name in facts.others
+        }
+        self.show(row, facts.name, assignments)
+
+    def stop(self, row: int, name: str, fault: str) -> None:
+        """Give nothing from this node until it is put again."""
+        if self._columns:
+            self._stopped[name] = fault
+            for column in self._columns.values():
+                column[row] = Shelf(fault)
+
+    def remove(self, row: int, name: str) -> None:
+        self._read.pop(name, None)
+        self._stopped.pop(name, None)
+        for column in self._columns.values():
+            column[row] = EMPTY
+
+    def show(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
+        """Write down what is left on a node whose pods have these assignments."""
+        for kind, column in self._columns.items():
+            column[row] = self._shelf(kind, name, assignments)
+
+    def unreadable(self, name: str) -> list[tuple[str, str]]:
+        """Return the kinds whose inventory of this node is left out, with what their constraints say."""
+        return [(kind, read.why) for kind, read in self._read.get(name, {}).items() if read.why]
+
+    def disputes(self, name: str, claims: Iterable[Claim]) -> dict[Unit, tuple[str, ...]]:
+        """Return the units of a node that more than one pod claims, with the pods' uids."""
+        claimants: dict[Unit, set[str]] = {}
+        for claim in claims:
+            for kind in claim.assignment.ext:
+                for unit in claimed(claim.assignment, kind):
+                    claimants.setdefault(Unit(kind, unit), set()).add(claim.uid)
+        twice = {unit: tuple(sorted(uids)) for unit, uids in claimants.items() if len(uids) > 1}
+        return {unit: uids for unit, uids in twice.items() if self._has(name, unit)}
+
+    def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
+        """Prove a row against what it is derived from; raise AssertionError."""
+        for kind, column in self._columns.items():
+            assert column[row] == self._shelf(kind, name, assignments), f"node {name!r}: the {kind} left differ"
+
+    def _has(self, name: str, unit: Unit) -> bool:
+        read = self._read.get(name, {}).get(unit.kind)
+        return read is not None and any(known == unit.id for known, _ in read.units)
+
+    def _shelf(self, kind: str, name: str, assignments: Iterable[Assignment]) -> Shelf:
+        if name in self._stopped:
+            return Shelf(self._stopped[name])
+        read = self._read.get(name, {}).get(kind)
+        if read is None:
+            return Shelf(f"node(s) had no {kind} inventory")
+        if read.fault:
+            return Shelf(read.fault)
+        taken = frozenset(unit for assignment in assignments for unit in claimed(assignment, kind))
+        return Shelf("", Units(tuple(unit for unit in read.units if unit[0] not in taken), len(read.units)))
+
+
+def claimed(assignment: Assignment, kind: str) -> Iterator[str]:
+    """Yield the units of a kind that an assignment gives its pod; what is no id of a unit claims none."""
+    section = assignment.ext.get(kind)
+    units = section.get("units") if isinstance(section, dict) else None
+    return (unit for unit in units if isinstance(unit, str)) if isinstance(units, list) else iter(())
+
+
+def _read(kind: Kind, side: NodeSide, known: _Read | None) -> _Read:
+    if known is not None and known.side == side:
+        return known
+    try:
+        return _Read(side, kind.read_inventory(side))
+    except Fault as fault:
+        # It may hold the error's own words, which are about this node; reasons are counted over nodes.
+        return _Read(side, (), f"constraint {kind.name!r} failed on the node(s)", str(fault))
+    except ValueError as unreadable:
+        return _Read(side, (), f"node(s) had an unreadable {kind.name} inventory", words(str(unreadable)))

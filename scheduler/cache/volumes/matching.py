@@ -1,0 +1,200 @@
+"""Which volume a claim gets on a node with given labels. Pure.
+
+Source: FindMatchingVolume of the volume controller, as the scheduler calls it: a volume that is for the claim already,
+else the smallest that is large enough, is free, and can be used there.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.cache.volumes.plan import Match, Plan
+from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.kube.node_selectors import matches
+from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
+from scheduler.kube.quantity import parse_quantity
+from scheduler.kube.selectors import EVERYTHING, read_selector
+from scheduler.kube.storage_objects import (
+    NO_PROVISIONER,
+    ONCE_PER_POD,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+
+Labels = Mapping[str, str | None]
+# Why a claim gets no volume on a node.
+NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM = "node(s) did not have enough free storage"
+
+
+def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
+    """Say whether a node with these labels may use a volume."""
+    if affinity is None:
+        return True
+    return any(_term_holds(term, labels) for term in affinity.node_selector_terms or ())
+
+
+def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
+    # A volume is held against the node's labels only, by kube-scheduler and kubelet alike: fields are passed over.
+    if not term.match_fields and not term.match_expressions:
+        return False
+    return all(matches(one, labels.get(one.key)) for one in term.match_expressions or ())
+
+
+def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
+    """Say whether a class makes volumes for a node with these labels."""
+    terms = storage_class.allowed_topologies
+    if not terms:
+        return True
+    return any(
+        bool(term.match_label_expressions)
+        and all(labels.get(one.key) in (one.values or ()) for one in term.match_label_expressions or ())
+        for term in terms
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A claim without a volume, and what about it is the same wherever its pod goes.
+
+    ``wanted`` is in bytes, ``own`` are the volumes that are for it already, ``maker`` is its class if that makes them.
+    """
+
+    claim: PersistentVolumeClaim
+    wanted: int
+    is_being_made: bool
+    own: tuple[PersistentVolume, ...]
+    maker: StorageClass | None
+
+    @property
+    def needs_free(self) -> bool:
+        """Say whether the claim gets a volume only where one is free."""
+        return self.maker is None and not self.own and not self.is_being_made
+
+
+def ask(claims: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[Asked]:
+    """Return what these claims ask for, in the order in which they get it: begun ones, then the smallest, first."""
+    found = [
+        Asked(
+            claim=claim,
+            wanted=requested(claim),
+            is_being_made=bool(catalogue.selected_node(claim)),
+            own=tuple(_own(claim, catalogue)),
+            maker=_maker(claim, catalogue),
+        )
+        for claim in claims
+    ]
+    return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
+
+
+def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: Labels) -> Plan | str:
+    """Return how these claims get their volumes on a node, or why they cannot all have one there.
+
+    Claims whose volume is being made for a node already are for that node only: that is the caller's to see to.
+    """
+    found: list[Match] = []
+    provisions: list[PersistentVolumeClaim] = []
+    taken: set[str] = set()
+    for one in asked:
+        volume = None if one.is_being_made else find_volume(one, catalogue, labels, taken)
+        if volume is not None:
+            taken.add(volume.metadata.name)
+            found.append(Match(one.claim, volume))
+        elif one.maker is None or not topology_allowed(one.maker, labels):
+            return NONE_FREE
+        elif not catalogue.capacities.has_room(one.maker, one.wanted, labels):
+            return NO_ROOM
+        else:
+            provisions.append(one.claim)
+    return Plan(node, tuple(found), tuple(provisions))
+
+
+def obstacle(asked: Sequence[Asked], catalogue: Catalogue, labels: Labels) -> str:
+    """Say why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
+    if len(asked) == 1 and asked[0].needs_free:
+        one = asked[0]
+        near = catalogue.shelf.near(one.claim.storage_class, labels)
+        is_there = any(_is_for(volume, one, catalogue) and affinity_holds(volume.affinity, labels) for volume in near)
+        return "" if is_there else NONE_FREE
+    found = make_plan(asked, catalogue, "", labels)
+    return found if isinstance(found, str) else ""
+
+
+def _is_for(volume: PersistentVolume, asked: Asked, catalogue: Catalogue) -> bool:
+    """Say whether a claim could get a volume that is no claim's yet."""
+    return catalogue.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
+
+
+def _maker(claim: PersistentVolumeClaim, catalogue: Catalogue) -> StorageClass | None:
+    """Return the class that can make a claim's volume; None where all are made by hand."""
+    found = catalogue.storage_class(claim.storage_class)
+    return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
+
+
+def find_volume(
+    asked: Asked, catalogue: Catalogue, labels: Labels, taken: Collection[str] = ()
+) -> PersistentVolume | None:
+    """Return the volume that a claim gets on a node with these labels; None if there is none for it."""
+    claim, wanted = asked.claim, asked.wanted
+    for own in asked.own:
+        if own.metadata.name not in taken and _can_be(own, claim, wanted):
+            return own if affinity_holds(own.affinity, labels) else None
+    best: tuple[int, str, PersistentVolume] | None = None
+    for volume in catalogue.shelf.near(claim.storage_class, labels):
+        name = volume.metadata.name
+        if name not in taken and _is_for(volume, asked, catalogue) and affinity_holds(volume.affinity, labels):
+            found = (_size(volume.spec.capacity), name, volume)
+            best = found if best is None or found[:2] < best[:2] else best
+    return best[2] if best is not None else None
+
+
+def _own(claim: PersistentVolumeClaim, catalogue: Catalogue) -> list[PersistentVolume]:
+    """Return the volumes of the claim's class that are for it already, by word of their own or by promise."""
+    promised = catalogue.shelf.get(catalogue.promises.volume_of(claim.key))
+    told = [] if promised is None else [promised]
+    told += sorted(catalogue.shelf.of_claim(claim.key), key=lambda one: one.metadata.name)
+    owners = ((claim.key, ""), (claim.key, claim.metadata.uid))
+    return [one for one in told if one.storage_class == claim.storage_class and catalogue.owner(one) in owners]
+
+
+def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
+    """Say whether a volume can be the claim's at all."""
+    if volume.metadata.deletion_timestamp is not None or _size(volume.spec.capacity) < wanted:
+        return False
+    same_mode = (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
+    attributes = volume.spec.volume_attributes_class_name or "", claim.spec.volume_attributes_class_name or ""
+    return same_mode and attributes[0] == attributes[1]
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
+    """Say whether a volume that is nobody's yet can be the claim's."""
+    if volume.status.phase != "Available" or not _can_be(volume, claim, wanted):
+        return False
+    offered = volume.spec.access_modes or ()
+    return all(mode in offered for mode in claim.spec.access_modes or ()) and _selects(claim, volume)
+
+
+def _selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    if claim.spec.selector is None:
+        return True
+    try:
+        selector = read_selector(claim.spec.selector)
+    except ValueError:
+        return False
+    return selector == EVERYTHING or selector.matches(volume.metadata.labels or {})
+
+
+def requested(claim: PersistentVolumeClaim) -> int:
+    """Return how many bytes a claim asks for; what cannot be read is none."""
+    return _size(claim.spec.resources.requests if claim.spec.resources else None)
+
+
+def _size(quantities: Quantities | None) -> int:
+    try:
+        return parse_quantity((quantities or {}).get("storage", 0))
+    except ValueError:
+        return 0
+
+
+def is_once_per_pod(claim: PersistentVolumeClaim) -> bool:
+    return ONCE_PER_POD in (claim.spec.access_modes or ())

@@ -1,0 +1,76 @@
+"""What is decided about a pod's volumes before they are bound, and the promises that later decisions see. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A volume that is there already, chosen for a claim."""
+
+    claim: PersistentVolumeClaim
+    volume: PersistentVolume
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be written, and to come true, before a pod may be bound to a node."""
+
+    node: str
+    matches: tuple[Match, ...] = ()
+    # Claims whose volumes a provisioner is to make for the node.
+    provisions: tuple[PersistentVolumeClaim, ...] = ()
+
+    def claims(self) -> Iterator[str]:
+        """Yield the keys of all claims that it is about."""
+        yield from (match.claim.key for match in self.matches)
+        yield from (claim.key for claim in self.provisions)
+
+
+@dataclass(slots=True)
+class Promises:
+    """Plans by pod uid that the API does not show yet; pods that share a claim promise the same."""
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
+    _claims: dict[str, dict[str, str]] = field(default_factory=dict)
+    _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, uid: str, plan: Plan) -> None:
+        self.plans[uid] = plan
+        for match in plan.matches:
+            self._volumes.setdefault(match.claim.key, {})[uid] = match.volume.metadata.name
+            self._claims.setdefault(match.volume.metadata.name, {})[uid] = match.claim.key
+        for claim in plan.provisions:
+            self._nodes.setdefault(claim.key, {})[uid] = plan.node
+
+    def drop(self, uid: str) -> Plan | None:
+        plan = self.plans.pop(uid, None)
+        if plan is None:
+            return None
+        for match in plan.matches:
+            _leave(self._volumes, match.claim.key, uid)
+            _leave(self._claims, match.volume.metadata.name, uid)
+        for claim in plan.provisions:
+            _leave(self._nodes, claim.key, uid)
+        return plan
+
+    def volume_of(self, claim: str) -> str:
+        """Return the volume that a claim was promised; empty if none was."""
+        return next(iter(self._volumes.get(claim, {}).values()), "")
+
+    def claim_of(self, volume: str) -> str:
+        """Return the claim that a volume was promised to; empty if it was to none."""
+        return next(iter(self._claims.get(volume, {}).values()), "")
+
+    def node_of(self, claim: str) -> str:
+        """Return the node for which a claim's volume is to be made; empty if none was chosen."""
+        return next(iter(self._nodes.get(claim, {}).values()), "")
+
+
+def _leave(by_key: dict[str, dict[str, str]], key: str, uid: str) -> None:
+    by_key[key].pop(uid)
+    if not by_key[key]:
+        del by_key[key]

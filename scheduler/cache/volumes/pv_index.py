@@ -1,0 +1,151 @@
+"""The volumes that are there, found by class, by node labels and by claim. Pure.
+
+A class may have thousands of local volumes, each of which only one node can use: they are found by one of the labels
+that their affinity demands, so that a node is asked about its own volumes only.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from scheduler.kube.objects import NodeSelector
+from scheduler.kube.storage_objects import PersistentVolume
+
+Key = TypeVar("Key", bound=Hashable)
+_Label = tuple[str, str]
+_ByName = dict[str, PersistentVolume]
+_NOTHING_HELD: Mapping[str, int] = {}
+_NOWHERE: Mapping[_Label | None, int] = {}
+
+
+@dataclass(slots=True)
+class _Class:
+    """Volumes of one class: those that demand a label of their node, by that, and under None the others."""
+
+    by_label: dict[_Label | None, _ByName] = field(default_factory=dict)
+    # How many volumes speak of each label: nodes that are equal in all of these can use the same volumes.
+    keys: Counter[str] = field(default_factory=Counter)
+    # How many of those in ``by_label`` a claim could get.
+    free: Counter[_Label | None] = field(default_factory=Counter)
+
+
+class Shelf:
+    """Volumes by name; `put` replaces what was there."""
+
+    def __init__(self, volumes: Iterable[PersistentVolume] = (), held: Mapping[str, int] = _NOTHING_HELD) -> None:
+        self._volumes: _ByName = {}
+        # How many pods were promised a volume that is there, or was.
+        self._held = Counter(held)
+        self._classes: dict[str, _Class] = {}
+        self._claimed: dict[str, _ByName] = {}
+        for volume in volumes:
+            self.put(volume)
+
+    def get(self, name: str) -> PersistentVolume | None:
+        return self._volumes.get(name)
+
+    def put(self, volume: PersistentVolume) -> None:
+        name = volume.metadata.name
+        self.remove(name)
+        self._volumes[name] = volume
+        found = self._classes.setdefault(volume.storage_class, _Class())
+        found.keys.update(affinity_keys(volume.affinity))
+        for label in _demanded(volume.affinity):
+            found.by_label.setdefault(label, {})[name] = volume
+        self._count_free(volume, 1)
+        if volume.spec.claim_ref is not None:
+            self._claimed.setdefault(volume.spec.claim_ref.key, {})[name] = volume
+
+    def remove(self, name: str) -> PersistentVolume | None:
+        volume = self._volumes.pop(name, None)
+        if volume is None:
+            return None
+        self._count_free(volume, -1)
+        found = self._classes[volume.storage_class]
+        found.keys -= Counter(affinity_keys(volume.affinity))
+        for label in _demanded(volume.affinity):
+            _discard(found.by_label, label, name)
+        if not found.by_label:
+            del self._classes[volume.storage_class]
+        if volume.spec.claim_ref is not None:
+            _discard(self._claimed, volume.spec.claim_ref.key, name)
+        return volume
+
+    def hold(self, name: str, by: int = 1) -> None:
+        """Take it that a volume was promised to one more pod, or by -1 to one less."""
+        volume = self._volumes.get(name)
+        if volume is not None:
+            self._count_free(volume, -1)
+        self._held[name] += by
+        if not self._held[name]:
+            del self._held[name]
+        if volume is not None:
+            self._count_free(volume, 1)
+
+    def names(self) -> Iterable[str]:
+        return self._volumes.keys()
+
+    def of_claim(self, claim: str) -> Iterable[PersistentVolume]:
+        """Return the volumes that say that they are for this claim."""
+        return self._claimed.get(claim, {}).values()
+
+    def label_keys(self, storage_class: str) -> Iterable[str]:
+        """Return the node labels that decide where a class's volumes can be used."""
+        found = self._classes.get(storage_class)
+        return () if found is None else found.keys.keys()
+
+    def near(self, storage_class: str, labels: Mapping[str, str | None]) -> Iterator[PersistentVolume]:
+        """Yield all volumes of a class that a node with these labels can use, and maybe others."""
+        found = self._classes.get(storage_class)
+        if found is None:
+            return
+        yield from found.by_label.get(None, {}).values()
+        for key in found.keys:
+            value = labels.get(key)
+            if value is not None:
+                yield from found.by_label.get((key, value), {}).values()
+
+    def free(self, storage_class: str) -> Mapping[_Label | None, int]:
+        """Return by which labels of nodes volumes of a class are found that no claim has yet, None by any."""
+        found = self._classes.get(storage_class)
+        return _NOWHERE if found is None else found.free
+
+    def _count_free(self, volume: PersistentVolume, by: int) -> None:
+        if volume.spec.claim_ref is not None or self._held[volume.metadata.name]:
+            return
+        free = self._classes[volume.storage_class].free
+        for label in _demanded(volume.affinity):
+            free[label] += by
+            if not free[label]:
+                del free[label]
+
+    def check(self, held: Mapping[str, int]) -> None:
+        """Raise AssertionError unless it is as if all volumes had been put on it anew, and these promised."""
+        fresh = Shelf(self._volumes.values(), held)
+        assert fresh._classes == self._classes, "the volumes by class are not those that are there"
+        assert fresh._held == self._held, "the volumes held are not those that were promised"
+        assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"
+
+
+def _discard(shelves: dict[Key, _ByName], key: Key, name: str) -> None:
+    del shelves[key][name]
+    if not shelves[key]:
+        del shelves[key]
+
+
+def affinity_keys(affinity: NodeSelector | None) -> set[str]:
+    """Return the node labels that an affinity speaks of."""
+    terms = affinity.node_selector_terms or () if affinity is not None else ()
+    return {one.key for term in terms for one in term.match_expressions or ()}
+
+
+def _demanded(affinity: NodeSelector | None) -> set[_Label | None]:
+    """Return labels of which each node that the affinity takes has one; None alone where there are no such."""
+    labels: set[_Label | None] = set()
+    for term in affinity.node_selector_terms or () if affinity is not None else ():
+        named = next((one for one in term.match_expressions or () if one.operator == "In"), None)
+        if named is None:
+            return {None}
+        labels.update((named.key, value) for value in named.values or ())
+    return labels or {None}

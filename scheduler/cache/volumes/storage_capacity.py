@@ -1,0 +1,133 @@
+"""How large the volumes are that drivers can still make, for the drivers that tell by CSIStorageCapacity. Pure.
+
+A driver of local disks tells it for each node and class, so that it is found by a label that the node must have.
+Source: hasEnoughCapacity of kube-scheduler's volumebinding.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from scheduler.kube.objects import Quantity
+from scheduler.kube.quantity import parse_quantity
+from scheduler.kube.selectors import NOTHING, Selector, read_selector
+from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity, StorageClass
+
+_Label = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """A volume of a class for a node that the selector takes may have so many bytes."""
+
+    storage_class: str
+    nodes: Selector
+    largest: int
+
+    @property
+    def label(self) -> _Label | None:
+        """Return a label that all its nodes have; None where there is none such."""
+        return next(iter(self.nodes.equal), None)
+
+
+@dataclass(slots=True)
+class _Class:
+    by_label: dict[_Label | None, dict[str, _Room]] = field(default_factory=dict)
+    keys: Counter[str] = field(default_factory=Counter)
+
+
+class Capacities:
+    """Which drivers tell, and what they tell, by namespace/name."""
+
+    def __init__(self, rooms: Mapping[str, _Room] | None = None) -> None:
+        self._telling: set[str] = set()
+        self._rooms: dict[str, _Room] = {}
+        self._classes: dict[str, _Class] = {}
+        for key, room in (rooms or {}).items():
+            self._put(key, room)
+
+    def put_driver(self, driver: CSIDriver) -> bool:
+        """Know of a driver; say whether more may be made now."""
+        name = driver.metadata.name
+        if not driver.spec.storage_capacity:
+            return self.remove_driver(name)
+        self._telling.add(name)
+        return False
+
+    def remove_driver(self, name: str) -> bool:
+        told = name in self._telling
+        self._telling.discard(name)
+        return told
+
+    def put(self, capacity: CSIStorageCapacity) -> bool:
+        """Know of one, in place of what was known of it; say whether more may be made now."""
+        known, room = self._rooms.get(capacity.key), _read(capacity)
+        if known != room:
+            self.remove(capacity.key)
+            self._put(capacity.key, room)
+        return known is None or (known != room and room.largest >= known.largest)
+
+    def remove(self, key: str) -> None:
+        room = self._rooms.pop(key, None)
+        if room is None:
+            return
+        found = self._classes[room.storage_class]
+        found.keys -= Counter(room.nodes.keys())
+        del found.by_label[room.label][key]
+        if not found.by_label[room.label]:
+            del found.by_label[room.label]
+        if not found.by_label:
+            del self._classes[room.storage_class]
+
+    def drivers(self) -> Iterable[str]:
+        """Return the drivers that tell."""
+        return self._telling
+
+    def keys(self) -> Iterable[str]:
+        return self._rooms.keys()
+
+    def label_keys(self, storage_class: str) -> Iterable[str]:
+        """Return the node labels that decide how much room there is for a class."""
+        found = self._classes.get(storage_class)
+        return () if found is None else found.keys.keys()
+
+    def has_room(self, storage_class: StorageClass, wanted: int, labels: Mapping[str, str | None]) -> bool:
+        """Say whether a volume of so many bytes can be made for a node with these labels, as far as is told."""
+        if storage_class.provisioner not in self._telling:
+            return True
+        there = {key: value for key, value in labels.items() if value is not None}
+        near = self._near(storage_class.metadata.name, there)
+        return any(room.largest >= wanted and room.nodes.matches(there) for room in near)
+
+    def check(self) -> None:
+        """Raise AssertionError unless it is as if all had been put anew."""
+        assert Capacities(self._rooms)._classes == self._classes, "the rooms by class are not those that are there"
+
+    def _put(self, key: str, room: _Room) -> None:
+        self._rooms[key] = room
+        found = self._classes.setdefault(room.storage_class, _Class())
+        found.keys.update(room.nodes.keys())
+        found.by_label.setdefault(room.label, {})[key] = room
+
+    def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Room]:
+        """Yield all of a class that a node with these labels can reach, and maybe others."""
+        by_label = self._classes.get(storage_class, _Class()).by_label
+        for label in (None, *labels.items()):
+            yield from by_label.get(label, {}).values()
+
+
+def _read(capacity: CSIStorageCapacity) -> _Room:
+    """Return what is told; what cannot be read is no room, as one without a topology is on no node."""
+    told = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    try:
+        nodes = read_selector(capacity.node_topology)
+    except ValueError:
+        nodes = NOTHING
+    return _Room(capacity.storage_class_name, nodes, _bytes(told))
+
+
+def _bytes(quantity: Quantity | None) -> int:
+    try:
+        return -1 if quantity is None else parse_quantity(quantity)
+    except ValueError:
+        return -1

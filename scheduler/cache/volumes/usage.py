@@ -1,0 +1,56 @@
+"""Which claims and disks the seated pods use, and on which nodes; pods without volumes cost nothing here. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from scheduler.kube.pod_volumes import Disk, Used
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Usage:
+    """Kept pod by pod; equal at any time to a new one of the same pods."""
+
+    def __init__(self, seated: Iterable[tuple[str, Used]] = ()) -> None:
+        # Claim keys by node, and nodes by claim key, each with the number of pods.
+        self._claims_on: dict[str, Counter[str]] = {}
+        self._users: dict[str, Counter[str]] = {}
+        # The disks in use by what identifies them, with their nodes.
+        self._disks: dict[tuple[str, ...], Counter[tuple[str, Disk]]] = {}
+        for node, used in seated:
+            self.shift(node, used, 1)
+
+    def shift(self, node: str, used: Used, by: int) -> None:
+        """Count a pod's volumes on a node in (1) or out again (-1)."""
+        for claim in used.claims:
+            _shift(self._claims_on, node, claim.key, by)
+            _shift(self._users, claim.key, node, by)
+        for disk in used.disks:
+            _shift(self._disks, disk.identity, (node, disk), by)
+
+    def is_used(self, claim: str) -> bool:
+        """Say whether any seated pod uses a claim."""
+        return claim in self._users
+
+    def claims_on(self, node: str) -> Collection[str]:
+        return self._claims_on.get(node, ())
+
+    def nodes_in_conflict(self, disk: Disk) -> Iterator[str]:
+        """Yield the nodes where a pod uses the disk in a way that admits no other."""
+        yield from (node for node, other in self._disks.get(disk.identity, ()) if disk.conflicts(other))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Usage) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _shift(counters: dict[Key, Counter[Item]], key: Key, item: Item, by: int) -> None:
+    counter = counters.setdefault(key, Counter())
+    counter[item] += by
+    if not counter[item]:
+        del counter[item]
+    if not counter:
+        del counters[key]

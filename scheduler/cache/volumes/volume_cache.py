@@ -1,0 +1,234 @@
+"""The cluster's storage as the watches tell it, with what is promised of it to pods that wait for their volumes. Pure.
+
+An object that cannot be read is as if it were not there: a pod that needs it waits, and is told what it lacks.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
+from scheduler.cache.volumes.plan import Plan, Promises
+from scheduler.cache.volumes.pv_index import Shelf
+from scheduler.cache.volumes.storage_capacity import Capacities
+from scheduler.cache.volumes.usage import Usage
+from scheduler.kube.storage_objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler.queue import NOTHING, Happening
+
+# What new volumes are made by, and how large they may be.
+Making = StorageClass | CSIDriver | CSIStorageCapacity
+Stored = PersistentVolumeClaim | PersistentVolume | Making | CSINode | VolumeAttachment
+PATHS: Mapping[type[Stored], str] = {
+    PersistentVolumeClaim: "/api/v1/persistentvolumeclaims",
+    PersistentVolume: "/api/v1/persistentvolumes",
+    StorageClass: "/apis/storage.k8s.io/v1/storageclasses",
+    CSINode: "/apis/storage.k8s.io/v1/csinodes",
+    CSIDriver: "/apis/storage.k8s.io/v1/csidrivers",
+    CSIStorageCapacity: "/apis/storage.k8s.io/v1/csistoragecapacities",
+    VolumeAttachment: "/apis/storage.k8s.io/v1/volumeattachments",
+}
+_NAMESPACED = (PersistentVolumeClaim, CSIStorageCapacity)
+_NO_LIMITS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a change brings: what it can help with, the claims that it is about, and the objects left out, with why."""
+
+    helps: Happening = NOTHING
+    claims: frozenset[str] = frozenset()
+    left_out: tuple[tuple[Identity, str], ...] = ()
+
+    def __or__(self, other: "Told") -> "Told":
+        return Told(self.helps | other.helps, self.claims | other.claims, self.left_out + other.left_out)
+
+
+class Catalogue:
+    """All storage objects, those of a namespace by namespace/name and the others by name."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self.capacities = Capacities()
+        self.usage = Usage()
+        self.promises = Promises()
+        self._claims: dict[str, PersistentVolumeClaim] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._limits: dict[str, Mapping[str, int]] = {}
+        self._attachments: dict[str, VolumeAttachment] = {}
+        self._attached_to: dict[str, dict[str, VolumeAttachment]] = {}
+
+    def claim(self, key: str) -> PersistentVolumeClaim | None:
+        return self._claims.get(key)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        return self._classes.get(name)
+
+    def limits(self, node: str) -> Mapping[str, int]:
+        """Return how many volumes each driver can attach to a node, where it says so."""
+        return self._limits.get(node, _NO_LIMITS)
+
+    @property
+    def has_limits(self) -> bool:
+        """Say whether any node's driver limits what it attaches."""
+        return any(self._limits.values())
+
+    def attached_to(self, node: str) -> Collection[VolumeAttachment]:
+        found = self._attached_to.get(node)
+        return () if found is None else found.values()
+
+    def selected_node(self, claim: PersistentVolumeClaim) -> str:
+        """Return the node for which a claim's volume is, or will be, made; empty if none is chosen yet."""
+        return self.promises.node_of(claim.key) or claim.selected_node
+
+    def owner(self, volume: PersistentVolume) -> tuple[str, str]:
+        """Return the claim that a volume is for, and its uid where that is known; empty if it is free."""
+        promised = self.promises.claim_of(volume.metadata.name)
+        if promised:
+            return promised, ""
+        reference = volume.spec.claim_ref
+        return (reference.key, reference.uid) if reference is not None else ("", "")
+
+    def is_free(self, volume: PersistentVolume) -> bool:
+        """Say whether a volume is for no claim, neither by its own word nor by promise."""
+        return volume.spec.claim_ref is None and not self.promises.claim_of(volume.metadata.name)
+
+    def promise(self, uid: str, plan: Plan) -> None:
+        """Let others see what was decided for a pod, until `withdraw`."""
+        self.promises.add(uid, plan)
+        for match in plan.matches:
+            self.shelf.hold(match.volume.metadata.name)
+
+    def withdraw(self, uid: str) -> None:
+        plan = self.promises.drop(uid)
+        for match in plan.matches if plan is not None else ():
+            self.shelf.hold(match.volume.metadata.name, -1)
+
+    def take(self, kind: type[Stored], event: Change[Stored]) -> Told:
+        """Take what a watch tells of one kind."""
+        match event:
+            case Changed(_, item):
+                return self._put(item)
+            case Unreadable(identity, why):
+                return self._remove(kind, _key(kind, identity)) | Told(left_out=((identity, why),))
+            case Removed(identity):
+                return self._remove(kind, _key(kind, identity))
+
+    def keep(self, kind: type[Stored], there: Iterable[Identity]) -> Told:
+        """Take it that there are no objects of this kind but these."""
+        kept, told = {_key(kind, identity) for identity in there}, Told()
+        for key in sorted(set(self._known(kind)) - kept):
+            told |= self._remove(kind, key)
+        return told
+
+    def check(self) -> None:
+        """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
+        plans = self.promises.plans.values()
+        self.capacities.check()
+        self.shelf.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
+        attached = {name for there in self._attached_to.values() for name in there}
+        assert attached == self._attachments.keys(), "the attachments by node are not those that are there"
+
+    def _known(self, kind: type[Stored]) -> Iterable[str]:
+        known: Mapping[Any, Iterable[str]] = {
+            PersistentVolumeClaim: self._claims,
+            PersistentVolume: self.shelf.names(),
+            StorageClass: self._classes,
+            CSINode: self._limits,
+            CSIDriver: self.capacities.drivers(),
+            CSIStorageCapacity: self.capacities.keys(),
+            VolumeAttachment: self._attachments,
+        }
+        return known[kind]
+
+    def _put(self, item: Stored) -> Told:
+        name = item.metadata.name
+        match item:
+            case PersistentVolumeClaim():
+                known, self._claims[item.key] = self._claims.get(item.key), item
+                changed = known is None or _substance(known) != _substance(item)
+                return Told(Happening.CLAIM if changed else NOTHING, frozenset((item.key,)))
+            case PersistentVolume():
+                before = self.shelf.get(name)
+                self.shelf.put(item)
+                changed = before is None or _substance(before) != _substance(item)
+                concerned = self._claims_of(item) | (self._claims_of(before) if before is not None else frozenset())
+                return Told(Happening.VOLUME if changed else NOTHING, concerned)
+            case StorageClass() | CSIDriver() | CSIStorageCapacity():
+                return Told(Happening.STORAGE_CLASS if self._makes_more(item) else NOTHING)
+            case CSINode():
+                limits, self._limits[name] = self._limits.get(name), item.limits
+                return Told(Happening.ATTACHMENTS if limits != item.limits else NOTHING)
+            case VolumeAttachment():
+                there = self._attachments.get(name)
+                if there is not None and there.spec == item.spec:
+                    # Its status changes while it is attached; what counts is that it is there.
+                    return Told()
+                told = self._remove(VolumeAttachment, name)
+                self._attachments[name] = item
+                self._attached_to.setdefault(item.spec.node_name, {})[name] = item
+                return told
+
+    def _remove(self, kind: type[Stored], key: str) -> Told:
+        if kind is PersistentVolumeClaim:
+            # What waits for the claim need not wait any longer.
+            return Told(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else Told()
+        if kind is PersistentVolume:
+            gone = self.shelf.remove(key)
+            return Told(claims=self._claims_of(gone)) if gone is not None else Told()
+        if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
+            return Told(Happening.STORAGE_CLASS if self._makes_more_without(kind, key) else NOTHING)
+        if kind is CSINode:
+            return Told(Happening.ATTACHMENTS if self._limits.pop(key, None) else NOTHING)
+        attachment = self._attachments.pop(key, None)
+        if attachment is None:
+            return Told()
+        node = attachment.spec.node_name
+        del self._attached_to[node][key]
+        if not self._attached_to[node]:
+            del self._attached_to[node]
+        return Told(Happening.ATTACHMENTS)
+
+    def _makes_more(self, item: Making) -> bool:
+        """Know of it; say whether volumes may be made that could not be before."""
+        match item:
+            case StorageClass():
+                name = item.metadata.name
+                old, self._classes[name] = self._classes.get(name), item
+                return old is None or old.allowed_topologies != item.allowed_topologies
+            case CSIDriver():
+                return self.capacities.put_driver(item)
+            case CSIStorageCapacity():
+                return self.capacities.put(item)
+
+    def _makes_more_without(self, kind: type[Stored], key: str) -> bool:
+        if kind is CSIDriver:
+            return self.capacities.remove_driver(key)
+        if kind is CSIStorageCapacity:
+            self.capacities.remove(key)
+        else:
+            self._classes.pop(key, None)
+        return False
+
+    def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
+        """Return the claims that a volume is for, by its own word or by promise."""
+        named = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
+        return frozenset(key for key in (named, self.promises.claim_of(volume.metadata.name)) if key)
+
+
+def _key(kind: type[Stored], identity: Identity) -> str:
+    return f"{identity.namespace}/{identity.name}" if kind in _NAMESPACED else identity.name
+
+
+def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:
+    """Return all of an object that a rule may read: not its version."""
+    meta = item.metadata
+    return item.spec, item.status, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp

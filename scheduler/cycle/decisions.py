@@ -1,0 +1,71 @@
+"""What is decided about a pod, as data: bind it, with all that the one write needs, or why no node will do. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from mooring.parsing import MAX_BYTES
+from scheduler.cache.cache import Seat
+from scheduler.cache.volumes.plan import Plan
+from scheduler.cycle.preemption import Nominate
+from scheduler.kube.pod_info import Task
+from scheduler.queue import Happening
+
+# Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
+Why = Mapping[str, object]
+# What validation.IsQualifiedName takes: the API server does not check it in a Binding.
+_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+class Bind(msgspec.Struct, frozen=True):
+    """Bind this pod to this node with these annotations, in one write; ``seat`` is what is assumed from now on.
+
+    ``plan`` is what must come true of the pod's volumes before that; None where nothing must.
+    """
+
+    task: Task
+    seat: Seat
+    annotations: Mapping[str, str]
+    why: Why
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No node will do now; ``helped_by`` is what can change that.
+
+    ``nominate`` says where the pod waits for room that others make; None if nowhere.
+    """
+
+    task: Task
+    reason: str
+    helped_by: Happening
+    why: Why
+    nominate: Nominate | None = None
+
+
+Decision = Bind | Unschedulable
+
+
+def annotations_fault(present: Mapping[str, str], added: Mapping[str, str]) -> str:
+    """Say why a Binding must not carry these annotations; empty if it may.
+
+    The API server checks neither keys nor size in a Binding, and refuses every later write to such a pod, so that it
+    could only be deleted.
+    """
+    for key in added:
+        if not _is_qualified(key):
+            return f"annotation key {key!r} is not a qualified name"
+    every = {**present, **added}
+    size = len("".join([*every, *every.values()]).encode())
+    if size > MAX_BYTES:
+        return f"annotations would have {size} bytes with the assignment, the most is {MAX_BYTES}"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _is_qualified(key: str) -> bool:
+    return _KEY.fullmatch(key) is not None

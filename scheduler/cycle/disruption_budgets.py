@@ -1,0 +1,80 @@
+"""PodDisruptionBudgets as preemption reads them: which of the pods that would go break one. Pure.
+
+Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector, or with an empty one, speaks of none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.cache.cache import Seat
+from scheduler.kube.affinity import Kin
+from scheduler.kube.objects import PodDisruptionBudget
+from scheduler.kube.selectors import EVERYTHING, NOTHING, Selector, read_selector
+
+_MOST_KINS = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    selector: Selector
+    allowed: int
+    # Pods by name whose eviction the API server has counted already.
+    disrupted: frozenset[str]
+
+
+class Budgets:
+    """The budgets by namespace and name."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[str, dict[str, _Budget]] = {}
+        # The budgets that speak of a kin of pods; forgotten whenever a budget changes.
+        self._about: dict[Kin, tuple[_Budget, ...]] = {}
+
+    def put(self, budget: PodDisruptionBudget) -> None:
+        """Know a budget; raise ValueError in words for a malformed selector."""
+        selector = read_selector(budget.spec.selector)
+        if selector in (EVERYTHING, NOTHING):
+            self.remove(budget.metadata.namespace, budget.metadata.name)
+            return
+        self._about.clear()
+        status = budget.status
+        known = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
+        self._budgets.setdefault(budget.metadata.namespace, {})[budget.metadata.name] = known
+
+    def remove(self, namespace: str, name: str) -> None:
+        self._about.clear()
+        budgets = self._budgets.get(namespace, {})
+        budgets.pop(name, None)
+        if not budgets:
+            self._budgets.pop(namespace, None)
+
+    def split(self, seats: Sequence[Seat]) -> tuple[list[Seat], list[Seat]]:
+        """Part the pods, the order kept, into those whose going breaks a budget and the others.
+
+        They are counted in their order: the first ones use up what a budget allows.
+        """
+        if not self._budgets:
+            return [], list(seats)
+        used: dict[int, int] = {}
+        breaking, others = list[Seat](), list[Seat]()
+        for seat in seats:
+            (breaking if self._breaks(seat, used) else others).append(seat)
+        return breaking, others
+
+    def _breaks(self, seat: Seat, used: dict[int, int]) -> bool:
+        """Count a pod against each of its budgets; say whether one of them has nothing left."""
+        broken = False
+        for budget in self._speaking_of(seat.kin) if seat.kin is not None and seat.kin.labels else ():
+            if seat.pod.partition("/")[2] not in budget.disrupted:
+                used[id(budget)] = used.get(id(budget), 0) + 1
+                broken = broken or used[id(budget)] > budget.allowed
+        return broken
+
+    def _speaking_of(self, kin: Kin) -> tuple[_Budget, ...]:
+        found = self._about.get(kin)
+        if found is None:
+            if len(self._about) >= _MOST_KINS:
+                self._about.clear()
+            there = self._budgets.get(kin.namespace, {}).values()
+            found = self._about[kin] = tuple(one for one in there if one.selector.selects(kin.labels))
+        return found

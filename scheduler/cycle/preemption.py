@@ -1,0 +1,192 @@
+"""Whether less important pods have to go for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
+
+Of the nodes on which that helps (`scheduler.cycle.select_victims`) the one is taken where the least is lost. There
+the pod is nominated: it waits until its victims have gone and the node has their VFs back, for these so long and no
+longer.
+
+Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. There the nodes are looked at from a random
+one on, here from one that the pod's uid gives, so that equal clusters give equal decisions.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mooring.inventory import HELD_BY
+from scheduler.cache.cache import Cluster, Seat
+from scheduler.cache.node_columns import Rows
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.node_dry_run import Trials
+from scheduler.cycle.nominations import Nomination, Nominations
+from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, Search, examine
+from scheduler.kube.pod_info import Task
+from scheduler.plugins.interface import none_available
+
+# A node repairs a VF that nobody gave back within 30 s, and tries a second time 20 s later (`cni.orphans`). What it has
+# not got back by then, in seconds, waits for people, and no pod waits for that.
+VF_PATIENCE_S = 60.0
+# In kube-scheduler's words, but for the VFs.
+_NEVER = "not eligible due to preemptionPolicy=Never."
+_TERMINATING = "not eligible due to a terminating pod on the nominated node."
+_VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_STUCK = "node(s) did not get back the VFs of pods that are gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Let the pod wait for room on a node; ``victims`` must go for it, none where they are on their way already.
+
+    ``reason`` is why nobody else goes, where the pod waits already; ``why`` names the victims for people and programs.
+    """
+
+    nomination: Nomination
+    victims: tuple[Seat, ...] = ()
+    reason: str = ""
+
+    @property
+    def why(self) -> Mapping[str, object]:
+        return {"node": self.nomination.node, "victims": [seat.pod for seat in self.victims]}
+
+
+@dataclass(frozen=True, slots=True)
+class Futile:
+    """Nobody goes for the pod; ``reason`` says why, in kube-scheduler's words."""
+
+    reason: str
+
+
+class Preemption:
+    """What is known of budgets and nominations, and the search for victims."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.budgets = Budgets()
+        self.nominations = Nominations()
+        # Nodes that a pod has waited for in vain: they have not got back the VFs of pods that are gone.
+        self._stuck: set[str] = set()
+
+    def concerns(self, task: Task) -> bool:
+        """Say whether there is anybody whom the pod is above, or the pod is nominated already."""
+        lowest = self._cluster.lowest_priority()
+        return (lowest is not None and lowest < task.priority) or self.nominations.of(task.uid) is not None
+
+    def seek(self, trials: Trials, rows: Rows, search: Search, now: float) -> Nominate | Futile | None:
+        """Return where the pod is to wait for room and who makes it, or why nowhere; None if the search goes on.
+
+        ``rows`` are those whose refusals the going of pods may turn around.
+        """
+        task = trials.task
+        awaited = self._awaited(task, rows)
+        if awaited:
+            return self._wait(task, trials, awaited, now)
+        if task.pod.spec.preemption_policy == "Never":
+            return Futile(_NEVER)
+        rows = trials.large_enough(rows)
+        if not self.concerns(task):
+            return self._futile({NO_VICTIMS: len(rows)}, len(rows))
+        return self._choose(trials, _turned(rows, task.uid, self._cluster.nodes.size), search)
+
+    def _choose(self, trials: Trials, rows: Sequence[int], search: Search) -> Nominate | Futile | None:
+        """Do so for a pod that waits nowhere yet."""
+        find = self._finding(trials)
+        if not search.turn(self._cluster.nodes, rows, find):
+            return None
+        best = search.best()
+        if best is None:
+            return self._futile(search.refusals(rows), len(rows))
+        if not search.holds(best, find):
+            return None
+        seat = self._seat(trials, best.row, best.victims)
+        going = tuple(one for one in best.victims if one.kin is None or not one.kin.terminating)
+        return Nominate(Nomination(seat, frozenset(one.uid for one in best.victims)), going)
+
+    def hopeless(self, task: Task) -> Futile:
+        """Say that it helps on no node that pods go."""
+        return Futile(_NEVER) if task.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
+
+    def stop_waiting(self, nomination: Nomination) -> str:
+        """Take it that a node does not give VFs back for which a pod waits there; return which, in words."""
+        self._stuck.add(nomination.node)
+        held = ", ".join(self._held_for_nobody(nomination.node))
+        return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {held}"
+
+    def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
+        """Say why the going of pods helps on none of these nodes, nor on all others."""
+        total = len(self._cluster.nodes.row_of)
+        return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
+
+    def _awaited(self, task: Task, rows: Rows) -> str:
+        """Say what the pod waits for where it is nominated and may still come to fit without further victims."""
+        held = self.nominations.of(task.uid)
+        row = self._cluster.nodes.row_of.get(held.node) if held is not None else None
+        if held is None or row is None or row not in rows:
+            return ""
+        if task.pod.spec.preemption_policy == "Never":
+            return _NEVER
+        if self._leaving(held, task):
+            return _TERMINATING
+        awaits_vf = task.interfaces and held.node not in self._stuck and any(self._held_for_nobody(held.node))
+        return _VF_AWAITED if awaits_vf else ""
+
+    def _leaving(self, held: Nomination, task: Task) -> list[Seat]:
+        """Return the pods on the nominated node that go for the sake of this pod, or of another above them."""
+        return [
+            seat
+            for seat in self._cluster.seats_on(held.node)
+            if seat.priority < task.priority and (seat.preempted or seat.uid in held.victims)
+        ]
+
+    def _held_for_nobody(self, node: str) -> Iterator[str]:
+        """Name the VFs that a node still holds for pods that are gone."""
+        facts = self._cluster.node(node)
+        inventory = facts.inventory if facts is not None else None
+        for pf in inventory.pfs if inventory is not None else ():
+            for entry in pf.out:
+                if entry.why.startswith(HELD_BY) and self._cluster.seat(entry.why.removeprefix(HELD_BY)) is None:
+                    yield f"VF {entry.vfs} of PF {pf.name!r} ({entry.why})"
+
+    def _wait(self, task: Task, trials: Trials, reason: str, now: float) -> Nominate:
+        """Keep the nomination; what the pod would get there is looked up as things are now."""
+        held = self.nominations.of(task.uid)
+        assert held is not None, "only a nominated pod must wait"
+        seat = self._seat(trials, self._cluster.nodes.row_of[held.node], self._leaving(held, task))
+        keeps = seat.assignment is None and held.seat.assignment is not None
+        until = (held.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
+        return Nominate(Nomination(held.seat if keeps else seat, held.victims, until), reason=reason)
+
+    def _seat(self, trials: Trials, row: int, leaving: Iterable[Seat]) -> Seat:
+        rivals = self.nominations.rivals(trials.task.uid, trials.task.priority)
+        with trials.on(row, rivals.get(self._cluster.nodes.names[row], ())) as trial:
+            trial.take_off(*leaving)
+            return trial.seat()
+
+    def _finding(self, trials: Trials) -> Examine:
+        """Return what finds out who would have to go from a row."""
+        task, names, priority = trials.task, self._cluster.nodes.names, trials.task.priority
+        rivals = self.nominations.rivals(task.uid, priority)
+        stuck = self._still_stuck() if task.interfaces else frozenset[str]()
+
+        def find(row: int) -> tuple[Found, int]:
+            node = names[row]
+            if node in stuck:
+                return (_STUCK,), 0
+            lower = [seat for seat in self._cluster.seats_on(node) if seat.priority < priority]
+            return examine(trials, row, lower, rivals.get(node, ()), self.budgets), len(lower)
+
+        return find
+
+    def _still_stuck(self) -> set[str]:
+        """Return the nodes that do not give VFs back: who goes from there would go in vain too."""
+        self._stuck = {node for node in self._stuck if any(self._held_for_nobody(node))}
+        return self._stuck
+
+
+def _turned(rows: Rows, uid: str, size: int) -> Sequence[int]:
+    """Return the rows, in their order, from one on that is this pod's own."""
+    ordered = np.sort(rows)
+    start = int(np.searchsorted(ordered, zlib.crc32(uid.encode()) % max(size, 1)))
+    turned: list[int] = np.roll(ordered, -start).tolist()
+    return turned

@@ -1,0 +1,295 @@
+"""Which node is best for pods of one shape, kept from pod to pod.
+
+Pods of one shape ask for the same, so that the rules and preferences that judge each node by itself say the same of
+them. A `Ranking` keeps these judgements by row and looks again only at rows that have changed. The cost of a pod
+therefore depends on how many nodes changed since its like was last placed; finding the best score among thousands takes
+a few microseconds.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mooring.inventory import Pf
+from scheduler.cache.node_columns import Amounts, Nodes, Rows
+from scheduler.kube.pod_info import Task
+from scheduler.placement.assign import OUT_OF_BUDGET, Chosen, place_on, wants_on
+from scheduler.placement.place import Want
+from scheduler.plugins import (
+    balanced_allocation,
+    constraints,
+    image_locality,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources_fit,
+    node_unschedulable,
+    rdma_vfs,
+    taint_toleration,
+)
+from scheduler.plugins.interface import Preference, Refusals, Rule, Texts, UseFilter, UseRule, normalised
+
+Marks = NDArray[np.int32]
+# What reads only what a node is, then what reads its use too; each in kube-scheduler's order, ours last.
+FACT_RULES = (
+    node_unschedulable.RULE,
+    node_name.RULE,
+    taint_toleration.RULE,
+    node_affinity.RULE,
+    rdma_vfs.INVENTORY_RULE,
+)
+USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE, constraints.RULE)
+FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image_locality.PREFERENCE)
+USE_PREFERENCES = (
+    node_resources_fit.PREFERENCE,
+    balanced_allocation.PREFERENCE,
+    rdma_vfs.PREFERENCE,
+    constraints.PREFERENCE,
+)
+# Judging all rows anew costs as much as judging this share of them one by one.
+_MANY = 4
+# So few rows are judged one by one, as plain integers.
+_FEW_ROWS = 12
+# Rankings are kept for so many rows together, of about 40 bytes, but for so many shapes at the least.
+_MOST_ROWS = 5_000_000
+_FEWEST = 8
+_NO_NODE = -1
+_OUT = -1
+
+
+class Ranking:
+    """The rows as pods of one shape see them; `refresh` before anything else."""
+
+    def __init__(self, task: Task, nodes: Nodes, on_budget_spent: Callable[[], None] = lambda: None) -> None:
+        self._task = task
+        self._nodes = nodes
+        self._legend: list[tuple[Rule | UseRule, Texts]] = []
+        self._code_of: dict[tuple[str, Texts], int] = {}
+        self._seen = self._renewed = 0
+        self._on_budget_spent = on_budget_spent
+        self._wants: dict[int, tuple[tuple[Pf, ...], tuple[Want, ...] | str]] = {}
+        self._filters = [(rule, judge) for rule in USE_RULES if (judge := rule.prepare(task, nodes)) is not None]
+        self._scorers = [(one, scorer) for one in USE_PREFERENCES if (scorer := one.prepare(task, nodes)) is not None]
+        self._codes_of: dict[str, dict[int, int]] = {rule.name: {0: 0} for rule, _ in self._filters}
+        self._judge_all()
+
+    def refresh(self) -> None:
+        """Judge again what has changed since the last time."""
+        nodes = self._nodes
+        if self._renewed != nodes.renewals.end and not self._renew():
+            self._judge_all()
+            return
+        if self._seen == nodes.changes.end:
+            return
+        changed = nodes.changes.since(self._seen)
+        if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
+            self._judge_all()
+            return
+        if len(changed) > _FEW_ROWS:
+            self._judge_use(np.array(changed, np.intp))
+        else:
+            for row in changed:
+                self._judge_use_of(row)
+        self._seen = nodes.changes.end
+
+    def best(self) -> tuple[int, Chosen | None] | None:
+        """Return the best row that passes, with where the pod's interfaces go there; None if no row passes."""
+        standing = self._standing[: self._nodes.size]
+        while len(standing):
+            row = int(standing.argmax())
+            if standing.item(row) < 0:
+                return None
+            chosen = self.exact(row)
+            if not isinstance(chosen, str):
+                return row, chosen
+        return None
+
+    def exact(self, row: int) -> Chosen | str | None:
+        """Find where all that the pod asks for goes on a passing row; refuse the row, with a reason, if it cannot."""
+        found: Chosen | str
+        if self._task.wishes:
+            rule, found = constraints.RULE, constraints.exact(self._task, self._nodes, row)
+        elif not self._task.interfaces or self._task.request is None:
+            return None
+        else:
+            supply = self._nodes.supplies[row]
+            rule, found = rdma_vfs.RULE, place_on(self._wants_on(supply.pfs), supply.rooms, self._task.request.pfs)
+        if isinstance(found, str):
+            if found == OUT_OF_BUDGET:
+                self._on_budget_spent()
+            self._codes[row] = self._code(rule, (found,))
+            self._standing[row] = _OUT
+        return found
+
+    def passing(self) -> Rows:
+        """Return the rows that no rule refuses so far."""
+        return np.flatnonzero(self._codes == 0)
+
+    def scores(self, rows: Rows) -> Amounts:
+        return self._standing[rows].astype(np.int64)
+
+    def parts(self, row: int) -> dict[str, int]:
+        """Return what each preference that has a say gives the row, from 0 to 100."""
+        facts = {preference.name: part.item(row) for preference, part in self._fact_parts}
+        return facts | {preference.name: part.item(row) for preference, _, part in self._scored}
+
+    def refused(self) -> Iterator[tuple[Rule | UseRule, Texts, Rows]]:
+        """Yield the refused rows with the rule and its reasons."""
+        for code, (rule, texts) in enumerate(self._legend, start=1):
+            rows = np.flatnonzero(self._codes == code)
+            if len(rows):
+                yield rule, texts, rows
+
+    def _judge_all(self) -> None:
+        nodes = self._nodes
+        capacity, rows = len(nodes.valid), nodes.all_rows()
+        self._seen, self._renewed = nodes.changes.end, nodes.renewals.end
+        self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
+        self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
+        # The scores of the rows that pass: the largest is the best, and of equals the first.
+        self._standing: Marks = np.full(capacity, _OUT, np.int32)
+        self._fact_scores: Amounts = np.zeros(capacity, np.int64)
+        self._scored = [(one, scorer, np.zeros(capacity, np.int16)) for one, scorer in self._scorers]
+        self._judge_facts(rows)
+        self._judge_use(rows)
+
+    def _renew(self) -> bool:
+        """Judge renewed nodes again; say False where that changes what others are compared with."""
+        nodes = self._nodes
+        changed = nodes.renewals.since(self._renewed)
+        if len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
+            return False
+        if self._fact_parts:
+            return False
+        rows = np.array(changed, np.intp)
+        self._fact_codes[rows] = _NO_NODE
+        self._codes[rows] = _NO_NODE
+        self._standing[rows] = _OUT
+        self._judge_fact_rules(rows[nodes.valid[rows]])
+        # Of all rows: how many nodes have an image counts on each of them.
+        passing = np.flatnonzero(self._fact_codes == 0)
+        if any(raw.any() for _, raw in self._judge_fact_preferences(passing)):
+            return False
+        self._renewed = nodes.renewals.end
+        return True
+
+    def _judge_facts(self, rows: Rows) -> None:
+        passing = self._judge_fact_rules(rows)
+        self._fact_parts: list[tuple[Preference, Marks]] = []
+        for preference, raw in self._judge_fact_preferences(passing):
+            if not raw.any():
+                continue
+            part: Marks = np.zeros(len(self._codes), np.int32)
+            part[passing] = normalised(raw, preference.normalise)
+            self._fact_scores += preference.weight * part
+            self._fact_parts.append((preference, part))
+
+    def _judge_fact_preferences(self, passing: Rows) -> Iterator[tuple[Preference, Amounts]]:
+        for preference in FACT_PREFERENCES if len(passing) else ():
+            scorer = preference.prepare(self._task, self._nodes)
+            if scorer is not None:
+                yield preference, scorer(passing)
+
+    def _judge_fact_rules(self, rows: Rows) -> Rows:
+        filters = [(rule, one) for rule in FACT_RULES if (one := rule.prepare(self._task, self._nodes)) is not None]
+        codes: Marks = np.zeros(len(rows), np.int32)
+        for rule, judge in filters:
+            codes = self._refuse(codes, rule, judge(rows))
+        self._fact_codes[rows] = codes
+        passing: Rows = rows[codes == 0]
+        return passing
+
+    def _judge_use(self, rows: Rows) -> None:
+        """Judge rows whose facts are judged already; those without a node stay out."""
+        look, codes, scores = self._nodes.look(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
+        for rule, one in self._filters:
+            marks = one.judge(look)
+            refused = np.flatnonzero((codes == 0) & (marks != 0))
+            if len(refused):
+                kinds, which = np.unique(marks[refused], return_inverse=True)
+                table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
+                codes[refused] = table[which]
+        for preference, scorer, part in self._scored:
+            own = scorer(look)
+            part[rows] = own
+            scores += preference.weight * own
+        scores[codes != 0] = _OUT
+        self._codes[rows] = codes
+        self._standing[rows] = scores
+
+    def _judge_use_of(self, row: int) -> None:
+        """Judge one row as `_judge_use` does many."""
+        look, code = self._nodes.look_at(row), self._fact_codes.item(row)
+        for rule, one in () if code else self._filters:
+            if mark := one.judge(look):
+                code = self._code_of_mark(rule, one, mark)
+                break
+        self._codes[row] = code
+        if code:
+            self._standing[row] = _OUT
+            return
+        score = self._fact_scores.item(row)
+        for preference, scorer, part in self._scored:
+            part[row] = own = scorer(look)
+            score += preference.weight * own
+        self._standing[row] = score
+
+    def _code_of_mark(self, rule: UseRule, judged: UseFilter, mark: int) -> int:
+        codes = self._codes_of[rule.name]
+        code = codes.get(mark)
+        if code is None:
+            code = codes[mark] = self._code(rule, judged.tell(mark))
+        return code
+
+    def _refuse(self, codes: Marks, rule: Rule, refusals: Refusals | None) -> Marks:
+        """Add what one rule refuses to what those before it refuse."""
+        if refusals is None:
+            return codes
+        table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
+        return np.where(codes, codes, table[refusals.codes])
+
+    def _code(self, rule: Rule | UseRule, texts: Texts) -> int:
+        code = self._code_of.get((rule.name, texts))
+        if code is None:
+            self._legend.append((rule, texts))
+            code = self._code_of[rule.name, texts] = len(self._legend)
+        return code
+
+    def _wants_on(self, pfs: tuple[Pf, ...]) -> tuple[Want, ...]:
+        # The nodes' columns keep equal PFs once, so that their identity will do.
+        known = self._wants.get(id(pfs))
+        if known is None:
+            if len(self._wants) > len(self._codes):
+                self._wants.clear()
+            assert self._task.request is not None, "asked by `exact` only"
+            known = self._wants[id(pfs)] = pfs, wants_on(self._task.request, pfs)
+        wants = known[1]
+        assert not isinstance(wants, str), "the rule refuses such rows"
+        return wants
+
+
+class Rankings:
+    """The rankings of the shapes seen last."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._kept: OrderedDict[bytes, Ranking] = OrderedDict()
+        # How many searches for a placement have run out of steps.
+        self.budget_spent = 0
+
+    def of(self, task: Task) -> Ranking:
+        """Return a shape's ranking as the nodes are now."""
+        ranking = self._kept.get(task.shape)
+        if ranking is None:
+            while len(self._kept) >= max(_MOST_ROWS // len(self._nodes.valid), _FEWEST):
+                self._kept.popitem(last=False)
+            ranking = self._kept[task.shape] = Ranking(task, self._nodes, self._count_spent)
+            return ranking
+        self._kept.move_to_end(task.shape)
+        ranking.refresh()
+        return ranking
+
+    def _count_spent(self) -> None:
+        self.budget_spent += 1

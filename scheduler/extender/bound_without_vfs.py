@@ -1,0 +1,93 @@
+"""Pods that ask for VFs and were bound by somebody who gave them none: their nodes refuse them. Pure.
+
+Where that is kube-scheduler, and the pod is one that it had asked us about, it was told to filter by us but not to bind
+(no ``bindVerb``). As long as such a pod is there, others are kept from the same end.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.request import read_request
+from scheduler.cycle.instructions import Instruction, Notice, Report
+from scheduler.kube.objects import Pod
+
+# Pods that kube-scheduler has asked about last; far more than are between its question and its bind.
+_MOST_OFFERED = 1 << 14
+NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
+
+
+class Stranded:
+    """Bound pods without an assignment, by uid, and the pods that kube-scheduler may bind any time."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._offered: OrderedDict[str, None] = OrderedDict()
+        self._unasked: set[str] = set()
+
+    @property
+    def fault(self) -> str:
+        """Say that kube-scheduler does not bind through us, with a pod that shows it; empty if there is none."""
+        uid = next(iter(self._unasked), None)
+        return "" if uid is None else f"{NO_BIND_VERB} (delete pod {self._pods[uid].key} when it has)"
+
+    def offered(self, uid: str) -> None:
+        """Take note that kube-scheduler was told where a pod may go."""
+        self._offered[uid] = None
+        self._offered.move_to_end(uid)
+        if len(self._offered) > _MOST_OFFERED:
+            self._offered.popitem(last=False)
+
+    def bound(self, uid: str) -> None:
+        """Take note that we are asked to bind a pod: what it lacks then nobody has left out."""
+        self._offered.pop(uid, None)
+
+    def see(self, pod: Pod) -> list[Instruction]:
+        """Look at a bound pod; say once if it has no VFs though it asks for some."""
+        uid, was_offered = pod.metadata.uid, pod.metadata.uid in self._offered
+        self._offered.pop(uid, None)
+        if not _is_stranded(pod):
+            self.drop(uid)
+            return []
+        is_new = uid not in self._pods
+        self._pods[uid] = pod
+        if was_offered:
+            self._unasked.add(uid)
+        if not is_new:
+            return []
+        about = {"pod": pod.key, "uid": uid, "node": pod.spec.node_name or ""}
+        return [Notice("assignment", "pod that asks for VFs was bound without any", about), _report(pod)]
+
+    def drop(self, uid: str) -> None:
+        """Take it that a pod is gone, or has what it asks for."""
+        self._pods.pop(uid, None)
+        self._unasked.discard(uid)
+        self._offered.pop(uid, None)
+
+    def retell(self) -> Iterator[Instruction]:
+        """Tell what stays true until somebody acts."""
+        return (_report(pod) for pod in self._pods.values())
+
+
+def _is_stranded(pod: Pod) -> bool:
+    """Say whether a bound pod asks for VFs by annotation and has no assignment; what cannot be read asks for none."""
+    annotations = pod.annotations
+    if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:
+        return False
+    if names.REQUEST not in annotations and names.SEED_REQUEST not in annotations:
+        return False
+    try:
+        request = read_request(annotations)
+    except AnnotationError:
+        return False
+    return request is not None and bool(request.interfaces)
+
+
+def _report(pod: Pod) -> Report:
+    message = (
+        f"bound to node {pod.spec.node_name} without the VFs that it asks for: it cannot start. Delete it; "
+        f"kube-scheduler needs bindVerb in its extender's configuration, or the pod schedulerName "
+        f"{names.SCHEDULER_NAME!r}"
+    )
+    return Report(pod, "NoAssignment", message)

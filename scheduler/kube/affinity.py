@@ -1,0 +1,107 @@
+"""What pods are to each other: a pod's namespace and labels, and its affinity and anti-affinity to others.
+
+Equal pods (replicas) have equal `Kin`, which is shared, so that 100,000 pods weigh no more than their workloads.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from sys import intern
+
+import msgspec
+
+from scheduler.kube.objects import Pod, PodAffinity, PodAffinityTerm
+from scheduler.kube.selectors import NOTHING, Selector, read_selector
+
+
+class Scope(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """The pods that ``selector`` selects in ``namespaces``, and in those whose labels ``within`` selects."""
+
+    selector: Selector
+    namespaces: frozenset[str]
+    within: Selector = NOTHING
+
+    def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+        return namespace in self.namespaces or self.within.matches(namespace_labels)
+
+
+class Term(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """One affinity or anti-affinity term: these pods, in the same domain of the node label ``key``."""
+
+    key: str
+    scope: Scope
+
+
+class Kin(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """A pod as other pods' rules see it.
+
+    ``attracted`` and ``repelled`` are its required terms, ``preferred`` the others with their weights, those of
+    anti-affinity below zero. ``terminating`` pods no longer count for spreading.
+    """
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...] = ()
+    attracted: tuple[Term, ...] = ()
+    repelled: tuple[Term, ...] = ()
+    preferred: tuple[tuple[Term, int], ...] = ()
+    terminating: bool = False
+
+
+NOBODY = Kin("")
+
+
+def read_kin(pod: Pod) -> Kin:
+    """Return a pod's kin; raise ValueError in words for a malformed term."""
+    affinity, bare = pod.spec.affinity, bare_kin(pod)
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return bare
+    toward, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    kin = Kin(
+        bare.namespace,
+        bare.labels,
+        tuple(_read_term(term, bare) for term in toward.required or ()),
+        tuple(_read_term(term, bare) for term in away.required or ()),
+        (*_weighted(toward, bare, 1), *_weighted(away, bare, -1)),
+        bare.terminating,
+    )
+    return _shared(kin)
+
+
+def bare_kin(pod: Pod) -> Kin:
+    """Return a pod's kin as if it had no terms: what is left to say of one whose terms are malformed."""
+    labels = pod.metadata.labels or {}
+    gone = pod.metadata.deletion_timestamp is not None
+    return _shared(Kin(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))
+
+
+@lru_cache(maxsize=1 << 14)
+def _shared(kin: Kin) -> Kin:
+    """Return the equal one that is known already; its strings are kept once."""
+    labels = tuple((intern(key), intern(value)) for key, value in kin.labels)
+    return msgspec.structs.replace(kin, namespace=intern(kin.namespace), labels=labels)
+
+
+@lru_cache(maxsize=1 << 14)
+def _shared_term(term: Term) -> Term:
+    """Return the equal one that is known already: pods with labels of their own still have terms in common."""
+    return term
+
+
+def _weighted(affinity: PodAffinity, pod: Kin, sign: int) -> Iterator[tuple[Term, int]]:
+    for one in affinity.preferred or ():
+        if not 1 <= one.weight <= 100:
+            raise ValueError(f"preferred pod affinity: weight {one.weight} is not from 1 to 100")
+        yield _read_term(one.term, pod), sign * one.weight
+
+
+def _read_term(term: PodAffinityTerm, pod: Kin) -> Term:
+    """Read a term of a pod: without namespaces and a selector of them, it speaks of the pod's own namespace."""
+    if not term.topology_key:
+        raise ValueError("pod affinity term: topologyKey is missing")
+    selector = read_selector(term.label_selector).with_labels(
+        term.match_label_keys or (), term.mismatch_label_keys or (), dict(pod.labels)
+    )
+    named: Iterable[str] = term.namespaces or ()
+    if not named and term.namespace_selector is None:
+        named = (pod.namespace,)
+    scope = Scope(selector, frozenset(named), read_selector(term.namespace_selector))
+    return _shared_term(Term(intern(term.topology_key), scope))

@@ -1,0 +1,83 @@
+"""What became of a Binding, from the API server's answer alone. Pure.
+
+The rows are those of kube-apiserver's pods/binding: a 201 is the bind; 409 means several things, told apart by
+``details.kind`` and the message. An answer that says neither yes nor no is none of these: the Binding is repeated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mooring import names
+from mooring.kube.failures import Conflict, KubeError, NotFound, Status
+from scheduler.kube.objects import Pod
+
+Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refused", "forbidden"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A definite end of one bind.
+
+    bound: node and annotations are written. taken: somebody else bound the pod. changed: it is not the pod that was
+    decided about, or another version of it. gated, deleting, gone: it must not, or cannot, be bound. refused: the API
+    server does not take this Binding, now or ever. forbidden: not from us, until somebody mends our permissions.
+    ``reason`` is the API server's text.
+    """
+
+    kind: Kind
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The pod has a node, or the conflict is of no known sort: only the pod itself can tell whether it is our bind."""
+
+    reason: str
+
+
+BOUND = Outcome("bound")
+
+
+def classify(failed: KubeError) -> Outcome | LookAgain:
+    """Say what a definite failure of a Binding means."""
+    status = failed.status
+    if isinstance(failed, NotFound):
+        return Outcome("gone", status.message)
+    if isinstance(failed, Conflict):
+        return _conflict(status)
+    return Outcome("forbidden" if status.code in (401, 403) else "refused", status.message)
+
+
+def _conflict(status: Status) -> Outcome | LookAgain:
+    text = status.message
+    # etcd's own limit on a request, wrapped in a 409 by the API server: no conflict, and no repetition helps.
+    if "ResourceExhausted" in text:
+        return Outcome("refused", text)
+    if status.kind == "pods":
+        return Outcome("changed", text)
+    if "schedulingGates" in text:
+        return Outcome("gated", text)
+    if "is being deleted" in text:
+        return Outcome("deleting", text)
+    return LookAgain(text)
+
+
+def compare(pod: Pod, uid: str, node: str, annotations: Mapping[str, str]) -> Outcome:
+    """Say what a pod that was read back means for the Binding of ``uid`` to ``node``."""
+    if pod.metadata.uid != uid:
+        return Outcome("gone", f"a pod of that name has the uid {pod.metadata.uid!r}")
+    if pod.spec.node_name:
+        return _compare_bound(pod, node, annotations)
+    if pod.metadata.deletion_timestamp is not None:
+        return Outcome("deleting", "is being deleted")
+    if pod.spec.scheduling_gates:
+        return Outcome("gated", "has scheduling gates")
+    return Outcome("changed", "is not bound")
+
+
+def _compare_bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Outcome:
+    ours = all(pod.annotations.get(key) == value for key, value in annotations.items())
+    if pod.spec.node_name == node and ours:
+        return BOUND
+    return Outcome("taken", f"is bound to node {pod.spec.node_name!r} without our {names.ASSIGNMENT!r}")

@@ -1,0 +1,34 @@
+"""Node selector requirements: whether an expression holds for a label's value. Pure.
+
+Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity.
+"""
+
+import re
+
+from scheduler.kube.objects import Requirement
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+def matches(requirement: Requirement, value: str | None) -> bool:
+    """Say whether an expression holds where its label has this value (None: none); an unknown operator never does."""
+    values = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement.operator, value, tuple(values))
+        case _:
+            return False
+
+
+def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
+    if value is None or len(values) != 1 or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+        return False
+    return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])

@@ -1,0 +1,180 @@
+"""A pod that waits for a node, with everything about it that a rule reads, checked once.
+
+`read_task` gives a `Task`, or a `Refusal` in words: what is malformed, or what the pod uses that is not honoured yet.
+A refused pod waits for its own change, nothing else can help it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import msgspec
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
+from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
+from scheduler.kube.affinity import NOBODY, Kin, read_kin
+from scheduler.kube.objects import Pod, PodSpec
+from scheduler.kube.pod_resources import pod_requests, scored_requests
+from scheduler.kube.pod_volumes import NO_VOLUMES, Used, read_used
+from scheduler.kube.quantity import parse_resources
+from scheduler.kube.spread_constraints import Constraint, read_constraints
+
+# Number, protocol, address.
+HostPort = tuple[int, str, str]
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+Blame = Literal["malformed", "unsupported"]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A pod to place: what it takes by name (cpu in thousandths), and its request with the containers resolved.
+
+    ``scored`` is what it counts for when nodes are compared, ``kin`` what it is to other pods. Pods of equal ``shape``
+    ask the same of a node.
+    """
+
+    pod: Pod
+    resources: Mapping[str, int]
+    scored: Mapping[str, int] = msgspec.field(default_factory=dict)
+    kin: Kin = NOBODY
+    ports: frozenset[HostPort] = frozenset()
+    spread: tuple[Constraint, ...] = ()
+    request: PodRequest | None = None
+    shape: bytes = b""
+    # What it asks for of other kinds of resource, by the kinds' names.
+    wishes: tuple[Wish, ...] = ()
+    volumes: Used = NO_VOLUMES
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.pod.metadata.labels or {}
+
+    @property
+    def interfaces(self) -> tuple[VfRequest, ...]:
+        return self.request.interfaces if self.request else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a pod is not even looked at, in words for its owner."""
+
+    blame: Blame
+    reason: str
+
+
+def read_task(pod: Pod, kinds: Kinds = NONE) -> Task | Refusal:
+    """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
+    spec = pod.spec
+    try:
+        kin, spread = read_kin(pod), read_constraints(pod)
+    except ValueError as unreadable:
+        return Refusal("malformed", str(unreadable))
+    try:
+        resources, ports = pod_requests(spec), frozenset(host_ports(spec))
+        scored = scored_requests(spec, resources)
+        request = _request(pod)
+        interfaces = len(request.interfaces) if request else 0
+        _hold_to_limit(resources, interfaces)
+        wishes = kinds.wishes(pod.annotations, interfaces, resources)
+        shape = _shape(pod, resources, scored, ports, interfaces)
+    except AnnotationError as unreadable:
+        return Refusal("malformed", str(unreadable))
+    except ValueError as unreadable:
+        return Refusal("malformed", f"container resources cannot be read: {unreadable}")
+    task = Task(pod, resources, scored, kin, ports, spread, request, shape, wishes, read_used(pod))
+    unsupported = next(_unsupported(task), None)
+    return task if unsupported is None else Refusal("unsupported", unsupported)
+
+
+def host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Yield the ports that a pod takes on its host; those of sidecars too, which run beside the containers."""
+    sidecars = (one for one in spec.init_containers or () if one.restart_policy == "Always")
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            if port.host_port > 0:
+                yield port.host_port, port.protocol, port.host_ip
+
+
+def _shape(
+    pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort], interfaces: int
+) -> bytes:
+    """Return a key of all that the rules and preferences that judge a node by itself read of a pod.
+
+    How many interfaces it asks for its annotations say, unless it asks by a resource of its containers.
+    """
+    spec = pod.spec
+    return _encode(
+        (
+            *(resources, scored, sorted(ports), interfaces, spec.node_name, spec.node_selector, spec.tolerations),
+            spec.affinity.node_affinity if spec.affinity else None,
+            spec.images,
+            [volume.image.reference for volume in spec.volumes or () if volume.image],
+            [pod.annotations.get(key) for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT)],
+            asked_kinds(pod.annotations),
+        )
+    )
+
+
+def _request(pod: Pod) -> PodRequest | None:
+    request = read_request(pod.annotations)
+    if request is None:
+        return _by_resource(pod.spec)
+    key = names.REQUEST if names.REQUEST in pod.annotations else names.SEED_REQUEST
+    known = {container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))}
+    limiting = _limiting(pod.spec)
+    if limiting is None and not any(interface.containers for interface in request.interfaces):
+        return request
+    resolved = []
+    for index, interface in enumerate(request.interfaces):
+        if strange := sorted(set(interface.containers or ()) - known):
+            raise AnnotationError(key, f"[{index}].containers", f"{strange[0]!r} is not a container of this pod")
+        resolved.append(replace(interface, containers=interface.containers or limiting))
+    return replace(request, interfaces=tuple(resolved))
+
+
+def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
+    """Refuse a pod that limits another number of VFs than it asks for: a quota on them would count wrongly."""
+    limited = resources.get(names.SEED_VFS)
+    if limited is not None and limited != interfaces:
+        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.SEED_VFS!r} {limited}"
+        raise AnnotationError(names.REQUEST, "", f"{rule}: they must be as many")
+
+
+def _by_resource(spec: PodSpec) -> PodRequest | None:
+    """Return hustcat's way to ask: as many plain VFs for each container as it limits of his resource."""
+    interfaces: list[VfRequest] = []
+    for container in spec.containers or ():
+        limits = parse_resources(container.resources.limits if container.resources else None)
+        wanted = limits.get(names.HUSTCAT_VFS, 0)
+        if len(interfaces) + wanted > MOST_INTERFACES:
+            total = len(interfaces) + wanted
+            rule = f"{total} is more than {MOST_INTERFACES} VFs for one pod"
+            raise AnnotationError(names.REQUEST, "", f"resource {names.HUSTCAT_VFS!r} stands for it: {rule}")
+        interfaces += [VfRequest(containers=(container.name,))] * wanted
+    return PodRequest(tuple(interfaces)) if interfaces else None
+
+
+def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
+    """Return the containers that limit the seeds' device resource; None (all of them) where none does."""
+    every = (*(spec.init_containers or ()), *(spec.containers or ()))
+    found = [one.name for one in every if one.resources and names.SEED_DEVICES in (one.resources.limits or {})]
+    return tuple(found) or None
+
+
+def _unsupported(task: Task) -> Iterator[str]:
+    spec = task.pod.spec
+    if task.interfaces and spec.host_network:
+        yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"
+    if not task.interfaces and names.ASSIGNMENT in task.pod.annotations:
+        yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod asks for no VF"
+    if spec.resource_claims:
+        yield "resource claims (dynamic resource allocation) are not supported yet"

@@ -1,0 +1,71 @@
+"""The volumes of a pod that bind it to a place: its claims, and disks that one node only may use. Pure."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from scheduler.kube.objects import Pod, Volume
+
+
+class ClaimUse(msgspec.Struct, frozen=True, gc=False):
+    """A claim by key (namespace/name); ``owner`` is the pod's uid where the claim must be the pod's own."""
+
+    key: str
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+
+class Disk(msgspec.Struct, frozen=True, gc=False):
+    """A disk that one node only may write to; by any of ``places`` (Ceph's monitors) it is the same."""
+
+    identity: tuple[str, ...]
+    read_only: bool = False
+    places: tuple[str, ...] = ()
+
+    def conflicts(self, other: "Disk") -> bool:
+        if self.identity != other.identity or (self.places and not set(self.places) & set(other.places)):
+            return False
+        return not (self.read_only and other.read_only)
+
+
+class Used(msgspec.Struct, frozen=True, gc=False):
+    """The volumes of one pod; false where it has none that count."""
+
+    claims: tuple[ClaimUse, ...] = ()
+    disks: tuple[Disk, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.claims or self.disks)
+
+
+NO_VOLUMES = Used()
+
+
+def read_used(pod: Pod) -> Used:
+    """Return the volumes of a pod."""
+    claims: list[ClaimUse] = []
+    disks: list[Disk] = []
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            claims.append(ClaimUse(f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"))
+        elif volume.ephemeral is not None:
+            claims.append(ClaimUse(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}", pod.metadata.uid))
+        else:
+            disks += _disks(volume)
+    return Used(tuple(dict.fromkeys(claims)), tuple(disks)) if claims or disks else NO_VOLUMES
+
+
+def _disks(volume: Volume) -> Iterator[Disk]:
+    if volume.gce_persistent_disk:
+        yield Disk(("gce", volume.gce_persistent_disk.pd_name), volume.gce_persistent_disk.read_only)
+    if volume.aws_elastic_block_store:
+        # Not even read-only may two pods use one of these.
+        yield Disk(("aws", volume.aws_elastic_block_store.volume_id))
+    if volume.iscsi:
+        yield Disk(("iscsi", volume.iscsi.iqn), volume.iscsi.read_only)
+    if volume.rbd:
+        rbd = volume.rbd
+        yield Disk(("rbd", rbd.pool, rbd.image), rbd.read_only, tuple(rbd.monitors or ()))

@@ -1,0 +1,57 @@
+"""Kubernetes quantities (``1500m``, ``2Gi``, ``1e3``) as integers.
+
+Source: apimachinery pkg/api/resource/quantity.go. Rounded up, as there, and held to 64 bits; amounts of a resource to
+less, so that those of all pods of a node add up within 64 bits.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+
+from scheduler.kube.objects import Quantity
+
+_NUMBER = re.compile(
+    r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", re.A
+)
+_LARGEST = 2**63 - 1
+# 8 PiB, or as many of anything: more than a node has.
+MOST = 2**53
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+@lru_cache(maxsize=8192)
+def parse_quantity(quantity: Quantity, parts: int = 1) -> int:
+    """Return a quantity in units of 1/``parts`` (1000 for cpu), rounded up; raise ValueError."""
+    match = _NUMBER.fullmatch(str(quantity))
+    if match is None:
+        raise ValueError(f"{quantity!r} is not a quantity such as '500m' or '2Gi'")
+    sign, digits, suffix = match[1], match[2], match[3] or ""
+    value = Fraction(digits) * _scale(suffix) * parts
+    rounded = min(-(-value.numerator // value.denominator), _LARGEST)
+    return -rounded if sign == "-" else rounded
+
+
+def _scale(suffix: str) -> Fraction:
+    if suffix in _BINARY:
+        return Fraction(1 << _BINARY[suffix])
+    power = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    return Fraction(10) ** power
+
+
+def parse_resources(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
+    """Return amounts by resource, cpu in thousandths, all else in units, `MOST` where there is more.
+
+    Raise ValueError naming the resource; an amount below 0 is none.
+    """
+    amounts = {}
+    for name, quantity in (quantities or {}).items():
+        try:
+            amount = parse_quantity(quantity, 1000 if name == "cpu" else 1)
+        except ValueError as unreadable:
+            raise ValueError(f"resource {name!r}: {unreadable}") from None
+        if amount < 0:
+            raise ValueError(f"resource {name!r}: {quantity!r} is below 0")
+        amounts[name] = min(amount, MOST)
+    return amounts

@@ -1,0 +1,118 @@
+"""Label selectors: which pods or namespaces somebody means, in one canonical form, so that equal ones are asked once.
+
+No selector at all (null) selects nothing, an empty one everything. Source: apimachinery's LabelSelectorAsSelector.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from scheduler.kube.objects import LabelSelector, Requirement
+
+_VALUED = ("In", "NotIn")
+_UNVALUED = ("Exists", "DoesNotExist")
+
+
+class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
+    """One requirement: the label ``key`` has (or has not) one of ``values``, or is there (or not)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case _:
+                return self.key not in labels
+
+
+class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """All of ``equal`` (label pairs) and ``needs`` must hold; ``nothing`` is the selector that never does."""
+
+    equal: tuple[tuple[str, str], ...] = ()
+    needs: tuple[Needs, ...] = ()
+    nothing: bool = False
+
+    def keys(self) -> frozenset[str]:
+        """Return the label keys that it speaks of."""
+        return frozenset(key for key, _ in self.equal) | {one.key for one in self.needs}
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        if self.nothing:
+            return False
+        for key, value in self.equal:
+            if labels.get(key) != value:
+                return False
+        return all(one.holds(labels) for one in self.needs)
+
+    def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
+        """Say the same of labels as pairs, as pods' kin have them: most selectors ask for pairs only."""
+        if self.nothing:
+            return False
+        for pair in self.equal:
+            if pair not in pairs:
+                return False
+        return not self.needs or self.matches(dict(pairs))
+
+    def narrowed(self, others: Iterable[Needs]) -> "Selector":
+        """Return the selector that asks for ``others`` too; nothing stays nothing."""
+        return self if self.nothing else _canonical([*self.all_needs(), *others])
+
+    def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
+        """Ask for the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
+
+        An API server merges them into the selector itself since 1.31 (pod affinity) and 1.34 (topology spread), and it
+        forbids keys that a user has in both: a key that the selector knows already was merged, with the labels that
+        the pod was created with, and those hold. Labels that the pod has not are passed over.
+        """
+        known = self.keys()
+        same = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in known]
+        other = [Needs(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in known]
+        return self.narrowed(same + other) if same or other else self
+
+    def all_needs(self) -> Iterator[Needs]:
+        """Yield all that must hold; nothing of the selector that never does."""
+        yield from (Needs(key, "In", (value,)) for key, value in self.equal)
+        yield from self.needs
+
+
+EVERYTHING = Selector()
+NOTHING = Selector(nothing=True)
+
+
+def read_selector(selector: LabelSelector | None) -> Selector:
+    """Return the canonical form; raise ValueError in words for a malformed expression."""
+    if selector is None:
+        return NOTHING
+    found = [Needs(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    found += [_read(one) for one in selector.match_expressions or ()]
+    return _canonical(found)
+
+
+def select_labels(labels: Mapping[str, str]) -> Selector:
+    """Return the selector of exactly these labels, as services and replication controllers write it."""
+    return _canonical([Needs(key, "In", (value,)) for key, value in labels.items()])
+
+
+def _read(expression: Requirement) -> Needs:
+    operator, values = expression.operator, tuple(sorted(set(expression.values or ())))
+    about = f"label selector: operator {operator!r} of key {expression.key!r}"
+    if operator not in (*_VALUED, *_UNVALUED):
+        raise ValueError(f"{about} is not known")
+    if operator in _VALUED and not values:
+        raise ValueError(f"{about} needs values")
+    if operator in _UNVALUED and values:
+        raise ValueError(f"{about} takes no values")
+    return Needs(expression.key, operator, values)
+
+
+def _canonical(needs: Iterable[Needs]) -> Selector:
+    distinct = sorted(set(needs))
+    equal = tuple((one.key, one.values[0]) for one in distinct if one.operator == "In" and len(one.values) == 1)
+    return Selector(equal, tuple(one for one in distinct if one.operator != "In" or len(one.values) != 1))

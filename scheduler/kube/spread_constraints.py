@@ -1,0 +1,115 @@
+"""How a pod wants to be spread: its own constraints, or the system's defaults for pods that something selects.
+
+Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies), KEP-3243 (matchLabelKeys).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduler.kube.objects import Pod, ReplicaSet, ReplicationController, Service, SpreadConstraint, StatefulSet
+from scheduler.kube.selectors import EVERYTHING, Selector, read_selector, select_labels
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+_HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
+_POLICIES = ("Honor", "Ignore")
+# Controllers that are asked what they select; kinds of the same name in other groups are not.
+_API_VERSIONS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Over the domains of the node label ``key``, numbers of selected pods may differ by ``max_skew``.
+
+    ``hard`` forbids, else it is a wish. With fewer than ``min_domains`` domains the smallest number counts as 0. Nodes
+    that the pod's node affinity excludes do not count if ``honor_affinity``, untolerated ones if ``honor_taints``.
+    """
+
+    key: str
+    max_skew: int
+    hard: bool
+    selector: Selector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+def read_constraints(pod: Pod) -> tuple[Constraint, ...]:
+    """Return a pod's own constraints; raise ValueError in words for a malformed one."""
+    return tuple(_read(one, pod.metadata.labels or {}) for one in pod.spec.topology_spread_constraints or ())
+
+
+def default_constraints(selector: Selector) -> tuple[Constraint, ...]:
+    """Return what kube-scheduler wishes for pods without constraints that something selects."""
+    return (Constraint(HOSTNAME, 3, False, selector), Constraint(ZONE, 5, False, selector))
+
+
+class Selecting:
+    """Services, replication controllers, replica sets and stateful sets: what each selects, by namespace and name."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, dict[str, Selector]] = {}
+        self._controllers: dict[str, dict[tuple[str, str], Selector]] = {}
+
+    def put_service(self, service: Service) -> None:
+        """Know a service; one without a selector selects nothing."""
+        named = self._services.setdefault(service.metadata.namespace, {})
+        if service.spec.selector is None:
+            named.pop(service.metadata.name, None)
+        else:
+            named[service.metadata.name] = select_labels(service.spec.selector)
+
+    def remove_service(self, namespace: str, name: str) -> None:
+        self._services.get(namespace, {}).pop(name, None)
+
+    def put_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
+        """Know a controller; raise ValueError in words for a malformed selector."""
+        if isinstance(controller, ReplicationController):
+            selector = select_labels(controller.spec.selector or {})
+        else:
+            selector = read_selector(controller.spec.selector)
+        key = type(controller).__name__, controller.metadata.name
+        self._controllers.setdefault(controller.metadata.namespace, {})[key] = selector
+
+    def remove_controller(self, namespace: str, kind: str, name: str) -> None:
+        self._controllers.get(namespace, {}).pop((kind, name), None)
+
+    def selector_of(self, pod: Pod) -> Selector | None:
+        """Return what the services that select a pod and its controller select together; None where nothing does."""
+        found = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
+        return EVERYTHING.narrowed(found) if found else None
+
+    def _selectors_of(self, pod: Pod) -> Iterator[Selector]:
+        labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
+        yield from (one for one in self._services.get(namespace, {}).values() if one.matches(labels))
+        owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+        controller = self._controllers.get(namespace, {}).get((owner.kind, owner.name)) if owner else None
+        if owner and controller and owner.api_version == _API_VERSIONS.get(owner.kind):
+            yield controller
+
+
+def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> Constraint:
+    if not constraint.topology_key:
+        raise ValueError("topology spread constraint: topologyKey is missing")
+    if constraint.when_unsatisfiable not in (_HARD, _SOFT):
+        raise ValueError(f"topology spread constraint: whenUnsatisfiable is {constraint.when_unsatisfiable!r}")
+    domains = 1 if constraint.min_domains is None else constraint.min_domains
+    for field, value in (("maxSkew", constraint.max_skew), ("minDomains", domains)):
+        if value < 1:
+            raise ValueError(f"topology spread constraint: {field} {value} is not above 0")
+    selector = read_selector(constraint.label_selector)
+    return Constraint(
+        constraint.topology_key,
+        constraint.max_skew,
+        constraint.when_unsatisfiable == _HARD,
+        selector.with_labels(constraint.match_label_keys or (), (), labels),
+        domains,
+        _honors("nodeAffinityPolicy", constraint.node_affinity_policy, True),
+        _honors("nodeTaintsPolicy", constraint.node_taints_policy, False),
+    )
+
+
+def _honors(field: str, policy: str | None, default: bool) -> bool:
+    if policy is not None and policy not in _POLICIES:
+        raise ValueError(f"topology spread constraint: {field} is {policy!r}")
+    return default if policy is None else policy == "Honor"

@@ -1,0 +1,222 @@
+"""The fields of the storage objects that the scheduler reads: claims, volumes, classes, nodes' drivers, attachments.
+
+Everything but the name may be missing or null, as in `scheduler.kube.objects`.
+"""
+
+import msgspec
+
+from scheduler.kube.objects import (
+    AwsDisk,
+    GceDisk,
+    Int32,
+    LabelSelector,
+    Metadata,
+    NodeSelector,
+    Quantities,
+    Quantity,
+    Resources,
+    Struct,
+)
+
+# Annotations by which the scheduler, the volume controller and provisioners talk to each other.
+# Source: k8s.io/component-helpers storage/volume.
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+# The provisioner of classes whose volumes are all made by hand.
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+ONCE_PER_POD = "ReadWriteOncePod"
+
+
+class ClaimSpec(Struct):
+    access_modes: list[str] | None = None
+    resources: Resources | None = None
+    selector: LabelSelector | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_name: str = ""
+    volume_attributes_class_name: str | None = None
+
+
+class Phase(Struct):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Struct):
+    metadata: Metadata
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: Phase = msgspec.field(default_factory=Phase)
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def storage_class(self) -> str:
+        return _class_of(self.metadata, self.spec.storage_class_name)
+
+    @property
+    def selected_node(self) -> str:
+        """Return the node that a provisioner is told to make the volume for; empty if it is told nothing."""
+        return (self.metadata.annotations or {}).get(SELECTED_NODE, "")
+
+    @property
+    def is_bound(self) -> bool:
+        """Say whether claim and volume are bound to each other, and the volume controller has finished with it."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
+
+
+class Reference(Struct):
+    """Which claim a volume is for; without a uid anybody's of that name."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class CsiSource(Struct):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class AzureDisk(Struct):
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+
+
+class NumberedDisk(Struct):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class VsphereDisk(Struct):
+    volume_path: str = ""
+
+
+class VolumeAffinity(Struct):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Struct):
+    capacity: Quantities | None = None
+    access_modes: list[str] | None = None
+    claim_ref: Reference | None = None
+    csi: CsiSource | None = None
+    # Kinds that CSI drivers have taken over.
+    aws_elastic_block_store: AwsDisk | None = None
+    gce_persistent_disk: GceDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: NumberedDisk | None = None
+    vsphere_volume: VsphereDisk | None = None
+    portworx_volume: NumberedDisk | None = None
+    node_affinity: VolumeAffinity | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolume(Struct):
+    metadata: Metadata
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+    status: Phase = msgspec.field(default_factory=Phase)
+
+    @property
+    def storage_class(self) -> str:
+        return _class_of(self.metadata, self.spec.storage_class_name)
+
+    @property
+    def affinity(self) -> NodeSelector | None:
+        return self.spec.node_affinity.required if self.spec.node_affinity else None
+
+
+class TopologyLabel(Struct):
+    key: str
+    values: list[str] | None = None
+
+
+class TopologyTerm(Struct):
+    match_label_expressions: list[TopologyLabel] | None = None
+
+
+class StorageClass(Struct):
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class DriverLimit(Struct):
+    count: Int32 | None = None
+
+
+class Driver(Struct):
+    name: str = ""
+    allocatable: DriverLimit | None = None
+
+
+class Drivers(Struct):
+    drivers: list[Driver] | None = None
+
+
+class CSINode(Struct):
+    """A node's CSI drivers; it has the node's name."""
+
+    metadata: Metadata
+    spec: Drivers = msgspec.field(default_factory=Drivers)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Return how many volumes each driver can attach to the node; a driver that says nothing has no limit."""
+        drivers = self.spec.drivers or ()
+        counts = ((one.name, one.allocatable.count) for one in drivers if one.allocatable is not None)
+        return {name: count for name, count in counts if count is not None}
+
+
+class DriverSpec(Struct):
+    storage_capacity: bool | None = None
+
+
+class CSIDriver(Struct):
+    """What a CSI driver can do; it has the driver's name."""
+
+    metadata: Metadata
+    spec: DriverSpec = msgspec.field(default_factory=DriverSpec)
+
+
+class CSIStorageCapacity(Struct):
+    """How much room a driver has for volumes of a class that are made for certain nodes."""
+
+    metadata: Metadata
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class AttachedSource(Struct):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(Struct):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedSource = msgspec.field(default_factory=AttachedSource)
+
+
+class VolumeAttachment(Struct):
+    """A volume that is attached to a node, or is to be."""
+
+    metadata: Metadata
+    spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)
+
+
+def _class_of(metadata: Metadata, named: str | None) -> str:
+    """Return a class's name; the annotation of old comes first, as it does for the volume controller."""
+    return (metadata.annotations or {}).get(_CLASS, named or "")

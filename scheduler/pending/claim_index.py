@@ -1,0 +1,31 @@
+"""The pods without a node that use claims, found by claim: what happens to a claim concerns them only. Pure."""
+
+from collections.abc import Iterable
+
+from scheduler.kube.pod_volumes import NO_VOLUMES, Used
+
+
+class Asking:
+    """Pods by uid, with what they use."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, Used] = {}
+        self._by_claim: dict[str, set[str]] = {}
+
+    def put(self, uid: str, used: Used) -> None:
+        """Know of a pod, in place of what was known of it."""
+        self.drop(uid)
+        if used.claims:
+            self._used[uid] = used
+        for claim in used.claims:
+            self._by_claim.setdefault(claim.key, set()).add(uid)
+
+    def drop(self, uid: str) -> None:
+        for claim in self._used.pop(uid, NO_VOLUMES).claims:
+            self._by_claim[claim.key].discard(uid)
+            if not self._by_claim[claim.key]:
+                del self._by_claim[claim.key]
+
+    def for_claims(self, claims: Iterable[str]) -> list[str]:
+        """Return the pods that use any of these."""
+        return sorted({uid for claim in claims for uid in self._by_claim.get(claim, ())})

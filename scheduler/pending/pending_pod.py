@@ -1,0 +1,67 @@
+"""A pod of ours that has no node yet. Pure."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from mooring import names
+from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
+from scheduler.cycle.decisions import Unschedulable
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import Refusal, Task, read_task
+
+# The annotations that say what a pod asks for; of the others only their size counts.
+_ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
+
+    ``oversized`` while it is refused for the size of its annotations: any change of them may help. ``answer`` is why it
+    was parked, and of which state of the nodes (`Nodes.renewals`) that speaks.
+    """
+
+    pod: Pod
+    task: Task | Refusal
+    since: float
+    told: str = ""
+    # The node that its owner was told it is nominated on; None before the first word.
+    told_node: str | None = None
+    attempts: int = 0
+    oversized: bool = False
+    answer: tuple[int, Unschedulable] | None = None
+
+    def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
+        """Take the pod as it is now; say whether it asks for something else, and not only its status is another."""
+        asks_anew = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
+        self.pod = pod
+        if asks_anew:
+            self.task = read_task(pod, kinds)
+        elif isinstance(self.task, Task):
+            # What a Binding adds must fit beside the annotations that the pod has by then.
+            self.task = msgspec.structs.replace(self.task, pod=pod)
+        return asks_anew
+
+    def knows(self, message: str, node: str = "") -> bool:
+        """Say whether the owner was told this last, by us or, as the pod's status has it, before we started.
+
+        ``node`` is where the pod is nominated, empty if nowhere.
+        """
+        return message == (self.told or _condition_message(self.pod)) and node == self.shown_node
+
+    @property
+    def shown_node(self) -> str:
+        """Return the node on which the pod's status shows it nominated, or soon will."""
+        return (self.pod.status.nominated_node_name or "") if self.told_node is None else self.told_node
+
+
+def _asks_the_same(old: Pod, new: Pod) -> bool:
+    same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in _ASKING)
+    same_keys = same_keys and asked_kinds(old.annotations) == asked_kinds(new.annotations)
+    return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
+
+
+def _condition_message(pod: Pod) -> str:
+    scheduled = (one for one in pod.status.conditions or () if one.type == "PodScheduled" and one.status == "False")
+    return next((one.message or "" for one in scheduled), "")

@@ -1,0 +1,200 @@
+"""Pods that are decided about and wait for their volumes to be bound: node and VFs stay theirs meanwhile.
+
+Pure: time is an argument. What a pod waits for is looked at when something of it changes, not from time to time.
+Source: checkBindings of kube-scheduler's volumebinding.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from scheduler.cache.node_info import NodeFacts
+from scheduler.cache.volumes.matching import affinity_holds
+from scheduler.cache.volumes.plan import Match
+from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
+
+# kube-scheduler's bindTimeoutSeconds.
+PATIENCE_S = 600.0
+_TIMED_OUT = "context deadline exceeded"
+_Node = Callable[[str], NodeFacts | None]
+
+
+@dataclass(slots=True)
+class _Case:
+    """``written`` has the versions that our writes gave to volumes and claims by name; None until they are done."""
+
+    decision: Bind
+    until: float
+    written: Mapping[str, str] | None = None
+
+
+class Waiting:
+    """Decisions by pod uid; their plans are the catalogue's promises for as long as they wait."""
+
+    def __init__(self, storage: Catalogue, node: _Node) -> None:
+        self._storage = storage
+        self._node = node
+        self._cases: dict[str, _Case] = {}
+        self._by_claim: dict[str, set[str]] = {}
+        self._by_node: dict[str, set[str]] = {}
+        # Pods of whose claims something has changed, in that order.
+        self._touched: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._cases
+
+    def add(self, decision: Bind, now: float) -> None:
+        assert decision.plan is not None, "what has no plan need not wait"
+        uid = decision.task.uid
+        self._cases[uid] = _Case(decision, now + PATIENCE_S)
+        self._storage.promise(uid, decision.plan)
+        for key in decision.plan.claims():
+            self._by_claim.setdefault(key, set()).add(uid)
+        self._by_node.setdefault(decision.plan.node, set()).add(uid)
+
+    def written(self, decision: Bind, versions: Mapping[str, str]) -> None:
+        """Take it that all that the plan asks for is written."""
+        case = self._cases.get(decision.task.uid)
+        if case is not None and case.decision is decision:
+            case.written = versions
+            self._touched[decision.task.uid] = None
+
+    def drop(self, uid: str) -> Bind | None:
+        case = self._cases.pop(uid, None)
+        if case is None or case.decision.plan is None:
+            return None
+        self._touched.pop(uid, None)
+        self._storage.withdraw(uid)
+        for key in case.decision.plan.claims():
+            _discard(self._by_claim, key, uid)
+        _discard(self._by_node, case.decision.plan.node, uid)
+        return case.decision
+
+    def touch(self, claims: Iterable[str]) -> None:
+        """Look again at those that wait for these claims."""
+        for key in claims:
+            self._touched |= dict.fromkeys(sorted(self._by_claim.get(key, ())))
+
+    def touch_node(self, node: str) -> None:
+        self._touched |= dict.fromkeys(sorted(self._by_node.get(node, ())))
+
+    def failed(self, decision: Bind) -> bool:
+        """Drop a decision that could not be written; say whether it was still waited for."""
+        case = self._cases.get(decision.task.uid)
+        if case is None or case.decision is not decision:
+            return False
+        self.drop(decision.task.uid)
+        return True
+
+    def settled(self, now: float) -> Iterator[tuple[Bind, str]]:
+        """Yield, and drop, what waits no longer: with why its volumes cannot be bound, empty if they are."""
+        # The first to come is the first to be over.
+        overdue = [uid for uid, _ in takewhile(lambda one: one[1].until <= now, self._cases.items())]
+        for uid in [*self._touched, *overdue]:
+            case = self._cases.get(uid)
+            why = self._look(case) if case is not None else None
+            if case is not None and why is None and case.until <= now:
+                why = _TIMED_OUT
+            if case is not None and why is not None:
+                self.drop(uid)
+                yield case.decision, why
+        self._touched.clear()
+
+    def next_due(self) -> float | None:
+        """Return when `settled` may have something; None if nothing waits."""
+        if self._touched:
+            return 0.0
+        first = next(iter(self._cases.values()), None)
+        return first.until if first is not None else None
+
+    def check(self) -> None:
+        """Raise AssertionError unless exactly those that wait have a promise."""
+        assert self._storage.promises.plans == {uid: case.decision.plan for uid, case in self._cases.items()}
+
+    def _look(self, case: _Case) -> str | None:
+        """Return None while there is something to wait for, else what `settled` says of it."""
+        plan = case.decision.plan
+        if plan is None or case.written is None:
+            return None
+        node = self._node(plan.node)
+        if node is None:
+            return f'failed to get node "{plan.node}": node "{plan.node}" not found'
+        verdicts = [
+            *(self._look_at_match(match, case.written, node) for match in plan.matches),
+            *(self._look_at_provision(claim, case.written, node) for claim in plan.provisions),
+        ]
+        bad = next((verdict for verdict in verdicts if verdict), None)
+        return bad if bad is not None else None if None in verdicts else ""
+
+    def _look_at_match(self, match: Match, written: Mapping[str, str], node: NodeFacts) -> str | None:
+        name = match.volume.metadata.name
+        volume, claim = self._storage.shelf.get(name), self._claim(match.claim)
+        if volume is None:
+            return f'failed to check binding: persistentvolume "{name}" not found'
+        if isinstance(claim, str):
+            return f"failed to check binding: {claim}"
+        if _is_older(volume, written.get(name)):
+            return None
+        if fault := _misplaced(volume, node) or _parted(volume, claim):
+            return fault
+        return "" if claim.is_bound else None
+
+    def _look_at_provision(
+        self, wanted: PersistentVolumeClaim, written: Mapping[str, str], node: NodeFacts
+    ) -> str | None:
+        claim = self._claim(wanted)
+        if isinstance(claim, str):
+            return f"failed to check provisioning pvc: {claim}"
+        if _is_older(claim, written.get(claim.key)):
+            return None
+        if claim.selected_node != node.name:
+            # A provisioner that fails takes the annotation away, so that another node is looked for.
+            return f'provisioning failed for PVC "{claim.metadata.name}"'
+        volume = self._storage.shelf.get(claim.spec.volume_name)
+        if volume is not None and (fault := _misplaced(volume, node)):
+            return fault
+        return "" if claim.is_bound and volume is not None else None
+
+    def _claim(self, wanted: PersistentVolumeClaim) -> PersistentVolumeClaim | str:
+        """Return a claim as it is now, or why it is no use any more."""
+        claim, name = self._storage.claim(wanted.key), wanted.metadata.name
+        if claim is None or claim.metadata.uid != wanted.metadata.uid:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.metadata.deletion_timestamp is not None:
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        return claim
+
+
+def _misplaced(volume: PersistentVolume, node: NodeFacts) -> str:
+    if affinity_holds(volume.affinity, node.labels):
+        return ""
+    where = f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node.name}"'
+    return f"{where}: no matching NodeSelectorTerms"
+
+
+def _parted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
+    """Say why a volume and the claim that it was chosen for will not be bound to each other; empty if they may."""
+    name, other = volume.metadata.name, claim.spec.volume_name
+    if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+        return f'ClaimRef got reset for pv "{name}"'
+    if other not in ("", name):
+        # Somebody else has chosen that one, which may be usable elsewhere only. kube-scheduler does not ask.
+        return f'PVC "{claim.metadata.name}" is bound to pv "{other}", not to "{name}"'
+    return ""
+
+
+def _is_older(shown: PersistentVolume | PersistentVolumeClaim, written: str | None) -> bool:
+    """Say whether a watch has not shown yet what was written; versions may be compared as numbers."""
+    version = shown.metadata.resource_version
+    return written is not None and version.isdecimal() and written.isdecimal() and int(version) < int(written)
+
+
+def _discard(uids_by: dict[str, set[str]], key: str, uid: str) -> None:
+    uids_by[key].discard(uid)
+    if not uids_by[key]:
+        del uids_by[key]

@@ -1,0 +1,160 @@
+"""Give a pod exact VFs of one node: check what its PFs can and may, place, and pick the VFs.
+
+Reasons are texts to be counted over nodes; they name no node. A rate of 0 is no wish: nothing to reserve, no cap.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mooring.assignment import AssignedVf
+from mooring.inventory import Pf
+from mooring.request import PodRequest, Spreading, VfRequest
+from mooring.settings import VfSettings
+from scheduler.constraints.protocol import Proposal
+from scheduler.placement.place import REMEMBERED, OutOfBudget, Placed, Room, Want, eligible_pfs, place
+from scheduler.placement.vf_accounting import Supply
+
+# Since when each VF has been free, by PF name and VF index; a VF that is not there has been free for ever.
+FreeSince = Mapping[tuple[str, int], float]
+NOT_ENOUGH = {
+    "selectors": "no PF of the requested network, name, link type or rate",
+    "vfs": "not enough free RDMA VFs",
+    "rate": "not enough free RDMA bandwidth",
+    "distinct": "not enough PFs with free VFs for one each",
+    "combination": "free RDMA VFs and bandwidth do not fit the interfaces together",
+}
+OUT_OF_BUDGET = "search for a VF placement ran out of steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A placement on one node: for each interface the index of its PF, and what is given of other kinds."""
+
+    pfs: tuple[int, ...]
+    others: tuple[tuple[str, Proposal], ...] = ()
+
+
+@lru_cache(maxsize=REMEMBERED)
+def wants_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[Want, ...] | str:
+    """Return which PFs may give each interface, whatever is free on them; the reason if none may give one of them."""
+    wants = []
+    for interface in request.interfaces:
+        fitting = eligible_pfs(interface, pfs)
+        if not fitting:
+            return NOT_ENOUGH["selectors"]
+        able, reason = _able(interface, pfs, fitting)
+        if reason:
+            return reason
+        wants.append(Want(interface.min_tx_rate, able))
+    return tuple(wants)
+
+
+@lru_cache(maxsize=16 * REMEMBERED)
+def place_on(wants: tuple[Want, ...], rooms: tuple[Room, ...], spreading: Spreading | None) -> Chosen | str:
+    """Return where the interfaces fit, or the reason why they do not."""
+    outcome = place(wants, rooms, spreading)
+    if isinstance(outcome, Placed):
+        return Chosen(outcome.pfs)
+    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
+
+
+def pick_vfs(
+    interfaces: Sequence[VfRequest], supply: Supply, chosen: Chosen, since: FreeSince
+) -> tuple[AssignedVf, ...]:
+    """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
+    queues = {index: _oldest(supply, index, since, chosen.pfs.count(index)) for index in set(chosen.pfs)}
+    picked = []
+    for interface, index in zip(interfaces, chosen.pfs, strict=True):
+        pf, vf = supply.pfs[index], queues[index].pop()
+        picked.append(
+            AssignedVf(
+                pf=pf.name,
+                vf=vf,
+                pci=pf.vf_pci(vf),
+                link=pf.link,
+                network=pf.network,
+                settings=interface.settings,
+                name=interface.name,
+                containers=interface.containers,
+            )
+        )
+    return tuple(picked)
+
+
+def _oldest(supply: Supply, index: int, since: FreeSince, count: int) -> list[int]:
+    """Return a PF's free VFs to take, the first at the end: those never used by index, then those free the longest."""
+    name, mask = supply.pfs[index].name, supply.free[index]
+    fresh: list[int] = []
+    used: list[tuple[float, int]] = []
+    while mask and len(fresh) < count:
+        low = mask & -mask
+        vf = low.bit_length() - 1
+        if (name, vf) in since:
+            used.append((since[name, vf], vf))
+        else:
+            fresh.append(vf)
+        mask ^= low
+    fresh += [vf for _, vf in sorted(used)]
+    return fresh[:count][::-1]
+
+
+def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, str]:
+    """Return which of the fitting PFs can and may give the settings wished for; a reason if none of them."""
+    able, reasons = 0, []
+    for index, pf in enumerate(pfs):
+        if fitting >> index & 1:
+            reason = refused_settings(interface.settings, pf)
+            able |= 0 if reason else 1 << index
+            reasons.append(reason)
+    return able, "" if able or not reasons else min(reasons)
+
+
+def refused_settings(settings: VfSettings, pf: Pf) -> str:
+    """Say which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
+    wishes = _wishes(settings)
+    for what, refused in (
+        (f"cannot be set on {pf.link} links", lambda wish: wish in _NEVER_ON[pf.link]),
+        ("cannot be set by the PF's driver", lambda wish: wish not in pf.can),
+    ):
+        if found := _first(wishes, refused):
+            return f"{found} {what}"
+    # Some drivers refuse such a limit, and on no link does it limit anything; an unknown rate says nothing.
+    if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
+        return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
+    beyond = next(iter(_beyond(settings, pf)), "")
+    return f"{beyond} is not allowed on the network" if beyond else ""
+
+
+_ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
+# What an InfiniBand VF has no notion of, and an Ethernet one. Source: mlx5's eswitch; rates, VLAN tags and MACs are
+# Ethernet's there, GUIDs are InfiniBand's.
+_NEVER_ON: Mapping[str, frozenset[str]] = {
+    "infiniband": frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "spoofchk"}),
+    "ethernet": frozenset({"guid"}),
+}
+
+
+def _wishes(settings: VfSettings) -> list[str]:
+    """Return the settings wished for; a rate or a priority of 0 is what a VF has anyway."""
+    present = settings.to_fields()
+    return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]
+
+
+def _first(wishes: Iterable[str], refused: Callable[[str], bool]) -> str:
+    return next((wish for wish in wishes if refused(wish)), "")
+
+
+def _beyond(settings: VfSettings, pf: Pf) -> Iterable[str]:
+    """Yield the wishes that reach beyond the pod and that the operator does not allow on this PF."""
+    allow = pf.allow
+    if settings.vlan and settings.vlan not in allow.vlan:
+        yield f"vlan {settings.vlan}"
+    if settings.mac is not None and not allow.mac:
+        yield "mac"
+    if settings.guid is not None and not allow.guid:
+        yield "guid"
+    if settings.trust and not allow.trust:
+        yield "trust"
+    if settings.spoofchk is False and not allow.spoofchk:
+        yield "spoofchk off"

@@ -1,0 +1,170 @@
+"""Say which sets of items a bin is worth filling with: one level of the search in `scheduler.placement.packing`.
+
+Of all sets that fit, only those are tried that no other is at least as good as. A set is left out if another item would
+still fit, or if an item of it could be exchanged for a larger one that may lie nowhere that the smaller may not: what
+is packed after the better set is packed after the left-out one too, with the two items exchanged. Sources: Martello and
+Toth, Knapsack Problems (1990), 8.5, dominance; Fukunaga and Korf, Bin completion algorithms (2007).
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+# A step is about a microsecond. So many bits of a bin's size are shifted and joined, or only shifted, in as much.
+BITS_A_STEP = 6_000
+COPIED_BITS_A_STEP = 60_000
+
+
+class Item(NamedTuple):
+    """Its size, and the bins it may lie in as bits."""
+
+    size: int
+    bins: int
+
+
+class Bin(NamedTuple):
+    """How many items it holds, and of which size in all."""
+
+    slots: int
+    size: int
+
+
+class BudgetSpent(Exception):  # noqa: N818 - an outcome on its way up, not an error
+    """The search has used all of its steps."""
+
+
+class Steps:
+    """The steps that a search may still take."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self, steps: int = 1) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise BudgetSpent
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the bits that are set, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Fillings:
+    """The sets of items worth filling a bin with, as bits of their indices; those that waste the least size first.
+
+    The items come as index and item, by size from large to small, each no larger than the bin; their bins are those
+    that are still open. At most ``slack`` of the size may be wasted, at least ``least`` items must be taken.
+    """
+
+    def __init__(self, room: Bin, items: Sequence[tuple[int, Item]], least: int, slack: int, steps: Steps) -> None:
+        self.room, self.least, self.slack, self.steps = room, least, min(slack, room.size), steps
+        self.sized = [(index, item) for index, item in items if item.size]
+        self.weightless = [(index, item) for index, item in items if not item.size]
+        self.sizes = [item.size for _, item in self.sized]
+        self.before = [0, *accumulate(self.sizes)]
+        steps.spend(5 + len(self.weightless) + (len(self.sized) + 1) * (1 + room.size // BITS_A_STEP))
+        self.reach = self._reach()
+        self.unlike = self._unlike()
+        self.kinds = self._kinds()
+        self.taken: list[int] = []
+
+    def _reach(self) -> list[int]:
+        """Return for each position which sums the items from there on have: bit ``room.size - sum``."""
+        sums = 1 << self.room.size
+        reach = [sums]
+        for size in reversed(self.sizes):
+            sums |= sums >> size
+            reach.append(sums)
+        return reach[::-1]
+
+    def _unlike(self) -> list[int]:
+        """Return for each position the next one with another item: of equal items the first ones are taken."""
+        unlike = list(range(1, len(self.sized) + 1))
+        for position in range(len(self.sized) - 2, -1, -1):
+            if self.sized[position][1] == self.sized[position + 1][1]:
+                unlike[position] = unlike[position + 1]
+        return unlike
+
+    def __iter__(self) -> Iterator[int]:
+        for waste in bits(self.reach[0] & ((1 << self.slack + 1) - 1)):
+            self.steps.spend(1 + self.slack // BITS_A_STEP)
+            for slots in self._subsets(0, self.room.size - waste, self.room.slots):
+                weightless = min(slots, len(self.weightless))
+                if len(self.taken) + weightless >= self.least and not self._can_be_better(waste, slots):
+                    yield from self._with_weightless(weightless)
+
+    def _subsets(self, position: int, total: int, slots: int) -> Iterator[int]:
+        """Let ``taken`` be each subset of the items from there on with this sum; yield the slots it leaves."""
+        self.steps.spend()
+        if not total:
+            yield slots
+        elif slots:
+            while self._reaches(position, total) and self._largest(position, slots) >= total:
+                self.steps.spend(1 + total // COPIED_BITS_A_STEP)
+                rest = total - self.sizes[position]
+                if self._reaches(position + 1, rest):
+                    self.taken.append(position)
+                    yield from self._subsets(position + 1, rest, slots - 1)
+                    self.taken.pop()
+                position = self.unlike[position]
+
+    def _reaches(self, position: int, total: int) -> int:
+        return total >= 0 and self.reach[position] >> self.room.size - total & 1
+
+    def _largest(self, position: int, slots: int) -> int:
+        return self.before[min(position + slots, len(self.sizes))] - self.before[position]
+
+    def _can_be_better(self, waste: int, slots: int) -> bool:
+        """Say whether the bin would hold one more of the items, or a larger one in place of one that is taken."""
+        if not waste:
+            return False
+        return (slots > len(self.weightless) and self._holds_more(waste)) or any(
+            self._exchangeable(position, waste) for position in self.taken
+        )
+
+    def _holds_more(self, waste: int) -> bool:
+        for position in range(len(self.sizes) - 1, -1, -1):
+            self.steps.spend()
+            if self.sizes[position] > waste:
+                return False
+            if position not in self.taken:
+                return True
+        return False
+
+    def _exchangeable(self, position: int, waste: int) -> bool:
+        size, bins = self.sized[position][1]
+        for larger in range(position - 1, -1, -1):
+            self.steps.spend()
+            more = self.sizes[larger] - size
+            if more > waste:
+                return False
+            if more and larger not in self.taken and not self.sized[larger][1].bins & ~bins:
+                return True
+        return False
+
+    def _with_weightless(self, count: int) -> Iterator[int]:
+        taken = sum(1 << self.sized[position][0] for position in self.taken)
+        return (taken | chosen for chosen in self._choices(self.kinds, count))
+
+    def _kinds(self) -> list[list[int]]:
+        """Group the items without a size by the bins they may lie in."""
+        kinds: dict[int, list[int]] = {}
+        for index, item in self.weightless:
+            kinds.setdefault(item.bins, []).append(1 << index)
+        return list(kinds.values())
+
+    def _choices(self, kinds: Sequence[list[int]], count: int) -> Iterator[int]:
+        """Yield each way to choose so many items, of items of a kind the first."""
+        self.steps.spend()
+        if not count:
+            yield 0
+        elif sum(map(len, kinds)) >= count:
+            for number in range(min(count, len(kinds[0])), -1, -1):
+                for rest in self._choices(kinds[1:], count - number):
+                    yield sum(kinds[0][:number]) | rest

@@ -1,0 +1,154 @@
+"""Pack items into bins, exactly: the search below `placement.place`, in the terms of the literature on bin packing.
+
+An item has a size and a set of bins that it may lie in; a bin has room for so many items (slots) of so much size. Two
+greedy attempts come first. Where they fail, the items fall apart into parts that share no bin; each part is searched
+bin by bin: the item with the fewest bins left chooses one, and `fill` says what may lie there
+with it.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, reduce
+from math import gcd
+
+from scheduler.placement.fill import Bin, BudgetSpent, Fillings, Item, Steps, bits
+
+__all__ = ["Bin", "BudgetSpent", "Item", "Steps", "pack_items"]
+
+Packing = tuple[int, ...]
+
+
+def pack_items(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> Packing | None:
+    """Return a bin for each item, None if there is no way to pack them; raise BudgetSpent."""
+    steps.spend(len(items))
+    fitting = [Item(item.size, _fitting_bins(item, bins)) for item in items]
+    if not all(item.bins for item in fitting):
+        return None
+    for order in (_largest_first, _tightest_first):
+        found = _best_fit(fitting, bins, order(fitting), steps)
+        if found is not None:
+            return found
+    return _search_parts(fitting, bins, steps)
+
+
+def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
+    fitting = 0
+    for index in _each(item.bins):
+        slots, size = bins[index]
+        if slots and size >= item.size:
+            fitting |= 1 << index
+    return fitting
+
+
+@lru_cache(maxsize=1024)
+def _each(bins: int) -> tuple[int, ...]:
+    """Return the bins of a set, of which a node's PFs have few."""
+    return tuple(bits(bins))
+
+
+def _largest_first(items: Sequence[Item]) -> list[int]:
+    return sorted(range(len(items)), key=lambda i: (-items[i].size, items[i].bins.bit_count(), items[i].bins, i))
+
+
+def _tightest_first(items: Sequence[Item]) -> list[int]:
+    """Return those with the fewest bins first."""
+    return sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i))
+
+
+def _best_fit(items: Sequence[Item], bins: Sequence[Bin], order: Sequence[int], steps: Steps) -> Packing | None:
+    """Put each item into the bin with the least size left."""
+    slots, sizes = [room.slots for room in bins], [room.size for room in bins]
+    chosen = [0] * len(items)
+    steps.spend(len(items))
+    for index in order:
+        size, allowed = items[index]
+        open_bins = [b for b in _each(allowed) if slots[b] and sizes[b] >= size]
+        if not open_bins:
+            return None
+        best = min(open_bins, key=sizes.__getitem__)
+        slots[best] -= 1
+        sizes[best] -= size
+        chosen[index] = best
+    return tuple(chosen)
+
+
+def _search_parts(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> Packing | None:
+    chosen = [0] * len(items)
+    for part_bins, part in _parts(items):
+        search = _Search([items[index] for index in part], bins, part_bins, steps)
+        if not search.descend(part_bins, (1 << len(part)) - 1):
+            return None
+        for bin_index, filling in search.chosen:
+            for position in bits(filling):
+                chosen[part[position]] = bin_index
+    return tuple(chosen)
+
+
+def _parts(items: Sequence[Item]) -> list[tuple[int, list[int]]]:
+    """Split into parts without a bin in common: their bins, and their items from large to small."""
+    parts: list[tuple[int, list[int]]] = []
+    for index in range(len(items)):
+        bins, joined, apart = items[index].bins, [index], []
+        for part_bins, members in parts:
+            if part_bins & items[index].bins:
+                bins |= part_bins
+                joined += members
+            else:
+                apart.append((part_bins, members))
+        parts = [*apart, (bins, joined)]
+    place = {index: position for position, index in enumerate(_largest_first(items))}
+    return [(bins, sorted(members, key=place.__getitem__)) for bins, members in parts]
+
+
+class _Search:
+    """The search of one part: its items from large to small, its bins, and what is known not to go."""
+
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], part_bins: int, steps: Steps) -> None:
+        unit = reduce(gcd, (item.size for item in items)) or 1
+        self.items = [Item(item.size // unit, item.bins) for item in items]
+        total = sum(item.size for item in self.items)
+        self.bins = [Bin(min(room.slots, len(items)), min(room.size // unit, total)) for room in bins]
+        self.alike = self._alike(part_bins)
+        self.steps = steps
+        self.failed: set[tuple[int, int]] = set()
+        self.chosen: list[tuple[int, int]] = []
+
+    def _alike(self, part_bins: int) -> list[int]:
+        """Group the bins with equal room for the same items: of those that are open, one is as good as another."""
+        groups: dict[tuple[Bin, int], int] = {}
+        for index in bits(part_bins):
+            takes = sum(1 << position for position, item in enumerate(self.items) if item.bins >> index & 1)
+            key = (self.bins[index], takes)
+            groups[key] = groups.get(key, 0) | 1 << index
+        return list(groups.values())
+
+    def descend(self, open_bins: int, left: int) -> bool:
+        """Pack the items that are left into the open bins; ``chosen`` is how."""
+        if not left:
+            return True
+        if (open_bins, left) in self.failed:
+            return False
+        self.steps.spend(left.bit_count())
+        for bin_index, filling in self._fillings(open_bins, left):
+            if self.descend(open_bins ^ 1 << bin_index, left ^ filling):
+                self.chosen.append((bin_index, filling))
+                return True
+        self.failed.add((open_bins, left))
+        return False
+
+    def _fillings(self, open_bins: int, left: int) -> Iterator[tuple[int, int]]:
+        """Yield ways to fill a bin, in one of which one of the items must lie; none where a bound is broken."""
+        items = [(index, Item(self.items[index].size, self.items[index].bins & open_bins)) for index in bits(left)]
+        rooms = [self.bins[index] for index in bits(open_bins)]
+        slack = sum(room.size for room in rooms) - sum(item.size for _, item in items)
+        spare = sum(room.slots for room in rooms) - len(items)
+        if slack < 0 or spare < 0:
+            return
+        firsts = sum(group & open_bins & -(group & open_bins) for group in self.alike)
+        forced, (size, bins) = min(items, key=lambda item: (item[1].bins & firsts).bit_count())
+        for index in sorted(bits(bins & firsts), key=lambda i: self.bins[i].size):
+            room = Bin(self.bins[index].slots - 1, self.bins[index].size - size)
+            others = [
+                (i, item) for i, item in items if i != forced and item.bins >> index & 1 and item.size <= room.size
+            ]
+            for filling in Fillings(room, others, room.slots - spare, slack, self.steps):
+                yield index, filling | 1 << forced

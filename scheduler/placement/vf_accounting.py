@@ -1,0 +1,213 @@
+"""What a node's PFs have left: the inventory minus every claim of a live or assumed pod.
+
+A claim is believed only if its VF exists in the inventory. Two pods may claim one VF (a race that somebody else won, a
+forged annotation): both claims stand, so the VF is free only when both are gone. An inventory's ``out`` entry keeps
+its VFs and the min rate that they still hold; a VF that is both out and claimed counts once.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from mooring.assignment import AssignedVf, Assignment
+from mooring.inventory import Inventory, Pf
+from scheduler.placement.place import Room
+
+
+class Claim(NamedTuple):
+    """A pod's VFs, and whose they are."""
+
+    uid: str
+    assignment: Assignment
+
+
+class Supply(NamedTuple):
+    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted."""
+
+    pfs: tuple[Pf, ...] = ()
+    free: tuple[int, ...] = ()
+    rooms: tuple[Room, ...] = ()
+
+    @property
+    def free_vfs(self) -> int:
+        return sum([room.vfs for room in self.rooms])
+
+    @property
+    def free_mbps(self) -> int:
+        """Mb/s that no VF reserves on any PF, where a PF that has given away too much counts as none."""
+        return sum([room.mbps for room in self.rooms if room.mbps > 0])
+
+    @property
+    def offered_vfs(self) -> int:
+        return sum(len(pf.vfs) for pf in self.pfs)
+
+
+EMPTY = Supply()
+
+
+def supply(inventory: Inventory | None, claims: Iterable[Claim]) -> Supply:
+    """Derive what is left from scratch."""
+    if inventory is None:
+        return EMPTY
+    held: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
+    for claim in claims:
+        for vf in existing(inventory, claim.assignment):
+            rates = held[vf.pf]
+            rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
+    left = [_left(pf, held[pf.name]) for pf in inventory.pfs]
+    return Supply(inventory.pfs, tuple(mask for mask, _ in left), tuple(room for _, room in left))
+
+
+def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
+    """Return the VFs of an assignment that the inventory knows under the same PF, index and address."""
+    pfs = {pf.name: pf for pf in inventory.pfs}
+    return [
+        vf
+        for vf in assignment.vfs
+        if (pf := pfs.get(vf.pf)) is not None and vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci
+    ]
+
+
+def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
+    rates = dict(held)
+    for entry in pf.out:
+        for index in entry.vfs if entry.min_tx_rate else ():
+            rates[index] = max(rates.get(index, 0), entry.min_tx_rate)
+    free = pf.usable.mask
+    for index in held:
+        free &= ~(1 << index)
+    return free, Room(free.bit_count(), pf.offer_mbps - sum(rates.values()))
+
+
+class _PfStock:
+    """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
+
+    __slots__ = ("_claims", "_out", "_pf", "_usable", "disputed", "free", "reserved")
+
+    def __init__(self, pf: Pf) -> None:
+        self._pf = pf
+        self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
+        # The claimants of each VF, with the rate that each of them reserves.
+        self._claims: dict[int, dict[str, int]] = {}
+        self._usable = self.free = pf.usable.mask
+        self.reserved = sum(self._out.values())
+        # VFs that more than one pod claims.
+        self.disputed: set[int] = set()
+
+    def claim(self, vf: int, uid: str, rate: int) -> None:
+        self.free &= ~(1 << vf)
+        claimants = self._claims.get(vf)
+        if claimants is None:
+            self._claims[vf] = {uid: rate}
+            self.reserved += max(rate - self._out.get(vf, 0), 0)
+            return
+        before = self._rate(vf)
+        claimants[uid] = rate
+        if len(claimants) > 1:
+            self.disputed.add(vf)
+        self.reserved += self._rate(vf) - before
+
+    def release(self, vf: int, uid: str) -> None:
+        before, claimants = self._rate(vf), self._claims.get(vf, {})
+        claimants.pop(uid, None)
+        if len(claimants) < 2:
+            self.disputed.discard(vf)
+        if not claimants:
+            self._claims.pop(vf, None)
+            self.free |= self._usable & 1 << vf
+        self.reserved += self._rate(vf) - before
+
+    def held(self, vf: int, uid: str) -> int | None:
+        """Return the rate with which a pod claims a VF; None if it does not."""
+        claimants = self._claims.get(vf)
+        return claimants.get(uid) if claimants is not None else None
+
+    def room(self) -> Room:
+        return Room(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
+
+    def _rate(self, vf: int) -> int:
+        """Return what a VF reserves: a VF that is both out and claimed, or claimed twice, counts once."""
+        claimants = self._claims.get(vf)
+        return max(self._out.get(vf, 0), *claimants.values()) if claimants else self._out.get(vf, 0)
+
+
+class Stock:
+    """What one node has left, kept up to date claim by claim; equal at any time to `supply` of the same claims."""
+
+    __slots__ = ("_any_out", "_index", "_stocks", "pfs", "supply")
+
+    def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
+        self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
+        self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
+        self._stocks = [_PfStock(pf) for pf in self.pfs]
+        self._any_out = any(pf.out for pf in self.pfs)
+        self.supply = Supply(
+            self.pfs, tuple(one.free for one in self._stocks), tuple(one.room() for one in self._stocks)
+        )
+        for claim in claims:
+            self.add(claim)
+
+    def add(self, claim: Claim) -> None:
+        found = self._existing(claim)
+        for index, vf in found:
+            self._stocks[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
+        self._show({index for index, _ in found})
+
+    def remove(self, claim: Claim) -> None:
+        found = self._existing(claim)
+        for index, vf in found:
+            self._stocks[index].release(vf.vf, claim.uid)
+        self._show({index for index, _ in found})
+
+    @property
+    def is_disputed(self) -> bool:
+        """Say whether any VF is claimed by more than one pod."""
+        return any(one.disputed for one in self._stocks)
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether each VF is one pod's or free, so that what a pod holds is what its going brings."""
+        return not self._any_out and not self.is_disputed
+
+    def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
+        """Return the VFs that a pod's claim holds, as the PF's index and the rate."""
+        found = []
+        for vf in assignment.vfs:
+            index = self._index.get(vf.pf, -1)
+            rate = self._stocks[index].held(vf.vf, uid) if index >= 0 else None
+            if rate is not None:
+                found.append((index, rate))
+        return found
+
+    def _existing(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
+        """Return the VFs of a claim that the inventory knows, each with its PF's index."""
+        found = []
+        for vf in claim.assignment.vfs:
+            index = self._index.get(vf.pf)
+            if index is not None:
+                pf = self.pfs[index]
+                if vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci:
+                    found.append((index, vf))
+        return found
+
+    def _show(self, indexes: Iterable[int]) -> None:
+        """Take what these PFs have left now."""
+        free, rooms = list(self.supply.free), list(self.supply.rooms)
+        for index in indexes:
+            free[index], rooms[index] = self._stocks[index].free, self._stocks[index].room()
+        self.supply = Supply(self.pfs, tuple(free), tuple(rooms))
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept_once(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
+    """Return the equal PFs that are known already: nodes of one model share them, and may be told by identity."""
+    return pfs
+
+
+def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[str, ...]]:
+    """Return the PCI addresses that more than one pod claims, with the pods' uids."""
+    claimants: dict[str, list[str]] = {}
+    for claim in claims:
+        for vf in existing(inventory, claim.assignment):
+            claimants.setdefault(vf.pci, []).append(claim.uid)
+    return {pci: tuple(sorted(uids)) for pci, uids in claimants.items() if len(uids) > 1}

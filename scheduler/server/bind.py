@@ -1,0 +1,89 @@
+"""Write a decision: one POST of a Binding, repeated until the API server has said what became of it.
+
+The same bytes are sent every time, and the uid stands in them as a precondition, so a repetition can do no harm: after
+a write whose answer was lost it finds the pod already assigned, and the pod is read back. A repetition that is refused
+says nothing of a copy that is still on its way: then the pod is read back once that copy can arrive no more.
+"""
+
+import asyncio
+
+import msgspec
+
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown, of_object
+from mooring.kube.persist import persist_unless_gone, until_definite
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
+from scheduler.kube.objects import Pod
+
+# How long a request that was given up may still be carried out, in seconds.
+ON_ITS_WAY_S = 5.0
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+def binding(decision: Bind) -> bytes:
+    """Return the body of the Binding."""
+    pod = decision.task.pod.metadata
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": decision.annotations}
+    target = {"apiVersion": "v1", "kind": "Node", "name": decision.seat.node}
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
+
+
+async def bind(client: Client, decision: Bind) -> Outcome:
+    """Bind a pod and return what became of it, however long the API server takes to say."""
+    pod = decision.task.pod.metadata
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    sending = _Sending(client, f"{path}/binding", binding(decision))
+    try:
+        await sending.send()
+    except (Unknown, Throttled):
+        raise
+    except KubeError as failed:
+        found = classify(failed)
+        outcome = await _look(client, path, decision) if isinstance(found, LookAgain) else found
+        if not sending.lost or outcome.kind in ("bound", "gone"):
+            return outcome
+        await asyncio.sleep(ON_ITS_WAY_S)
+        last = await _look(client, path, decision)
+        return last if last.kind in ("bound", "gone", "taken") else outcome
+    return BOUND
+
+
+class _Sending:
+    """One Binding, sent until the answer is definite; ``lost`` says whether any answer was not."""
+
+    def __init__(self, client: Client, path: str, body: bytes) -> None:
+        self._client = client
+        self._path = path
+        self._body = body
+        self.lost = False
+
+    @until_definite
+    async def send(self) -> None:
+        try:
+            await self._client.request("POST", self._path, self._body)
+        except Unknown:
+            self.lost = True
+            raise
+
+
+async def _look(client: Client, path: str, decision: Bind) -> Outcome:
+    try:
+        pod = await _get(client, path)
+    except NotFound as gone:
+        return Outcome("gone", gone.status.message)
+    return compare(pod, decision.task.uid, decision.seat.node, decision.annotations)
+
+
+@persist_unless_gone
+async def _get(client: Client, path: str) -> Pod:
+    try:
+        body = await client.request("GET", path)
+    except NotFound as failed:
+        if (said := of_object(failed)) is failed:
+            raise
+        raise said from failed
+    try:
+        return _decode_pod(body)
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable

@@ -1,0 +1,81 @@
+"""Delete the victims of a preemption: first the condition that says why, then the pod, its uid as precondition to both.
+
+Source: kube-scheduler's PreemptPod.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from mooring.kube.client import JSON, STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.persist import until_definite
+from scheduler.cache.assigned_pod import PREEMPTED
+from scheduler.cache.cache import Seat
+from scheduler.cycle.instructions import Preempt, Preempted
+
+_log = structlog.get_logger()
+# The API server's answer to a patch that names another uid: the field is immutable.
+_ANOTHER_UID = 422
+# In the message of a 409 that means the same.
+_NOT_MET = "Precondition failed"
+
+
+def disruption(seat: Seat, scheduler_name: str, now: str) -> bytes:
+    """Return the strategic merge patch of pods/status that says why the pod goes; ``now`` is RFC 3339."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": PREEMPTED,
+        "message": f"{scheduler_name}: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": now,
+    }
+    return msgspec.json.encode({"metadata": {"uid": seat.uid}, "status": {"conditions": [condition]}})
+
+
+def deletion(seat: Seat) -> bytes:
+    """Return the options of the deletion; the uid in them is a precondition."""
+    return msgspec.json.encode(
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seat.uid}},
+    )
+
+
+async def preempt(client: Client, order: Preempt, scheduler_name: str) -> Preempted:
+    """Delete all victims at once; return who was, when the API server has said so of each."""
+    endings = await asyncio.gather(*(_delete(client, order, seat, scheduler_name) for seat in order.victims))
+    deleted = tuple(seat for seat, refused in zip(order.victims, endings, strict=True) if refused == "")
+    return Preempted(deleted, next((refused for refused in endings if refused), ""))
+
+
+async def _delete(client: Client, order: Preempt, seat: Seat, scheduler_name: str) -> str | None:
+    """Return empty where the pod was deleted, why it was not, or None where it was gone already."""
+    path = "/api/v1/namespaces/{}/pods/{}".format(*seat.pod.split("/", 1))
+    fields = {"pod": seat.pod, "uid": seat.uid, "node": order.node, "for_pod": order.pod.key}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        await _send(client, "PATCH", f"{path}/status", disruption(seat, scheduler_name, now), STRATEGIC_PATCH)
+        await _send(client, "DELETE", path, deletion(seat), JSON)
+    except (Unknown, Throttled):
+        raise
+    except KubeError as failed:
+        if _is_gone(failed):
+            _log.info("pod to preempt is gone, or another has its name", **fields, answer=str(failed))
+            return None
+        _log.warning("pod not preempted", **fields, answer=str(failed))
+        return str(failed)
+    _log.warning("pod preempted", **fields)
+    return ""
+
+
+def _is_gone(failed: KubeError) -> bool:
+    """Say whether there is no such pod any more. A conflict with another's write says nothing of that."""
+    if isinstance(failed, Conflict):
+        return _NOT_MET in failed.status.message
+    return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID
+
+
+@until_definite
+async def _send(client: Client, method: str, path: str, body: bytes, kind: str) -> bytes:
+    return await client.request(method, path, body, kind)

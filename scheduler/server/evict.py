@@ -1,0 +1,39 @@
+"""Evict a pod that can never start where it is: policy/v1, so that disruption budgets and admission have their say."""
+
+import msgspec
+import structlog
+
+from mooring.kube.client import Client
+from mooring.kube.failures import Conflict, KubeError, NotFound
+from scheduler.cycle.instructions import Ending, Evict
+
+_log = structlog.get_logger()
+
+
+def eviction(order: Evict) -> bytes:
+    """Return the body; the uid in it is a precondition."""
+    pod = order.pod.metadata
+    return msgspec.json.encode(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+    )
+
+
+async def evict(client: Client, order: Evict) -> Ending:
+    """Ask once; the machine asks again later where the API server did not take it, or did not say."""
+    pod = order.pod.metadata
+    fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
+    try:
+        await client.request("POST", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", eviction(order))
+    except (NotFound, Conflict) as gone:
+        _log.info("pod to evict is gone", **fields, answer=str(gone))
+        return "gone"
+    except KubeError as failed:
+        _log.warning("pod not evicted", **fields, answer=str(failed))
+        return "refused"
+    _log.warning("pod evicted", **fields)
+    return "evicted"

@@ -1,0 +1,220 @@
+"""Answer each verb of the extender: ask the `Guests`, in slices that hold nothing up, and carry out binds.
+
+`bind` reads the pod anew, so that it needs nothing that an earlier leader was told. Its Binding is repeated until the
+outcome is definite, as every other; who asks is told an error before it gives up by itself, and the VFs stay reserved.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from mooring import names
+from mooring.assignment import believe
+from mooring.errors import AnnotationError
+from mooring.kube.failures import KubeError
+from scheduler.cycle.decisions import Bind
+from scheduler.extender import protocol
+from scheduler.extender.extender_pods import Guests, Verdict
+from scheduler.extender.protocol import Asked, Binding, Refused
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import Refusal, Task
+from scheduler.server import metrics
+from scheduler.server.bind import bind
+from scheduler.server.loop import Loop, Ways
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+# Nodes are judged for so long before others have their turn, in seconds.
+_SLICE_S = 0.005
+# `bind` answers within this time, in seconds: kube-scheduler waits 5 s for an extender unless it is told otherwise.
+_ANSWER_S = 4.0
+# kube-scheduler may know a pod before we do: by so much at the most, in seconds, and how often we look.
+_SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
+# What the seeds' scheduler extension said.
+SEED_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
+SEED_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
+SEED_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
+_decode_pod = msgspec.json.Decoder(Pod).decode
+Wording = Callable[[Refusal | Verdict], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A Binding whose outcome is not known yet."""
+
+    node: str
+    writing: "asyncio.Task[Outcome]"
+
+
+class Desk:
+    """Where kube-scheduler's questions are answered; ``clock`` gives UNIX time."""
+
+    def __init__(self, guests: Guests, loop: Loop, ways: Ways, clock: Callable[[], float]) -> None:
+        self._guests = guests
+        self._loop = loop
+        self._ways = ways
+        self._clock = clock
+        self._under_way: dict[str, _UnderWay] = {}
+
+    def standing_by(self) -> str:
+        """Say why nothing may be answered now; empty if it may."""
+        return self._loop.standing_by()
+
+    async def filter(self, body: bytes) -> bytes:
+        """Say which nodes have the VFs that a pod asks for."""
+        return await self._filter(body, _reason)
+
+    async def filter_as_seeds(self, body: bytes) -> bytes:
+        """Say so in the three sentences of the seeds."""
+        return await self._filter(body, _seed_reason)
+
+    async def prioritize(self, body: bytes) -> bytes:
+        """Give nodes scores."""
+        asked = protocol.read_asked(body)
+        task = self._guests.read(asked.pod)
+        if isinstance(task, Refusal):
+            return protocol.prioritized(dict.fromkeys(asked.nodes, 0))
+        return protocol.prioritized({node: self._guests.score(task, node) async for node in _in_slices(asked.nodes)})
+
+    async def preempt(self, body: bytes) -> bytes:
+        """Say on which nodes the pod would fit once the victims are gone, and who else has to go."""
+        asked = protocol.read_preemption(body)
+        task = self._guests.read(asked.pod)
+        found = dict[str, protocol.Victims]()
+        if isinstance(task, Task):
+            async for node in _in_slices(asked.victims):
+                victims = self._guests.make_room(task, node, asked.victims[node], self._clock())
+                found |= {node: victims} if victims is not None else {}
+        return protocol.preempted(found)
+
+    async def bind(self, body: bytes) -> bytes:
+        """Bind a pod to the node that was chosen for it, with exact VFs."""
+        asked = protocol.read_binding(body)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return protocol.failed(await self._bind(asked))
+        except TimeoutError:
+            return protocol.failed(
+                f"the API server has not answered within {_ANSWER_S:.0f} s: what is reserved stays so"
+            )
+        except KubeError as failed:
+            return protocol.failed(str(failed))
+
+    async def _filter(self, body: bytes, word: Wording) -> bytes:
+        asked = protocol.read_asked(body)
+        task = self._guests.read(asked.pod)
+        if isinstance(task, Refusal):
+            return protocol.filtered(asked, _nowhere(asked, word(task)))
+        if fault := self._guests.stranded.fault:
+            return protocol.filtered(asked, _nowhere(asked, fault))
+        return protocol.filtered(asked, await self._judge(task, asked, word))
+
+    async def _judge(self, task: Task, asked: Asked, word: Wording) -> Refused:
+        for_now, for_good = dict[str, str](), dict[str, str]()
+        async for node, verdict in _in_slices(self._guests.judge(task, asked.nodes, self._clock())):
+            if verdict.reason:
+                (for_good if verdict.for_good else for_now)[node] = word(verdict)
+        if len(for_now) + len(for_good) < len(asked.nodes):
+            self._guests.offer(task)
+        return Refused(for_now, for_good)
+
+    async def _bind(self, asked: Binding) -> str:
+        """Bind and return why not, empty if it is; whoever asks again about a bind under way waits for that one."""
+        known: _UnderWay | str | None = self._under_way.get(asked.uid)
+        if known is None:
+            await self._shown(asked.uid)
+            pod = await self._read(asked)
+            # Another request may have come first.
+            known = self._under_way.get(asked.uid) or self._begin(pod, asked)
+        if isinstance(known, str):
+            return known
+        if known.node != asked.node:
+            return f"pod {asked.key} is being bound to node {known.node!r}"
+        outcome = await asyncio.shield(known.writing)
+        return "" if outcome.kind == "bound" else f"{outcome.kind}: {outcome.reason}"
+
+    async def _shown(self, uid: str) -> None:
+        """Wait until the watch has shown a pod, but not for one that is gone already."""
+        until = time.monotonic() + _SHOWN_WITHIN_S
+        while not self._guests.knows(uid) and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_S)
+
+    async def _read(self, asked: Binding) -> Pod:
+        path = f"/api/v1/namespaces/{asked.namespace}/pods/{asked.name}"
+        try:
+            return _decode_pod(await self._ways.api.request("GET", path))
+        except msgspec.MsgspecError as unreadable:
+            raise protocol.ProtocolError(f"pod {asked.key} cannot be read: {unreadable}") from unreadable
+
+    def _begin(self, pod: Pod, asked: Binding) -> _UnderWay | str:
+        """Reserve and begin to bind; where there is nothing to begin return why, empty if the pod is bound as asked."""
+        if why := self.standing_by():
+            return f"this scheduler {why}"
+        if pod.metadata.uid != asked.uid:
+            return f"pod {asked.key} has the uid {pod.metadata.uid!r} now, not {asked.uid!r}"
+        task = self._guests.read(pod)
+        if isinstance(task, Refusal):
+            return task.reason
+        if pod.spec.node_name:
+            return _bound_already(task, asked.node)
+        decision = self._guests.reserve(task, asked.node, self._clock())
+        if isinstance(decision, str):
+            return decision
+        begun = self._under_way[asked.uid] = _UnderWay(asked.node, self._loop.start(self._write(decision)))
+        return begun
+
+    async def _write(self, decision: Bind) -> Outcome:
+        fields = {"pod": decision.task.pod.key, "uid": decision.task.uid, "node": decision.seat.node}
+        try:
+            outcome = await bind(self._ways.leaders, decision)
+        finally:
+            del self._under_way[decision.task.uid]
+        self._guests.ended(decision, outcome, self._clock())
+        metrics.BINDS.by[outcome.kind,] += 1
+        if outcome.kind == "bound":
+            _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
+        else:
+            _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
+        return outcome
+
+
+def _nowhere(asked: Asked, why: str) -> Refused:
+    return Refused({}, dict.fromkeys(asked.nodes, why))
+
+
+def _bound_already(task: Task, node: str) -> str:
+    """Say what is wrong with a pod that has a node; empty if it has this one, and what it asks for."""
+    pod = task.pod
+    if pod.spec.node_name != node:
+        return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"
+    try:
+        given = believe(pod.annotations, task.uid, node)
+    except AnnotationError as unreadable:
+        return str(unreadable)
+    return "" if given is not None or not (task.interfaces or task.wishes) else f"pod {pod.key} was bound without VFs"
+
+
+def _reason(verdict: Refusal | Verdict) -> str:
+    return verdict.reason
+
+
+def _seed_reason(verdict: Refusal | Verdict) -> str:
+    if isinstance(verdict, Refusal):
+        return SEED_MALFORMED
+    return SEED_BLIND if verdict.blind else SEED_FULL
+
+
+async def _in_slices(these: Iterable[_T]) -> AsyncIterator[_T]:
+    """Yield one after the other, and let others have their turn in between."""
+    until = time.monotonic() + _SLICE_S
+    for one in these:
+        yield one
+        if time.monotonic() >= until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + _SLICE_S

@@ -1,0 +1,71 @@
+"""Answer a stock kube-scheduler over HTTP or HTTPS: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
+
+Only who leads and has listed everything answers; others say 503, and kube-scheduler tries the pod again. What is wrong
+with a request stands in the protocol's ``Error`` where there is one: kube-scheduler tells only that to the pod's owner.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+from aiohttp import web
+
+from scheduler.extender.protocol import ProtocolError, failed
+from scheduler.server import metrics
+from scheduler.server.http.extender_handlers import Desk
+from scheduler.server.http.listening import listen
+
+# Bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that it has found fit.
+_LARGEST = 32 << 20
+_PREFIX = "/scheduler"
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+def serve(address: str, desk: Desk, tls: ssl.SSLContext | None = None) -> AbstractAsyncContextManager[None]:
+    """Listen on ``address`` (``host:port``, empty for nowhere)."""
+    application = web.Application(client_max_size=_LARGEST)
+    # The last one is where the seeds' scheduler extension answered, on port 8888.
+    for verb, answer in (("filter", desk.filter), ("bind", desk.bind), ("rdma_scheduling", desk.filter_as_seeds)):
+        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, desk, _told))
+    # Their answers have no room for an error.
+    for verb, answer in (("prioritize", desk.prioritize), ("preempt", desk.preempt)):
+        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, desk, _refused))
+    return listen(address, application, tls)
+
+
+def _route(
+    verb: str, answer: Answer, desk: Desk, tell: Callable[[str], web.Response]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
+        if why := desk.standing_by():
+            return _standing_by(why)
+        try:
+            return _json(await answer(await request.read()))
+        except ProtocolError as wrong:
+            return tell(str(wrong))
+
+    async def counted(request: web.Request) -> web.Response:
+        response = await respond(request)
+        metrics.EXTENDER_REQUESTS.by[verb, str(response.status)] += 1
+        return response
+
+    return counted
+
+
+def _standing_by(why: str) -> web.Response:
+    answer = web.Response(text=f"this scheduler {why}", status=503)
+    # Behind a Service the next connection may lead to the one that leads; this one never would.
+    answer.force_close()
+    return answer
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def _told(error: str) -> web.Response:
+    return _json(failed(error))
+
+
+def _refused(error: str) -> web.Response:
+    return web.Response(text=error, status=400)

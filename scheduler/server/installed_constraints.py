@@ -1,0 +1,66 @@
+"""Find the constraints that are installed beside the scheduler: entry points of the group ``mooring.constraints``.
+
+The entry point's name is the kind's name, its value a class or function that gives the constraint when called. One that
+cannot be loaded is kept as a broken kind: a pod that asks for it waits and is told why, instead of being bound without.
+"""
+
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+
+import structlog
+
+from scheduler.constraints.isolation import Failed, heard
+from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, Patience, name_fault
+from scheduler.server.call_timeout import Alarm
+
+GROUP = "mooring.constraints"
+_METHODS = ("read_request", "read_inventory", "judge", "place")
+_log = structlog.get_logger()
+
+
+def installed() -> Kinds:
+    """Load all constraints of this Python installation."""
+    return load(entry_points(group=GROUP), Alarm().patience)
+
+
+def load(points: Iterable[EntryPoint], patience: Patience) -> Kinds:
+    """Load these entry points; a name that stands twice is a broken kind too."""
+    by_name: dict[str, list[EntryPoint]] = {}
+    for point in points:
+        by_name.setdefault(point.name, []).append(point)
+    kinds = []
+    for name, same in by_name.items():
+        if wrong := name_fault(name):
+            _log.error("constraint left out", constraint=name, reason=f"{name!r} {wrong}")
+            continue
+        # One package found by two paths is one.
+        distinct = {point.value for point in same}
+        kinds.append(_load(same[0], patience) if len(distinct) == 1 else _broken(name, _twice(distinct)))
+    return Kinds(kinds)
+
+
+def _load(point: EntryPoint, patience: Patience) -> Kind:
+    name = point.name
+    try:
+        constraint, missing = heard(lambda: _make(point), ())
+    except Failed as failed:
+        return _broken(name, str(failed))
+    if missing:
+        return _broken(name, f"it has no method {missing[0]!r}")
+    _log.info("constraint loaded", constraint=name, value=point.value)
+    return Kind(name, constraint, patience=patience)
+
+
+def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:
+    """Return the constraint, and which methods it lacks."""
+    constraint = point.load()()
+    return constraint, [method for method in _METHODS if not callable(getattr(constraint, method, None))]
+
+
+def _twice(values: Iterable[str]) -> str:
+    return f"several packages give it: {', '.join(sorted(values))}"
+
+
+def _broken(name: str, why: str) -> Kind:
+    _log.error("constraint cannot be loaded", constraint=name, reason=why)
+    return Kind(name, None, f"could not be loaded: {why}")

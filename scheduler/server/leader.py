@@ -1,0 +1,190 @@
+"""Lead alone: hold a coordination Lease, as client-go's leader election does.
+
+A lease lasts 15 s without renewal, renewing is tried every 2 s and given up after 10 s: the leader stops before
+another may begin, whatever their clocks say, because each measures the other's silence on its own monotonic clock. A
+leader that was halted (SIGSTOP, a frozen machine) finds its time over when it goes on, before it sends anything:
+`check` stands in front of every write that only a leader may do.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled
+from scheduler.kube.objects import Struct
+from scheduler.server import metrics
+
+_log = structlog.get_logger()
+LEASE_S = 15
+RENEW_WITHIN_S = 10
+RETRY_S = 2
+
+
+class LeadershipLost(Exception):  # noqa: N818 - a reason to end, not a fault
+    """The lease could not be renewed in time, or another holds it."""
+
+
+class LeaseUnsure(Throttled):
+    """The lease is not surely ours at this moment, so nothing was sent: a late renewal may help, or this process ends.
+
+    Whoever writes asks again until then: what it has reserved must not outlive its write in a leader that goes on.
+    """
+
+
+class _Metadata(Struct, omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class LeaseSpec(Struct, omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Struct):
+    metadata: _Metadata
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+_decode = msgspec.json.Decoder(Lease).decode
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A lease as it was last seen to change, and when, on our monotonic clock."""
+
+    spec: LeaseSpec
+    at: float
+
+
+class Election:
+    """Candidate ``identity`` for the lease ``namespace/name``."""
+
+    def __init__(self, client: Client, identity: str, name: str, namespace: str = "kube-system") -> None:
+        self._client = client
+        self._identity = identity
+        self._name = name
+        self._namespace = namespace
+        self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._seen: _Seen | None = None
+        self._renewed = float("-inf")
+        self._took_over = False
+
+    @property
+    def leads(self) -> bool:
+        """Say whether the lease is surely ours at this moment."""
+        return time.monotonic() < self._renewed + RENEW_WITHIN_S
+
+    def check(self) -> None:
+        """Raise LeaseUnsure unless the lease is surely ours at this moment."""
+        if not self.leads:
+            why = f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s"
+            raise LeaseUnsure(Status(0, message=why), RETRY_S)
+
+    async def acquire(self) -> bool:
+        """Wait until the lease is ours; say whether it was taken from somebody who had not released it."""
+        while True:
+            try:
+                ours = await self._try()
+            except KubeError as failed:
+                _log.info("lease not acquired", reason=str(failed))
+            else:
+                if ours:
+                    metrics.LEADER.labels(self._name).set(1)
+                    _log.info("leading", lease=self._name, identity=self._identity, took_over=self._took_over)
+                    return self._took_over
+            await asyncio.sleep(RETRY_S)
+
+    async def keep(self) -> None:
+        """Renew for ever; raise LeadershipLost."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            try:
+                async with asyncio.timeout(max(self._renewed + RENEW_WITHIN_S - time.monotonic(), 0.1)):
+                    if not await self._try():
+                        self._lose("another holds the lease")
+            except (KubeError, TimeoutError) as failed:
+                # A conflict says only that somebody wrote to the lease: the next look tells who holds it.
+                if not self.leads:
+                    self._lose(str(failed) or "no answer in time")
+
+    def _lose(self, reason: str) -> NoReturn:
+        self._renewed = float("-inf")
+        metrics.LEADER.labels(self._name).set(0)
+        raise LeadershipLost(f"lease {self._name!r}: {reason}")
+
+    async def release(self) -> None:
+        """Give the lease up if it is ours, so that the next one need not wait for its end; write nothing after it."""
+        self._renewed = float("-inf")
+        metrics.LEADER.labels(self._name).set(0)
+        try:
+            lease = await self._get()
+            if lease.spec.holder_identity == self._identity:
+                lease.spec.holder_identity = ""
+                lease.spec.lease_duration_seconds = 1
+                await self._put(lease)
+        except KubeError as failed:
+            _log.info("lease not released", reason=str(failed))
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; False if another holds it, Conflict if somebody wrote to it meanwhile."""
+        # Counted from before the request: others count from when they see it, which is later.
+        began = time.monotonic()
+        try:
+            lease = await self._get()
+        except NotFound:
+            await self._create()
+        else:
+            if not await self._take(lease):
+                return False
+        self._renewed = began
+        return True
+
+    async def _take(self, lease: Lease) -> bool:
+        holder, now = lease.spec.holder_identity or "", _now()
+        if holder not in ("", self._identity) and not self._is_over(lease.spec):
+            return False
+        if holder != self._identity:
+            # Kept: the answer to the write may be lost, and then the lease is found to be ours already.
+            self._took_over = holder != ""
+        if holder != self._identity:
+            lease.spec.acquire_time = now
+            lease.spec.lease_transitions = (lease.spec.lease_transitions or 0) + 1
+        lease.spec.holder_identity, lease.spec.renew_time = self._identity, now
+        lease.spec.lease_duration_seconds = LEASE_S
+        await self._put(lease)
+        return True
+
+    def _is_over(self, spec: LeaseSpec) -> bool:
+        now = time.monotonic()
+        if self._seen is None or self._seen.spec != spec:
+            self._seen = _Seen(spec, now)
+        return now - self._seen.at > (spec.lease_duration_seconds or LEASE_S)
+
+    async def _create(self) -> None:
+        now = _now()
+        spec = LeaseSpec(self._identity, LEASE_S, now, now, 0)
+        lease = Lease(_Metadata(self._name, self._namespace), spec)
+        await self._client.request("POST", self._folder, msgspec.json.encode(lease))
+
+    async def _get(self) -> Lease:
+        return _decode(await self._client.request("GET", f"{self._folder}/{self._name}"))
+
+    async def _put(self, lease: Lease) -> None:
+        await self._client.request("PUT", f"{self._folder}/{self._name}", msgspec.json.encode(lease))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

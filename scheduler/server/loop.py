@@ -1,0 +1,385 @@
+"""Run the machine: watches in, decisions out, many binds in flight.
+
+The readers only put events into the inbox; the one task that owns the machine takes them out, decides in slices of a
+few milliseconds, and starts a task for each bind. A standby follows the cluster too and decides nothing. Who is told to
+`lead` lists everything anew, so that it knows all that an earlier leader did, and decides from then on for as long as
+``may_decide`` says so.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from mooring import names
+from mooring.kube.client import Client
+from mooring.kube.events import Synced
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import (
+    Ending,
+    Evict,
+    Instruction,
+    Notice,
+    Preempt,
+    Preempted,
+    Prepare,
+    Prepared,
+    Report,
+)
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.server import metrics
+from scheduler.server.bind import bind
+from scheduler.server.delete_victims import preempt
+from scheduler.server.evict import evict
+from scheduler.server.pre_bind import prepare
+from scheduler.server.reflectors import Listed, Reading, Seen, taken_apart
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+# The machine's task gives way to the readers after this long, in seconds.
+_SLICE_S = 0.01
+# While a leader may not decide, this often is looked whether it may again, in seconds.
+_LOOK_S = 0.25
+# More than connections by those that wait for the next answer: a decision is as good as it is fresh. With so many under
+# way the next are decided together once they are fewer, and no sooner than after so many seconds: what is worked off in
+# one go takes less CPU by a tenth, and the API server, whose connections are all busy meanwhile, has no less to do.
+_MOST_BINDS = 64
+_FEWER_BINDS = 56
+_TOGETHER_S = 0.002
+# While so many are under way events wait: a third of what uses all connections.
+_PRESSED = 16
+# A write that has had no definite answer for so long no longer counts among them, in seconds.
+_LONG_S = 10.0
+# At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
+_DRAIN_S = 20.0
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    decision: Bind
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    order: Prepare
+    outcome: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class _Evicted:
+    order: Evict
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class _Preempted:
+    order: Preempt
+    ending: Preempted
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfolding:
+    """A whole list on its way in: taken entry by entry, before all that came after it, in slices like all else.
+
+    All of it came at one time, so that pods that wait together go by age, not by their place in the list.
+    """
+
+    rest: Iterator[Seen | Listed | None]
+    at: float
+
+
+_Ending = _Bound | _Prepared | _Evicted | _Preempted
+_Message = Seen | Listed | _Unfolding | _Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways to the API server: to read by ``api``, to bind and to evict by ``leaders``, leaders only."""
+
+    api: Client
+    leaders: Client
+
+
+class Loop:
+    """One scheduler at work. ``clock`` gives UNIX time; ``settled`` is called when all lists have been taken in."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        ways: Ways,
+        writer: Writer,
+        clock: Callable[[], float],
+        may_decide: Callable[[], bool] = lambda: True,
+        settled: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._machine = machine
+        self._ways = ways
+        self._writer = writer
+        self._clock = clock
+        self._may_decide = may_decide
+        self._settled = settled
+        self._figures = metrics.Figures(machine.scheduler_name)
+        # Of a decision that takes another step.
+        self._timed: metrics.Timed | None = None
+        self._inbox: deque[_Message] = deque()
+        self._awake = asyncio.Event()
+        self._reading = Reading(ways.api, self._receive, machine.intake.has)
+        self._group: asyncio.TaskGroup | None = None
+        # Ordered, so that a simulation by seed repeats itself.
+        self._writes: dict[asyncio.Task[Any], float] = {}
+        self._leads = False
+        self._stopping = False
+        self._not_before = 0.0
+        self._was_held_up = False
+        self._has_most = False
+
+    def not_ready(self) -> str:
+        """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
+        return self._reading.never_listed()
+
+    async def ready(self) -> None:
+        """Wait until this scheduler can take over."""
+        await self._reading.followed.wait()
+
+    def lead(self, not_before: float = 0.0) -> None:
+        """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock.
+
+        Nothing is begun any more after `stop`: it would keep `run` from ending, and the lease from the next one.
+        """
+        if self._stopping:
+            return
+        self._leads, self._not_before = True, not_before
+        # Whatever is on its way from before is older than the lists to come.
+        self._inbox.clear()
+        if self._group is not None:
+            self._reading.begin(self._group)
+
+    async def run(self) -> bool:
+        """Work until `stop`, then wait for the binds that are under way; say whether all of them have ended."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._reading.begin(self._group)
+                writing = self._group.create_task(self._writer.run())
+                await self._work()
+                drained = await self._drain()
+                await self._reading.ended()
+                writing.cancel()
+        finally:
+            for task in self._writes:
+                task.cancel()
+        return drained
+
+    def standing_by(self) -> str:
+        """Say why nothing may be decided for others now; empty if it may, as by a leader that knows everything."""
+        if self._stopping:
+            return "is ending"
+        if not self._leads or not self._may_decide():
+            return "does not lead"
+        if missing := self._reading.missing():
+            return missing
+        return "" if time.monotonic() >= self._not_before else "has taken over just now"
+
+    def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
+        """Carry out a write that is waited for at the end; what it frees is given out when it has ended."""
+        task = asyncio.create_task(write)
+        self._writes[task] = time.monotonic()
+        task.add_done_callback(self._ended)
+        return task
+
+    def stop(self) -> None:
+        """Decide nothing more."""
+        self._stopping = True
+        self._awake.set()
+
+    def _receive(self, message: _Message) -> None:
+        self._inbox.append(message)
+        self._awake.set()
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            self._awake.clear()
+            more = self._slice()
+            self._writer.give_way(pressed=self._are_under_way(_PRESSED))
+            if more:
+                await asyncio.sleep(0)
+            else:
+                await self._wait()
+
+    async def _drain(self) -> bool:
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=_DRAIN_S)
+        while self._inbox:
+            if isinstance(message := self._inbox.popleft(), _Ending):
+                self._follow(self._take(message))
+        self._writer.give_way(pressed=False)
+        await self._writer.flush()
+        return not self._writes
+
+    def _slice(self) -> bool:
+        """Work for one slice; say whether there is more to do."""
+        until = time.monotonic() + _SLICE_S
+        while time.monotonic() < until:
+            try:
+                if not self._advance():
+                    return False
+            except Exception:  # noqa: BLE001 - the top of the program's loop: one bad object must not stop the rest
+                _log.exception("bug: an event or a decision failed")
+                self._follow(self._machine.give_up())
+        return True
+
+    def _advance(self) -> bool:
+        """Take one message, do what is due, or decide about one pod; say whether there was anything to do."""
+        if self._inbox:
+            self._follow(self._take(self._inbox.popleft()))
+            return True
+        self._has_most = self._are_under_way(_FEWER_BINDS if self._has_most else _MOST_BINDS)
+        self._was_held_up = self._held_up()
+        if self._was_held_up:
+            return False
+        now = self._clock()
+        self._follow(self._machine.tick(now))
+        timed = self._timed or self._figures.begin()
+        instructions = self._machine.step(now, timed.lap)
+        if instructions is None:
+            self._timed = None
+            return False
+        self._timed = timed if self._machine.is_trying else None
+        if self._timed is None:
+            self._figures.decision(timed, instructions)
+        self._follow(instructions)
+        return True
+
+    def _held_up(self) -> bool:
+        """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
+        if not self._leads or not self._may_decide() or self._reading.missing():
+            return True
+        return self._has_most or time.monotonic() < self._not_before
+
+    def _are_under_way(self, count: int) -> bool:
+        """Say whether at least so many writes are; those that get no answer for long count no more."""
+        if len(self._writes) < count:
+            return False
+        # They stand in the order in which they began.
+        earliest = next(islice(self._writes.values(), len(self._writes) - count, None))
+        return earliest > time.monotonic() - _LONG_S
+
+    def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
+        now = self._clock() if at is None else at
+        match message:
+            case Seen(kind, Synced() as listed):
+                steps = self._machine.intake.keeping(kind, listed.there, now)
+                self._inbox.appendleft(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
+            case _Unfolding(rest, came):
+                for first in rest:
+                    self._inbox.appendleft(message)
+                    return self._take(first, came) if first is not None else []
+            case Listed():
+                self._reading.note(message, leads=self._leads)
+                if not self._reading.missing():
+                    self._settled()
+                return self._machine.retell() if self._leads and not self._reading.missing() else []
+            case Seen(kind, event):
+                return self._machine.see(kind, event, now)
+            case _:
+                return self._take_ending(message, now)
+        return []
+
+    def _take_ending(self, message: _Ending, now: float) -> list[Instruction]:
+        """Take what became of something that was written."""
+        match message:
+            case _Bound(decision, outcome):
+                return self._machine.bound(decision, outcome, now)
+            case _Prepared(made, written):
+                return self._machine.prepared(made, written, now)
+            case _Evicted(order, ending):
+                return self._machine.evicted(order, ending, now)
+            case _Preempted(order, ending):
+                return self._machine.preempted(order, ending, now)
+
+    def _follow(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Bind():
+                    waited = self._machine.roster.waited(instruction.task.uid)
+                    self.start(self._bind(instruction, *waited))
+                case Prepare():
+                    self.start(self._prepare(instruction))
+                case Evict():
+                    self.start(self._evict(instruction))
+                case Preempt():
+                    self.start(self._preempt(instruction))
+                case Report():
+                    self._report(instruction)
+                case Notice(blame, event, fields):
+                    metrics.NOTICES.by[blame,] += 1
+                    _log.warning(event, **fields)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._writes.pop(task, None)
+        self._awake.set()
+        if not task.cancelled() and (failed := task.exception()) is not None:
+            # What it wanted to write stays assumed.
+            _log.error("bug: a write failed", exc_info=failed, reason=str(failed))
+
+    async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
+        began = time.monotonic()
+        outcome = await bind(self._ways.leaders, decision)
+        self._figures.bind(outcome, time.monotonic() - began)
+        if outcome.kind == "bound":
+            self._figures.scheduled(self._clock() - since, attempts)
+        fields = {"pod": decision.task.pod.key, "uid": decision.task.uid, "node": decision.seat.node}
+        if outcome.kind == "bound":
+            _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
+        else:
+            _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
+        self._receive(_Bound(decision, outcome))
+
+    async def _prepare(self, order: Prepare) -> None:
+        self._receive(_Prepared(order, await prepare(self._ways.leaders, order)))
+
+    async def _evict(self, order: Evict) -> None:
+        ending = await evict(self._ways.leaders, order)
+        metrics.EVICTIONS.by[ending,] += 1
+        self._receive(_Evicted(order, ending))
+
+    async def _preempt(self, order: Preempt) -> None:
+        metrics.PREEMPTIONS.by[()] += 1
+        metrics.VICTIMS.of().observe(len(order.victims))
+        self._receive(_Preempted(order, await preempt(self._ways.leaders, order, self._machine.scheduler_name)))
+
+    def _report(self, report: Report) -> None:
+        if not self._leads:
+            return
+        if report.reason in ("Unschedulable", "InvalidRequest"):
+            fields = {"pod": report.pod.key, "uid": report.pod.metadata.uid, "reason": report.message}
+            _log.info("pod not scheduled", **fields)
+        self._writer.put(report)
+
+    async def _wait(self) -> None:
+        """Sleep until a message comes, something is due, the first bind may start or the Lease may be sure again."""
+        if self._has_most:
+            await asyncio.sleep(_TOGETHER_S)
+        try:
+            async with asyncio.timeout(self._patience()):
+                await self._awake.wait()
+        except TimeoutError:
+            return
+
+    def _patience(self) -> float | None:
+        """Return for how long at most there is nothing to do unless a message comes, in seconds; None for ever."""
+        if self._held_up():
+            # A renewal that came late tells nobody, nor does a write that has become an old one.
+            early = self._not_before - time.monotonic()
+            return (min(_LOOK_S, early) if early > 0 else _LOOK_S) if self._leads else None
+        if self._was_held_up:
+            return 0.0
+        due = self._machine.next_due()
+        return None if due is None else max(due - self._clock(), 0.0)

@@ -1,0 +1,203 @@
+"""What Prometheus sees, under the field's names where the field has one (kube-scheduler's ``scheduler_*``)."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from prometheus_client import Gauge
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import REGISTRY, Collector
+
+from scheduler.constraints.protocol import VFS
+from scheduler.cycle.cycle import no_lap
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Ending, Instruction, Prepare
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.server.metric_values import Count, Distribution
+from scheduler.state.machine import Machine
+
+_FAST_S = [0.00001 * 4**power for power in range(9)]
+_WAITING_S = [0.01 * 2**power for power in range(20)]
+ATTEMPTS = Count("scheduler_schedule_attempts", "Attempts to schedule a pod, by result", ["result", "profile"])
+ATTEMPT_S = Distribution(
+    "scheduler_scheduling_attempt_duration_seconds",
+    "Time of one attempt: the decision, and the bind where there was one",
+    [0.0001 * 2**power for power in range(18)],
+    ["result", "profile"],
+)
+DECISION_S = Distribution("scheduler_scheduling_algorithm_duration_seconds", "Time of one decision", _FAST_S)
+POINT_S = Distribution(
+    "scheduler_framework_extension_point_duration_seconds",
+    "Time by extension point",
+    [0.00001 * 4**power for power in range(11)],
+    ["extension_point", "status", "profile"],
+)
+WAITED_S = Distribution(
+    "scheduler_pod_scheduling_sli_duration_seconds",
+    "Time from a pod's coming into the queue to its bind, by the attempts that it took",
+    _WAITING_S,
+    ["attempts"],
+)
+TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod was bound", [1, 2, 4, 8, 16])
+BINDS = Count("mooring_binds", "Binds by what became of them", ["outcome"])
+NOTICES = Count("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
+EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
+# Prometheus sees an increase only of what was there before: of the first eviction too.
+EVICTIONS.by.update({(ending,): 0 for ending in get_args(Ending)})
+PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
+VICTIMS = Distribution(
+    "scheduler_preemption_victims", "Pods chosen to go for one pod", [2**power for power in range(7)]
+)
+EXTENDER_REQUESTS = Count(
+    "mooring_extender_requests", "Requests of a kube-scheduler, by verb and HTTP status", ["verb", "code"]
+)
+REPORTS_DROPPED = Count("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
+LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
+# kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
+_MOST_ATTEMPTS = 15
+# Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
+_ONE_IN = 10
+_PLACED = (Bind, Prepare)
+
+
+class Timed:
+    """One decision on the clock; where it is sampled ``lap`` takes the time since the last call for what is named."""
+
+    __slots__ = ("_last", "began", "lap", "laps")
+
+    def __init__(self, *, sampled: bool) -> None:
+        self.laps: list[tuple[str, float]] = []
+        self.lap = self._take if sampled else no_lap
+        self.began = self._last = time.perf_counter()
+
+    def _take(self, point: str) -> None:
+        now = time.perf_counter()
+        self.laps.append((point, now - self._last))
+        self._last = now
+
+
+class Figures:
+    """The counts of one profile: the pods of one schedulerName."""
+
+    def __init__(self, profile: str) -> None:
+        results = ("scheduled", "unschedulable", "error")
+        for one in results:
+            ATTEMPTS.by[one, profile] += 0
+        self._attempt_s = {one: ATTEMPT_S.of(one, profile) for one in results}
+        self._bind_s = {one: POINT_S.of("Bind", one, profile) for one in ("Success", "Error")}
+        self._decision_s, self._tries = DECISION_S.of(), TRIES.of()
+        self._profile = profile
+        self._decisions = 0
+
+    def begin(self) -> Timed:
+        """Begin to time a decision."""
+        return Timed(sampled=self._decisions % _ONE_IN == 0)
+
+    def decision(self, timed: Timed, instructions: Sequence[Instruction]) -> None:
+        """Count a decision; one with a bind ends as an attempt with `bind`."""
+        spent_s = time.perf_counter() - timed.began
+        self._decisions += 1
+        self._decision_s.observe(spent_s)
+        is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
+        if not is_placed:
+            self._attempt("unschedulable", spent_s)
+        for point, lap_s in timed.laps:
+            # Only the last of them has refused the pod.
+            status = "Success" if is_placed or point != timed.laps[-1][0] else "Unschedulable"
+            POINT_S.of(point, status, self._profile).observe(lap_s)
+
+    def bind(self, outcome: Outcome, spent_s: float) -> None:
+        """Count the definite end of a bind."""
+        bound = outcome.kind == "bound"
+        BINDS.by[outcome.kind,] += 1
+        self._bind_s["Success" if bound else "Error"].observe(spent_s)
+        self._attempt("scheduled" if bound else "error", spent_s)
+
+    def scheduled(self, waited_s: float, attempts: int) -> None:
+        """Count a pod that was bound after so long in the queue."""
+        WAITED_S.of(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
+        self._tries.observe(attempts)
+
+    def _attempt(self, result: str, spent_s: float) -> None:
+        ATTEMPTS.by[result, self._profile] += 1
+        self._attempt_s[result].observe(spent_s)
+
+
+# Ours to kube-scheduler's; a pod that is out is being bound, which the field does not count as pending.
+_QUEUES = {"parked": "unschedulable", "out": "binding"}
+
+
+class _Derived(Collector):
+    """Gauges derived from the machine when they are read: there is no second count to drift."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods by place in the queue", labels=["queue"])
+        for place, count in self._machine.roster.depths().items():
+            pending.add_metric([_QUEUES.get(place, place)], count)
+        yield pending
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods",
+            "Pods that came to a queue, by what brought them",
+            labels=["queue", "event"],
+        )
+        for (place, event), count in self._machine.queue.incoming.items():
+            incoming.add_metric([_QUEUES.get(place, place), event], count)
+        yield incoming
+        disputed = "VFs that more than one live pod claims"
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.trust.disputed[VFS])
+        spent = "Searches for a placement on one node that ran out of steps"
+        yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
+        yield from self._networks()
+        yield from self._units()
+        faults = GaugeMetricFamily("mooring_nodes_without_inventory", "Nodes left out, by reason", labels=["reason"])
+        for reason, count in self._faults().items():
+            faults.add_metric([reason], count)
+        yield faults
+
+    def _networks(self) -> Iterable[GaugeMetricFamily]:
+        vfs = GaugeMetricFamily("mooring_free_vfs", "VFs that may be given now", labels=["network"])
+        mbps = GaugeMetricFamily("mooring_free_mbps", "Rate not reserved, in Mb/s", labels=["network"])
+        free: dict[str, tuple[int, int]] = {}
+        nodes = self._machine.cluster.nodes
+        for row in nodes.all_rows():
+            fault, _ = nodes.offers[row]
+            if fault:
+                continue
+            for pf, room in zip(nodes.supplies[row].pfs, nodes.supplies[row].rooms, strict=True):
+                known = free.get(pf.network, (0, 0))
+                free[pf.network] = (known[0] + room.vfs, known[1] + max(room.mbps, 0))
+        for network, (count, rate) in free.items():
+            vfs.add_metric([network], count)
+            mbps.add_metric([network], rate)
+        return (vfs, mbps)
+
+    def _units(self) -> Iterable[GaugeMetricFamily]:
+        free = GaugeMetricFamily("mooring_free_units", "Units of other kinds that may be given now", labels=["kind"])
+        disputed = GaugeMetricFamily(
+            "mooring_disputed_units", "Units of other kinds that more than one live pod claims", labels=["kind"]
+        )
+        nodes, claimed_twice = self._machine.cluster.nodes, self._machine.trust.disputed
+        for kind, shelves in nodes.shelves.items():
+            free.add_metric([kind], sum(len(shelves[row].left.free) for row in nodes.all_rows()))
+            disputed.add_metric([kind], claimed_twice[kind])
+        return (free, disputed)
+
+    def _faults(self) -> dict[str, int]:
+        faults: dict[str, int] = {}
+        nodes = self._machine.cluster.nodes
+        for row in nodes.all_rows():
+            fault, _ = nodes.offers[row]
+            if fault:
+                faults[fault] = faults.get(fault, 0) + 1
+        return faults
+
+
+def expose(machine: Machine) -> None:
+    """Let the machine's state be read; once a process."""
+    REGISTRY.register(_Derived(machine))

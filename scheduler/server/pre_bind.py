@@ -1,0 +1,44 @@
+"""Write what a pod's volumes need before it is bound, each patch repeated until its answer is definite.
+
+An answer that cannot be read says no more than a conflict does: the object is read back, once, to see what is written.
+"""
+
+import msgspec
+
+from mooring.kube.client import JSON, MERGE_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
+from mooring.kube.persist import until_definite
+from scheduler.cycle.instructions import Prepare, Prepared
+from scheduler.server.volume_patches import Write, writes
+
+
+async def prepare(client: Client, order: Prepare) -> Prepared:
+    """Write a plan and return what became of it; nothing is taken back where a later write fails."""
+    versions: dict[str, str] = {}
+    try:
+        for write in writes(order.plan):
+            versions[write.key] = await _carry_out(client, write)
+    except (Unknown, Throttled):
+        raise
+    except KubeError as refused:
+        return Prepared(fault=refused.status.message)
+    except msgspec.MsgspecError as unreadable:
+        return Prepared(fault=f"the API server's answer cannot be read: {unreadable}")
+    return Prepared(versions)
+
+
+async def _carry_out(client: Client, write: Write) -> str:
+    """Return the version of the object that says what was to be written; raise MsgspecError if none can be read."""
+    try:
+        shown = write.read(await _send(client, "PATCH", write.path, write.body, MERGE_PATCH))
+    except (Conflict, msgspec.MsgspecError):
+        # The conflict may be with our own write, whose answer was lost.
+        shown = write.read(await _send(client, "GET", write.path))
+        if not write.is_done(shown):
+            raise
+    return shown.metadata.resource_version
+
+
+@until_definite
+async def _send(client: Client, method: str, path: str, body: bytes = b"", kind: str = JSON) -> bytes:
+    return await client.request(method, path, body, kind)

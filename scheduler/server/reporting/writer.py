@@ -1,0 +1,165 @@
+"""Write conditions and events without ever holding up a bind: a few at a time, events only while few binds are under
+way, and dropped when too many wait.
+
+Of a pod's conditions only the newest is kept, and they are written at a pace that an API server does not feel, so that
+ten thousand pods that wait cost it as little as a few.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from mooring.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound
+from mooring.kube.persist import until_definite
+from scheduler.cycle.instructions import Report
+from scheduler.kube.objects import Pod
+from scheduler.server import metrics
+from scheduler.server.reporting.event_correlator import Bucket, Telling, Told
+from scheduler.server.reporting.pod_status import event, event_reason, is_of_pending, repetition, status_patch
+
+_log = structlog.get_logger()
+_MOST_EVENTS = 10_000
+# Answers that come together are taken together: 4 at once cost a tenth more CPU a bound pod, all told. Fewer than the
+# client's connections, so that renewing the Lease never waits for events.
+_AT_ONCE = 12
+# Conditions a second, and at once; kube-scheduler's client is held to 50 and 100 for all that it writes.
+_CONDITIONS_PER_S = 50.0
+_CONDITIONS_AT_ONCE = 100.0
+_LONGEST_NAME = 253
+_FLUSH_S = 2.0
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+class Writer:
+    """The reports that wait to be written, and the tasks that work them off."""
+
+    def __init__(self, client: Client, component: str) -> None:
+        self._client = client
+        self._component = component
+        self._events: asyncio.Queue[Report] = asyncio.Queue(_MOST_EVENTS)
+        self._conditions: dict[str, Report] = {}
+        self._new_condition = asyncio.Event()
+        self._pace = Bucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
+        self._told = Told()
+        self._serial = itertools.count()
+        self._calm = asyncio.Event()
+        self._calm.set()
+
+    def put(self, report: Report) -> None:
+        """Take a report; its event is dropped where the line is full."""
+        uid = report.pod.metadata.uid
+        if is_of_pending(report):
+            self._await(report, self._conditions.get(uid))
+        else:
+            self._conditions.pop(uid, None)
+        try:
+            self._events.put_nowait(report)
+        except asyncio.QueueFull:
+            metrics.REPORTS_DROPPED.by[()] += 1
+
+    def _await(self, newer: Report, older: Report | None) -> None:
+        """Let the newer of two reports about a pod be written; its nomination is the older's unless it says another."""
+        if newer.nominated is None and older is not None:
+            newer = msgspec.structs.replace(newer, nominated=older.nominated)
+        self._conditions[newer.pod.metadata.uid] = newer
+        self._new_condition.set()
+
+    def give_way(self, *, pressed: bool) -> None:
+        """Write no events while binds press; the line that grows meanwhile is worked off after them."""
+        if pressed:
+            self._calm.clear()
+        else:
+            self._calm.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(self._write_events())
+            group.create_task(self._write_conditions())
+
+    async def _write_conditions(self) -> None:
+        while True:
+            await self._new_condition.wait()
+            while wait_s := self._pace.take(time.monotonic()):
+                await asyncio.sleep(wait_s)
+            uid = next(iter(self._conditions), None)
+            if uid is None:
+                self._new_condition.clear()
+            else:
+                await self._attempt(self._conditions.pop(uid), self._write_condition)
+
+    async def flush(self) -> None:
+        """Wait until the events that are in the line are written, a moment at the most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await self._events.join()
+
+    async def _write_events(self) -> None:
+        while True:
+            report = await self._events.get()
+            await self._calm.wait()
+            await self._attempt(report, self._write_event)
+            self._events.task_done()
+
+    async def _attempt(self, report: Report, write: Callable[[Report], Awaitable[None]]) -> None:
+        try:
+            await write(report)
+        except KubeError as failed:
+            # A pod deleted meanwhile, or missing permissions: nobody to tell, or no way.
+            pod = report.pod
+            _log.info("report was refused", pod=pod.key, uid=pod.metadata.uid, reason=str(failed))
+
+    async def _write_condition(self, report: Report) -> None:
+        pod = report.pod.metadata
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            await _send(self._client, "PATCH", f"{path}/status", status_patch(report, _now()), STRATEGIC_PATCH)
+        except Conflict:
+            await self._tell_anew(report, path)
+
+    async def _tell_anew(self, report: Report, path: str) -> None:
+        """Take the pod as it is now, unless it needs not be told any more, or something newer is to be told."""
+        try:
+            pod = _decode_pod(await _send(self._client, "GET", path))
+        except msgspec.MsgspecError:
+            return
+        uid = pod.metadata.uid
+        if uid == report.pod.metadata.uid and not pod.spec.node_name:
+            again = msgspec.structs.replace(report, pod=pod)
+            self._await(self._conditions.get(uid, again), again)
+
+    async def _write_event(self, report: Report) -> None:
+        pod, now = report.pod.metadata, _now()
+        suffix = f".{time.time_ns():x}{next(self._serial):x}"
+        new = Telling(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
+        about = (pod.uid, event_reason(report), report.message)
+        telling = self._told.tell(*about, new, time.monotonic())
+        if telling is None:
+            metrics.REPORTS_DROPPED.by[()] += 1
+            return
+        folder = f"/api/v1/namespaces/{pod.namespace}/events"
+        if telling.count > 1:
+            try:
+                patch = repetition(report, telling, now)
+                await _send(self._client, "PATCH", f"{folder}/{telling.name}", patch, MERGE_PATCH)
+            except NotFound:
+                self._told.forget(*about)
+            else:
+                return
+        await _send(self._client, "POST", folder, event(report, self._component, new, now))
+
+
+@until_definite
+async def _send(client: Client, method: str, path: str, body: bytes = b"", kind: str = JSON) -> bytes:
+    return await client.request(method, path, body, kind)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,107 @@
+"""Whose VFs are whose: what is claimed twice, and the pods whose nodes contradict what they were given.
+
+Two live pods that claim one VF: neither is trusted to free it, the node's ledger decides, and both owners are told. So
+are those of two pods that claim one unit of another kind. A pod that has never started although its node has been asked
+for long enough is evicted, or its owner is told (`scheduler.state.never_started`). Pure: time is an
+argument, what is to be done is returned.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from scheduler.cache.assigned_pod import stand_in
+from scheduler.cache.cache import Cluster, Seat
+from scheduler.cache.unit_pools import Unit
+from scheduler.constraints.protocol import VFS
+from scheduler.cycle.instructions import Evict, Instruction, Notice, Report
+from scheduler.kube.objects import Pod
+from scheduler.state.never_started import Disputes, Overdue, Unstarted
+
+
+class Trust:
+    """The disputes of each node, and the pods that never started."""
+
+    def __init__(self, cluster: Cluster, scheduler_name: str, *, evicts: bool) -> None:
+        self._cluster = cluster
+        self._scheduler_name = scheduler_name
+        self._evicts = evicts
+        self._unstarted = Unstarted()
+        self._disputes: dict[str, Disputes] = {}
+
+    @property
+    def disputed(self) -> Counter[str]:
+        """How many units more than one live pod claims, by kind; that of the VFs is `VFS`."""
+        return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
+
+    def settle(self, node: str, now: float) -> list[Instruction]:
+        """Look anew what of a node is claimed twice, tell what is new, and judge its pods by it."""
+        known, found = self._disputes.get(node, {}), self._cluster.disputes(node)
+        if found:
+            self._disputes[node] = found
+        else:
+            self._disputes.pop(node, None)
+        if found != known:
+            self.judge(node, now)
+        news = [(unit, uids) for unit, uids in found.items() if set(uids) - set(known.get(unit, ()))]
+        return [one for unit, uids in news for one in self._tell(node, unit, uids)]
+
+    def judge(self, node: str, now: float) -> None:
+        """Hold the assignments of a node's pods against what the node says now."""
+        self._unstarted.judge(node, self._cluster.node(node), self._disputes.get(node, {}), now)
+
+    def see(self, pod: Pod, seat: Seat, now: float) -> None:
+        """Take note of a bound pod; nobody else's is evicted for what its annotation says."""
+        ours = seat.assignment if pod.spec.scheduler_name == self._scheduler_name else None
+        if self._unstarted.see(pod, ours):
+            node = self._cluster.node(seat.node)
+            self._unstarted.judge_pod(seat.uid, node, self._disputes.get(seat.node, {}), now)
+
+    def drop(self, uid: str) -> None:
+        """Take it that a pod is gone."""
+        self._unstarted.drop(uid)
+
+    def pod_left(self, seat: Seat, now: float) -> None:
+        """Look whether one claim less settles a dispute."""
+        if seat.node in self._disputes:
+            self.settle(seat.node, now)
+
+    def node_left(self, node: str, now: float) -> None:
+        self._disputes.pop(node, None)
+        self.judge(node, now)
+
+    def overdue(self, now: float) -> Iterator[Instruction]:
+        """Yield what is to be done about pods whose time to start is over."""
+        while (one := self._unstarted.take_overdue(now)) is not None:
+            self.judge(one.node, now)
+            yield self._end_of_patience(one)
+
+    def retry(self, uid: str, now: float) -> None:
+        """Try an eviction again later that the API server did not take."""
+        self._unstarted.retry(uid, now)
+
+    def next_due(self) -> float | None:
+        return self._unstarted.next_due()
+
+    def retell(self) -> list[Instruction]:
+        """Tell what stays true until somebody acts."""
+        found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
+        return [one for dispute in found for one in self._tell(*dispute)]
+
+    def _tell(self, node: str, unit: Unit, uids: Sequence[str]) -> Iterator[Instruction]:
+        seats = [seat for uid in uids if (seat := self._cluster.seat(uid)) is not None]
+        claimants = f"claimed by {', '.join(seat.pod for seat in seats)}"
+        about = {"node": node, "pod": seats[-1].pod, "uid": seats[-1].uid, "reason": claimants}
+        if unit.kind == VFS:
+            yield Notice("dispute", "VF is claimed twice", about | {"pci": unit.id})
+        else:
+            yield Notice("dispute", "unit is claimed twice", about | {"constraint": unit.kind, "unit": unit.id})
+        kind = "VF" if unit.kind == VFS else unit.kind
+        for seat in seats:
+            message = f"{kind} {unit.id} of node {node} is {claimants}: not given again before all of them are gone"
+            yield Report(stand_in(seat), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)
+
+    def _end_of_patience(self, overdue: Overdue) -> Instruction:
+        message = f"cannot start on node {overdue.node}: {overdue.reason}"
+        if overdue.evict and self._evicts:
+            return Evict(overdue.pod, message)
+        return Report(overdue.pod, "NeverStarts", f"{message}; delete it")

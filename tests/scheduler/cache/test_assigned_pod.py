@@ -1,0 +1,64 @@
+"""What a bound pod uses, read again and again while it starts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from scheduler.cache.assigned_pod import read_seat
+from scheduler.cache.cache import Seat
+from scheduler.kube.objects import Pod
+
+MakePod = Callable[..., Pod]
+
+
+def _given(uid: str, node: str = "n1", vf: int = 0) -> Assignment:
+    assigned = AssignedVf(pf="pf0", vf=vf, pci=f"0000:04:00.{2 + vf}", link="ethernet", network="rail0")
+    return Assignment(uid, node, (assigned,))
+
+
+def _pod(make_pod: MakePod, text: str) -> Pod:
+    return make_pod(node="n1", metadata={"uid": "uid-0"}, annotations={names.ASSIGNMENT: text})
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_assignment_that_has_not_changed_is_kept_as_it_is(is_ours: bool, make_pod: MakePod) -> None:
+    """The value itself, so that nothing is compared field by field, let alone read."""
+    given = _given("uid-0")
+    written = dump_assignment(given)
+    known = Seat("uid-0", "default/p0", "n1", assignment=given, assumed=True, written=written if is_ours else "")
+    seat, notices = read_seat(_pod(make_pod, written), known)
+    assert seat.assignment is given
+    assert (seat.assumed, notices) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("now", "believed"),
+    [
+        (_given("uid-0", vf=1), True),
+        (_given("uid-9"), False),
+        (_given("uid-0", node="n2"), False),
+    ],
+)
+def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
+    now: Assignment, believed: bool, make_pod: MakePod
+) -> None:
+    """Uid and node are those of the pod, whatever was known before; what it has is not taken from it by nonsense."""
+    was = _given("uid-0")
+    known = Seat("uid-0", "default/p0", "n1", assignment=was, written=dump_assignment(was))
+    for before, stands in ((known, known.assignment), (replace(known, assumed=True), None)):
+        seat, notices = read_seat(_pod(make_pod, dump_assignment(now)), before)
+        assert seat.assignment == (now if believed else stands)
+        assert bool(notices) != believed
+
+
+def test_what_was_known_on_another_node_is_not_believed_here(make_pod: MakePod) -> None:
+    """Somebody else bound the pod, and our annotation came with it: it names our node, not this one."""
+    given = _given("uid-0", node="n2")
+    written = dump_assignment(given)
+    known = Seat("uid-0", "default/p0", "n2", assignment=given, assumed=True, written=written)
+    seat, notices = read_seat(_pod(make_pod, written), known)
+    assert seat.assignment is None
+    assert len(notices) == 1

@@ -1,0 +1,75 @@
+"""What a large cluster costs in memory: counted, not timed, and per pod, so that a small one tells."""
+
+import gc
+import tracemalloc
+
+import msgspec
+import pytest
+
+from bench.scheduler_large import bound_pod, listed_node
+from bench.scheduler_load import node_name
+from mooring.kube.events import Changed, Identity, Synced
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+
+NODES, PODS = 50, 1000
+# 1 GiB for 5,000 nodes and 100,000 pods; 100 MiB of it are the program itself, 100 the lists while they are read.
+MOST_BYTES_A_POD = 4_500
+
+
+@pytest.fixture(scope="module")
+def documents() -> tuple[list[bytes], list[bytes]]:
+    """Give nodes and bound pods as an API server sends them, twenty pods a node."""
+    nodes = [msgspec.json.encode(listed_node(number)) for number in range(NODES)]
+    pods = [bound_pod(number, node_name(number % NODES), number // NODES) for number in range(PODS)]
+    return nodes, [msgspec.json.encode(pod) for pod in pods]
+
+
+def _fill(machine: Machine, nodes: list[bytes], pods: list[bytes]) -> None:
+    for text in nodes:
+        node = msgspec.json.decode(text, type=Node)
+        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+    for text in pods:
+        pod = msgspec.json.decode(text, type=Pod)
+        machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
+
+
+def test_a_bound_pod_takes_few_bytes(documents: tuple[list[bytes], list[bytes]]) -> None:
+    """A tenth of a gigabyte for ten thousand would be too much: what no rule reads is not kept."""
+    nodes, pods = documents
+    _fill(Machine("mooring"), nodes, pods[:100])
+    machine = Machine("mooring")
+    _fill(machine, nodes, [])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        _fill(machine, [], pods)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / PODS < MOST_BYTES_A_POD
+    machine.check()
+
+
+def test_what_is_gone_is_forgotten(documents: tuple[list[bytes], list[bytes]]) -> None:
+    """Generations of pods on the same nodes leave nothing behind that grows with their number."""
+    nodes, pods = documents
+    machine = Machine("mooring")
+
+    def generation(number: int) -> None:
+        _fill(machine, nodes, [text.replace(b"00000000-", b"%08x-" % number) for text in pods])
+        machine.see(Pod, Synced(()), float(number))
+        gc.collect()
+
+    generation(1)
+    tracemalloc.start()
+    try:
+        generation(2)
+        before, _ = tracemalloc.get_traced_memory()
+        generation(3)
+        generation(4)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50 * PODS

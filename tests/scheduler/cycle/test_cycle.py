@@ -1,0 +1,115 @@
+"""Decisions one after the other: what is kept of the nodes follows them, and what looks at other pods comes on top."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler.cache.cache import Cluster
+from scheduler.cache.node_info import read_node
+from scheduler.cycle.cycle import Decider
+from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.kube.objects import Image, Node, Pod
+from scheduler.kube.pod_info import Task, read_task
+from scheduler.queue import Happening
+from tests.scheduler.reference.messages import refusal
+
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+Json = dict[str, Any]
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+WISH = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+LIKE_IT = {"labelSelector": {"matchLabels": {"app": "x"}}}
+
+
+class Cell:
+    """Nodes with pods on them, and who decides about the next."""
+
+    def __init__(self, make_pod: MakePod, *nodes: Node) -> None:
+        self.cluster, self.make_pod = Cluster(), make_pod
+        self._decider = Decider(self.cluster)
+        for node in nodes:
+            self.put(node)
+
+    def put(self, node: Node) -> None:
+        self.cluster.put_node(read_node(node, self.cluster.node(node.metadata.name), 0.0)[0])
+
+    def decide(self, spec: Json, labels: Json | None = None) -> Bind | Unschedulable:
+        """Decide about a pod, and seat it if it finds a place."""
+        number = sum(1 for _ in self.cluster.seats())
+        metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": labels or {}}
+        task = read_task(self.make_pod(metadata=metadata, spec=spec))
+        assert isinstance(task, Task)
+        decision = self._decider.decide(task, 0.0)
+        if isinstance(decision, Bind):
+            self.cluster.put(decision.seat, 0.0)
+        self.cluster.check()
+        return decision
+
+    def choose(self, spec: Json, labels: Json | None = None) -> str:
+        decision = self.decide(spec, labels)
+        assert isinstance(decision, Bind)
+        return decision.seat.node
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "images"),
+    [
+        ({"containers": [{"name": "c", "image": "i"}]}, {}, [Image(["i:latest"], 10**10)]),
+        ({"affinity": {"nodeAffinity": {PREFERRED: [WISH]}}}, {"labels": {"disk": ""}}, []),
+    ],
+)
+def test_a_preference_that_had_nothing_to_say_is_heard_when_it_has(
+    spec: Json, fields: Json, images: list[Image], make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """An image or a label that is new on one node of many draws the next pod of a known shape there."""
+    cell = Cell(make_pod, *(make_node(f"n{number}") for number in range(10)))
+    cell.choose(spec)
+    node = make_node("n7", **fields)
+    node.status.images = images
+    cell.put(node)
+    assert cell.choose(spec) == "n7"
+
+
+def test_a_new_taint_that_only_wishes_keeps_pods_of_a_known_shape_away(make_node: MakeNode, make_pod: MakePod) -> None:
+    """Nobody had such a taint when the nodes were first judged."""
+    cell = Cell(make_pod, *(make_node(f"n{number}") for number in range(10)))
+    cell.choose({})
+    for number in range(9):
+        cell.put(make_node(f"n{number}", spec={"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}))
+        assert cell.choose({}) not in {f"n{other}" for other in range(number + 1)}
+
+
+def test_replicas_spread_and_keep_apart_until_no_node_is_left(make_node: MakeNode, make_pod: MakePod) -> None:
+    """Each decision counts the ones before; at the end both rules say why, in kube-scheduler's words."""
+    zones = {"n0": "a", "n1": "a", "n2": "a", "n3": "b", "n4": "b"}
+    nodes = [make_node(name, labels={"zone": zone, "host": name}) for name, zone in zones.items()]
+    cell = Cell(make_pod, *nodes)
+    constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"} | LIKE_IT
+    anti = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host"} | LIKE_IT]}}
+    spec = {"topologySpreadConstraints": [constraint], "affinity": anti}
+    chosen = [cell.choose(spec, {"app": "x"}) for _ in range(5)]
+    assert len(set(chosen)) == 5
+    for count in range(1, 6):
+        per_zone = Counter(zones[name] for name in chosen[:count])
+        assert abs(per_zone["a"] - per_zone["b"]) <= 1
+    last = cell.decide(spec, {"app": "x"})
+    assert isinstance(last, Unschedulable)
+    assert refusal(last.reason) == (
+        "0/5 nodes are available: 2 node(s) didn't match pod anti-affinity rules, "
+        "3 node(s) didn't match pod topology spread constraints."
+    )
+    assert Happening.POD_SEATED in last.helped_by
+
+
+def test_a_required_affinity_follows_the_first_of_its_group(make_node: MakeNode, make_pod: MakePod) -> None:
+    """The first goes anywhere; all others to its zone, however crowded; who demands them comes there too."""
+    cell = Cell(make_pod, *(make_node(f"n{number}", labels={"zone": "ab"[number % 2]}) for number in range(6)))
+    group = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"} | LIKE_IT]}}}
+    chosen = [cell.choose(group, {"app": "x"}) for _ in range(12)]
+    assert len({int(name[1:]) % 2 for name in chosen}) == 1
+    assert int(cell.choose(group, {"app": "y"})[1:]) % 2 == int(chosen[0][1:]) % 2

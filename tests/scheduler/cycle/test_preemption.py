@@ -1,0 +1,263 @@
+"""Who has to go: against a plain reference on thousands of small random clusters, and what nothing may change."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.settings import VfSettings
+from scheduler.cache.assigned_pod import read_seat
+from scheduler.cache.cache import Cluster
+from scheduler.cache.node_info import read_node
+from scheduler.cycle.cycle import Decider
+from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.node_dry_run import stand_for
+from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.select_victims import Search
+from scheduler.kube.objects import Node, Pod, PodDisruptionBudget, Service
+from scheduler.kube.pod_info import Task, read_task
+from tests.scheduler.reference import preemption as preempting
+from tests.scheduler.reference.cluster import CONTROLLERS
+from tests.scheduler.reference.preemption import MBPS, Strife
+from tests.scheduler.reference.world import Json, World
+
+
+def pf(index: int, vfs: int) -> Pf:
+    return Pf(
+        name=f"pf{index}",
+        pci=f"0000:0{index}:00.0",
+        link="ethernet",
+        network="rail0",
+        mbps=MBPS,
+        offer_mbps=MBPS,
+        up=True,
+        vfs=Indexes.of(range(vfs)),
+        vf0=f"0000:0{index}:00.1",
+        can=frozenset({"min_tx_rate"}),
+    )
+
+
+def pod_of(document: Json) -> Pod:
+    request = [{"min_tx_rate": rate} for rate in document["rates"]]
+    annotations = {names.REQUEST: msgspec.json.encode(request).decode()} if request else {}
+    metadata = document["metadata"] | {"annotations": annotations}
+    if document.get("vfs"):
+        vfs = tuple(
+            AssignedVf(f"pf{index}", vf, pf(index, 2).vf_pci(vf), "ethernet", "rail0", VfSettings(min_tx_rate=rate))
+            for (index, vf), rate in zip(document["vfs"], document["rates"], strict=True)
+        )
+        given = Assignment(metadata["uid"], document["spec"]["nodeName"], vfs)
+        annotations[names.ASSIGNMENT] = dump_assignment(given)
+    return msgspec.convert(document | {"metadata": metadata}, Pod)
+
+
+def task_of(document: Json) -> Task:
+    spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}
+    task = read_task(pod_of(document | {"spec": spec}))
+    assert isinstance(task, Task), task
+    return task
+
+
+def decider_of(strife: Strife) -> tuple[Cluster, Decider]:
+    """Return the same cluster as the scheduler knows it."""
+    cluster, world = Cluster(), strife.world
+    decider = Decider(cluster)
+    for name, labels in world.namespaces.items():
+        cluster.census.put_namespace(name, labels)
+    for node in world.nodes:
+        inventory = Inventory("", tuple(pf(index, vfs) for index, vfs in enumerate(node["pfs"])))
+        annotations = {names.INVENTORY: dump_inventory(inventory)} if node["pfs"] else {}
+        document = node | {"metadata": node["metadata"] | {"annotations": annotations}}
+        document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
+        cluster.put_node(read_node(msgspec.convert(document, Node), None, 0.0)[0])
+    for service in world.services:
+        cluster.census.selecting.put_service(msgspec.convert(service, Service))
+    for controller in world.controllers:
+        kind: Any = CONTROLLERS[controller["kind"]]
+        cluster.census.selecting.put_controller(msgspec.convert(controller, kind))
+    for pod in world.pods:
+        cluster.put(read_seat(pod_of(pod))[0], 0.0)
+    for budget in strife.budgets:
+        decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+    for pod in strife.nominated:
+        decider.preemption.nominations.put(Nomination(stand_for(task_of(pod), pod["spec"]["nodeName"])))
+    return cluster, decider
+
+
+def compare(strife: Strife, pod: Json) -> bool:
+    """Hold one decision against the reference; say whether somebody has to go."""
+    cluster, decider = decider_of(strife)
+    made = decider.decide(task_of(pod), 0.0)
+    cluster.check()
+    refused = {node["metadata"]["name"]: preempting.refusal(strife, pod, node) for node in strife.world.nodes}
+    if isinstance(made, Bind):
+        assert refused[made.seat.node] == ""
+        return False
+    assert "" not in refused.values()
+    helpable = [node for node in strife.world.nodes if refused[node["metadata"]["name"]] == "now"]
+    found = {
+        node["metadata"]["name"]: doomed
+        for node in helpable
+        if (doomed := preempting.victims(strife, pod, node)) is not None
+    }
+    if not found:
+        assert made.nominate is None
+        return False
+    _compare_best(found, made)
+    return True
+
+
+def _compare_best(found: dict[str, tuple[list[Json], int]], made: Unschedulable) -> None:
+    assert made.nominate is not None
+    nomination = made.nominate.nomination
+    least = min(map(preempting.loss, found.values()))
+    alike = {node: one for node, one in found.items() if preempting.loss(one) == least}
+    latest = max(map(preempting.since, alike.values()))
+    assert nomination.node in {node for node, one in alike.items() if preempting.since(one) == latest}
+    doomed, _ = found[nomination.node]
+    assert nomination.victims == {one["metadata"]["uid"] for one in doomed}
+    going_already = {one["metadata"]["uid"] for one in doomed if "deletionTimestamp" in one["metadata"]}
+    assert {seat.uid for seat in made.nominate.victims} == nomination.victims - going_already
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
+    """Cpu, pods, ports, VFs, rates, affinity, spreading, budgets and nominated pods, in 100 nearly full clusters."""
+    random, preempted = Random(seed), 0
+    for _ in range(100):
+        strife = preempting.random_strife(random)
+        pod = preempting.random_fighter(random, "pod")
+        pod["spec"]["priority"] = random.choice((0, 1, 3, 3))
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = random.choice("01234")
+        preempted += compare(strife, pod)
+    assert preempted > 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
+    """Looked at node by node, with nothing else happening between."""
+    random, turns = Random(seed), 0
+    for _ in range(30):
+        strife = preempting.random_strife(random)
+        pod = preempting.random_fighter(random, "pod")
+        pod["spec"] |= {"priority": 3}
+        task, (_, decider) = task_of(pod), decider_of(strife)
+        search, made = Search(portion=1), None
+        while made is None:
+            made, turns = decider.proceed(task, 0.0, search), turns + 1
+        assert made == decider.decide(task, 0.0)
+    assert turns > 35
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_goes_in_the_end_is_right_as_things_are_then(seed: int) -> None:
+    """Pods come and go, and budgets change, while nodes are looked at one after the other.
+
+    Rules about other pods are about what is elsewhere too: with them it is left to the next try to see that it helps.
+    """
+    random, nominated = Random(seed), 0
+    for count in range(60):
+        strife = preempting.random_strife(random)
+        pod = preempting.random_fighter(random, "pod")
+        pod["spec"]["priority"] = random.choice((1, 3))
+        for one in [pod, *strife.world.pods] if (is_plain := count % 2 == 0) else ():
+            one["spec"] |= {"affinity": {}, "topologySpreadConstraints": []}
+        cluster, decider = decider_of(strife)
+        search, made, late = Search(portion=1), None, random.sample(strife.world.pods, len(strife.world.pods) // 4)
+        while made is None:
+            made = decider.proceed(task_of(pod), 0.0, search)
+            if made is None:
+                _change(random, strife, cluster, decider, late)
+        if isinstance(made, Bind):
+            assert preempting.refusal(strife, pod, _node_of(strife, made.seat.node)) == ""
+        elif made.nominate is not None:
+            nominated += 1
+            found = preempting.victims(strife, pod, _node_of(strife, made.nominate.nomination.node))
+            assert found is not None
+            assert {one["metadata"]["uid"] for one in found[0]} == made.nominate.nomination.victims
+        elif is_plain:
+            nodes = [node for node in strife.world.nodes if preempting.refusal(strife, pod, node) == "now"]
+            assert all(preempting.victims(strife, pod, node) is None for node in nodes)
+    assert nominated > 10
+
+
+def _node_of(strife: Strife, name: str) -> Json:
+    return next(node for node in strife.world.nodes if node["metadata"]["name"] == name)
+
+
+def _change(random: Random, strife: Strife, cluster: Cluster, decider: Decider, late: list[Json]) -> None:
+    """Let a pod go, or a budget allow something else."""
+    if late and random.random() < 0.7:
+        gone = late.pop()
+        strife.world.pods.remove(gone)
+        cluster.remove(gone["metadata"]["uid"], 0.0)
+    for budget in strife.budgets:
+        budget["status"]["disruptionsAllowed"] = random.randint(0, 2)
+        decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+
+
+def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) -> Json:
+    container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
+    spec = {"containers": [container], "volumes": [], "priority": priority, "nodeName": node}
+    metadata = {"name": name, "namespace": "a", "uid": name, "labels": labels, "annotations": {}}
+    return {"metadata": metadata, "spec": spec, "rates": []}
+
+
+def _full_node(*pods: Json) -> Strife:
+    """Return one node of 2 cpus with these pods."""
+    return Strife(World([_node("n1")], list(pods), {"a": {}}, [], []))
+
+
+def _node(name: str) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "2", "pods": "9", "memory": "1Gi"}},
+        "pfs": [],
+    }
+
+
+def _near_x(pod: Json) -> Json:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    pod["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod
+
+
+def test_nobody_goes_where_only_a_nominated_pod_would_be_near_then() -> None:
+    """Who is nominated may never come: required affinity must find its pods among those that sit there."""
+    strife = _full_node(_fighter("near", 0, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
+    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
+    assert not compare(strife, _near_x(_fighter("pod", 1, 1)))
+
+
+def test_who_is_near_stays_when_another_goes() -> None:
+    """Without the nominated pod all is well as long as one is seated that the pod must be near."""
+    strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
+    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
+    assert compare(strife, _near_x(_fighter("pod", 1, 1)))
+
+
+# From which node on is looked at depends on the pod's uid.
+@pytest.mark.parametrize("name", ["pod", "pod-1", "pod-2", "pod-3"])
+def test_a_budget_that_comes_meanwhile_spares_whom_it_speaks_of(name: str) -> None:
+    """Who was found to be the victim before another node was looked at is asked about once more."""
+    strife = _full_node(_fighter("old", 0, 1, "n1", app="y"), _fighter("new", 0, 1, "n1", app="x"))
+    strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
+    strife.world.nodes.append(_node("n2"))
+    strife.world.pods.append(_fighter("important", 9, 2, "n2"))
+    _, decider = decider_of(strife)
+    task, search = task_of(_fighter(name, 5, 1)), Search(portion=1)
+    assert decider.proceed(task, 0.0, search) is None
+    budget = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
+    decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+    made = None
+    while made is None:
+        made = decider.proceed(task, 0.0, search)
+    assert isinstance(made, Unschedulable)
+    assert made.nominate is not None
+    assert made.nominate.nomination.victims == {"old"}

@@ -1,0 +1,247 @@
+"""What is kept from pod to pod: judgements by row, against new ones and against plain arithmetic."""
+
+from collections.abc import Callable
+from random import Random
+from statistics import pstdev
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from mooring import names
+from mooring.assignment import dump_assignment, read_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import Allow, Inventory, Pf, dump_inventory
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cache.node_columns import Column, Journal
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.signature_scores import Ranking
+from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.objects import Image, Node, Pod
+from scheduler.kube.pod_info import Task, read_task
+from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
+from scheduler.state.machine import Machine
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+Json = dict[str, Any]
+CPUS, GIB = ("0", "500m", "2", "6"), 1 << 30
+
+
+def _node(random: Random, number: int, make_node: MakeNode, make_pf: MakePf) -> Node:
+    taints: tuple[list[Json], ...] = ([], [_taint("NoSchedule")], [_taint()])
+    fields: Json = {
+        "labels": {"zone": random.choice("ab"), "kubernetes.io/hostname": f"n{number}"},
+        "allocatable": {"cpu": random.choice(CPUS), "memory": f"{random.randrange(5)}Gi", "pods": "20"},
+        "spec": {
+            "unschedulable": random.random() < 0.1,
+            "taints": random.choice(taints),
+        },
+    }
+    pfs = tuple(make_pf(index, random.randrange(6)) for index in range(random.randrange(3)))
+    return make_node(f"n{number}", pfs, **fields)
+
+
+def _taint(effect: str = "PreferNoSchedule") -> Json:
+    return {"key": "k", "value": "v", "effect": effect}
+
+
+def _pod(random: Random, make_pod: MakePod) -> Pod:
+    rate = random.choice((0, 0, 20_000, 60_000))
+    request = [{"min_tx_rate": rate}] * random.randrange(4)
+    requests = {"cpu": random.choice(CPUS), "memory": f"{random.randrange(3)}Gi"}
+    preferred = {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
+    spec: Json = {
+        "containers": [{"name": "c", "resources": {"requests": requests}}],
+        "tolerations": random.choice(([], [{"operator": "Exists"}])),
+        "affinity": random.choice((None, affinity)),
+        "nodeSelector": random.choice((None, None, {"zone": "b"})),
+    }
+    return make_pod(request=request or None, spec=spec)
+
+
+def test_what_nodes_that_are_out_have_counts_for_the_others(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """An image draws the more, the more nodes have it: also those that a pod cannot go to."""
+    task = _task(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
+
+    def see(number: int, size: int, **spec: Any) -> None:
+        node = make_node(f"n{number}", spec=spec)
+        node.status.images = [Image(["i:1"], size << 20)]
+        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+
+    for number in range(12):
+        see(number, 100 if number < 2 else 0)
+    kept = Ranking(task, machine.cluster.nodes)
+    for number in range(12, 15):
+        see(number, 100, unschedulable=True)
+    kept.refresh()
+    assert _judged(kept, machine) == _judged(Ranking(task, machine.cluster.nodes), machine)
+
+
+def _task(pod: Pod) -> Task:
+    task = read_task(pod)
+    assert isinstance(task, Task)
+    return task
+
+
+def _judged(ranking: Ranking, machine: Machine) -> Json:
+    """Return all that a ranking says: refusals by node, scores of those that pass."""
+    names = machine.cluster.nodes.names
+    for row in ranking.passing():
+        ranking.exact(int(row))
+    refused = {names[row]: (rule.name, texts) for rule, texts, rows in ranking.refused() for row in rows}
+    rows = ranking.passing()
+    return {"refused": refused, "scores": dict(zip([names[row] for row in rows], ranking.scores(rows), strict=True))}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_kept_ranking_says_what_a_new_one_would(
+    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Nodes come, change and go, pods are placed and leave: the rows that were not looked at again need not be."""
+    random = Random(seed)
+    shapes = [_task(_pod(random, make_pod)) for _ in range(4)]
+    kept = [Ranking(task, machine.cluster.nodes) for task in shapes]
+    seated: list[Pod] = []
+    for now in range(150):
+        act = random.random()
+        if act < 0.3:
+            node = _node(random, random.randrange(40), make_node, make_pf)
+            machine.nodes(Changed(Identity(node.metadata.name), node), float(now))
+        elif act < 0.35:
+            machine.nodes(Removed(Identity(f"n{random.randrange(40)}")), float(now))
+        elif act < 0.8 or not seated:
+            pod = _pod(random, make_pod)
+            machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
+            for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
+                machine.bound(decision, BOUND, float(now))
+                seated.append(pod)
+        else:
+            gone = seated.pop(random.randrange(len(seated)))
+            machine.pods(Removed(Identity(uid=gone.metadata.uid)), float(now))
+        which = random.randrange(4)
+        kept[which].refresh()
+        fresh = Ranking(shapes[which], machine.cluster.nodes)
+        assert _judged(kept[which], machine) == _judged(fresh, machine), f"seed {seed}, step {now}"
+        assert kept[which].best() == fresh.best()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_are_what_plain_arithmetic_gives(
+    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """LeastAllocated, BalancedAllocation, TaintToleration and NodeAffinity with their weights, a node at a time."""
+    random = Random(seed)
+    nodes = {f"n{number}": _node(random, number, make_node, make_pf) for number in range(12)}
+    for name, node in nodes.items():
+        machine.nodes(Changed(Identity(name), node), 0.0)
+    there = [make_pod(node=random.choice(list(nodes)), spec=_resources("500m", "512Mi")) for _ in range(10)]
+    for pod in there:
+        machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    task = _task(_pod(random, make_pod))
+    ranking = Ranking(task, machine.cluster.nodes)
+    for row in ranking.passing():
+        node = nodes[machine.cluster.nodes.names[row]]
+        seated = [pod for pod in there if pod.spec.node_name == node.metadata.name]
+        parts = ranking.parts(row)
+        assert parts["NodeResourcesFit"] == _least_allocated(task, node, len(seated))
+        if task.resources.get("cpu") or task.resources.get("memory"):
+            assert parts["NodeResourcesBalancedAllocation"] == _balanced(task, node, len(seated))
+
+
+def _resources(cpu: str, memory: str) -> Json:
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}
+
+
+def _having(node: Node) -> tuple[int, int]:
+    cpu, memory = (str((node.status.allocatable or {})[name]) for name in ("cpu", "memory"))
+    return int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000, int(memory.removesuffix("Gi")) * GIB
+
+
+def _least_allocated(task: Task, node: Node, seated: int) -> int:
+    scores = []
+    wanted = task.scored["cpu"] + 500 * seated, task.scored["memory"] + (GIB >> 1) * seated
+    for have, want in zip(_having(node), wanted, strict=True):
+        if have:
+            scores.append(max(have - want, 0) * 100 // have)
+    return sum(scores) // len(scores) if scores else 0
+
+
+def _balanced(task: Task, node: Node, seated: int) -> int:
+    used = task.resources.get("cpu", 0) + 500 * seated, task.resources.get("memory", 0) + (GIB >> 1) * seated
+    shares = [min(want / have, 1.0) for have, want in zip(_having(node), used, strict=True) if have]
+    return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
+
+
+def test_a_column_forgets_the_values_that_no_row_has() -> None:
+    """A fact that changes for ever does not fill the memory."""
+    column: Column[str] = Column(4, "")
+    for number in range(10_000):
+        column[number % 4] = f"value {number}"
+    assert [column[row] for row in range(4)] == ["value 9996", "value 9997", "value 9998", "value 9999"]
+    assert len(column.values) < 200
+
+
+def test_a_journal_names_each_changed_row_once_however_long_nobody_looked() -> None:
+    """It keeps the last change of each row, so that it needs no end."""
+    journal = Journal()
+    for row in range(300_000):
+        journal.note(row % 7)
+    assert sorted(journal.since(0)) == [0, 1, 2, 3, 4, 5, 6]
+    assert journal.since(journal.end) == []
+    seen = journal.end
+    for row in (3, 5, 3):
+        journal.note(row)
+    assert journal.since(seen) == [3, 5]
+    assert journal.since(journal.end - 1) == [3]
+
+
+def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: MakePf, make_node: MakeNode) -> None:
+    """Nodes of one model share one value of their PFs: a rule looks at it once, however many they are."""
+    text = dump_inventory(Inventory("boot-1", (make_pf(), make_pf(1))))
+    for number in range(20):
+        node = make_node(f"n{number}", annotations={"mooring.dev/inventory": text})
+        machine.nodes(Changed(Identity(node.metadata.name), msgspec.convert(msgspec.to_builtins(node), Node)), 0.0)
+    looked = []
+
+    def judge(offer: object) -> int:
+        looked.append(offer)
+        return 0
+
+    machine.cluster.nodes.offers.spread(judge, np.arange(20))
+    assert len(looked) == 1
+
+
+def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best node is out for want of steps, the next one takes the pod, and the count says that it happened."""
+    outcomes = iter([OUT_OF_BUDGET, Chosen((0,))])
+    monkeypatch.setattr("scheduler.cycle.signature_scores.place_on", lambda *_: next(outcomes))
+    for name in ("n1", "n2"):
+        node = make_node(name, pfs=(make_pf(),))
+        machine.nodes(Changed(Identity(name), node), 0.0)
+    pod = make_pod(request=[{}])
+    machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
+    assert (decision.seat.node, machine.budget_spent) == ("n2", 1)
+
+
+def test_an_assignment_is_written_as_the_contract_writes_it(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Equal assignments are equal strings, whoever writes them: byte by byte what `dump_assignment` gives."""
+    pf = make_pf(name="pf-0", allow=Allow(vlan=Indexes.of((7,)), mac=True, trust=True))
+    node = make_node(pfs=(pf,))
+    machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+    wish = {"min_tx_rate": 5, "max_tx_rate": 9, "vlan": 7, "mac": "02:00:00:00:00:01", "trust": True, "name": "rdma0"}
+    pod = make_pod(request=[wish, {"containers": ["c"]}])
+    machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
+    text = decision.annotations[names.ASSIGNMENT]
+    assert text == dump_assignment(read_assignment(text))

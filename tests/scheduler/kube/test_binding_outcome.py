@@ -1,0 +1,87 @@
+"""Every row of the bind table, from the answers that a real API server was recorded to give."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.kube.failures import KubeError, Throttled, Unknown, failure
+from scheduler.kube.binding_outcome import LookAgain, Outcome, classify, compare
+from scheduler.kube.objects import Pod
+
+RECORDED = Path(__file__).parents[2] / "devcluster" / "recorded.jsonl"
+MakePod = Callable[..., Pod]
+
+
+def _recorded(path_end: str, code: int, text: str) -> KubeError:
+    """Return the failure that the recorded answer is, found by its path, status and a part of its message."""
+    for line in RECORDED.read_text().splitlines():
+        pair = msgspec.json.decode(line)
+        if pair["path"].endswith(path_end) and pair["status"] == code and text in str(pair["response"]):
+            return failure(code, msgspec.json.encode(pair["response"]))
+    raise LookupError(f"nothing recorded for {path_end!r}, {code!r}, {text!r}")
+
+
+@pytest.mark.parametrize(
+    ("path_end", "code", "text", "expected"),
+    [
+        ("p1/binding", 409, "UID in precondition", "changed"),
+        ("prv/binding", 409, "StorageError", "changed"),
+        ("p1/binding", 409, 'already assigned to node "n1"', "look"),
+        ("race0/binding", 409, "already assigned", "look"),
+        ("pg/binding", 409, "schedulingGates", "gated"),
+        ("pd/binding", 409, "is being deleted", "deleting"),
+        ("nope/binding", 404, "not found", "gone"),
+        ("p1/binding", 400, "name in URL", "refused"),
+        ("ph/binding", 409, "ResourceExhausted", "refused"),
+        ("ph2/binding", 413, "too large", "refused"),
+        ("prb/binding", 403, "forbidden", "forbidden"),
+        ("pods/p1", 422, "", "refused"),
+    ],
+)
+def test_a_definite_answer_has_one_meaning(path_end: str, code: int, text: str, expected: str) -> None:
+    """Told apart by status, details.kind and message, as kube-apiserver v1.36 gives them."""
+    found = classify(_recorded(path_end, code, text))
+    assert ("look" if isinstance(found, LookAgain) else found.kind) == expected
+
+
+@pytest.mark.parametrize("text", ["target.name", "target.kind"])
+def test_a_server_error_is_no_answer(text: str) -> None:
+    """Also one without a reason, as for an empty target: it may have happened or not."""
+    assert isinstance(_recorded("p1/binding", 500, text), Unknown)
+
+
+def test_too_many_requests_is_no_answer_either() -> None:
+    """It says how long to wait."""
+    found = failure(429, b"", "3")
+    assert isinstance(found, Throttled)
+    assert found.retry_after_s == 3.0
+
+
+def test_an_unknown_conflict_is_looked_into() -> None:
+    """A text that no version used so far is not guessed at."""
+    body = {"kind": "Status", "reason": "Conflict", "message": "so it goes", "details": {"kind": "pods/binding"}}
+    assert isinstance(classify(failure(409, msgspec.json.encode(body))), LookAgain)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"node": "n1", "annotations": {"k": "ours"}}, "bound"),
+        ({"node": "n1", "annotations": {"k": "theirs"}}, "taken"),
+        ({"node": "n1"}, "taken"),
+        ({"node": "n2", "annotations": {"k": "ours"}}, "taken"),
+        ({}, "changed"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "deleting"),
+        ({"spec": {"schedulingGates": [{"name": "g"}]}}, "gated"),
+        ({"node": "n1", "annotations": {"k": "ours"}, "metadata": {"uid": "another"}}, "gone"),
+    ],
+)
+def test_a_pod_read_back_tells_whether_the_bind_was_ours(
+    fields: dict[str, Any], expected: str, make_pod: MakePod
+) -> None:
+    """Only the same uid, node and annotations are our bind."""
+    found: Outcome = compare(make_pod(**fields), "uid-0", "n1", {"k": "ours"})
+    assert found.kind == expected

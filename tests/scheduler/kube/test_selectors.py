@@ -1,0 +1,112 @@
+"""Label selectors and the terms that are made of them, read once into one canonical form."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.kube.affinity import read_kin
+from scheduler.kube.objects import LabelSelector, Pod
+from scheduler.kube.selectors import EVERYTHING, NOTHING, read_selector
+from scheduler.kube.spread_constraints import Selecting
+
+Json = dict[str, Any]
+
+
+def selector(**fields: Any) -> LabelSelector:
+    return msgspec.convert(fields, LabelSelector)
+
+
+def expression(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def pod(labels: dict[str, str], term: Json, **metadata: Any) -> Pod:
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"} | term]}}
+    about = {"name": "p", "namespace": "a", "labels": labels} | metadata
+    return msgspec.convert({"metadata": about, "spec": {"affinity": affinity}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels", "expected"),
+    [
+        ({}, {}, True),
+        ({}, {"a": "1"}, True),
+        ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
+        ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
+        ({"matchLabels": {"a": "1", "b": "2"}}, {"a": "1"}, False),
+        ({"matchExpressions": [expression("a", "In", "1", "2")]}, {"a": "2"}, True),
+        ({"matchExpressions": [expression("a", "In", "1", "2")]}, {}, False),
+        ({"matchExpressions": [expression("a", "NotIn", "1")]}, {"a": "1"}, False),
+        ({"matchExpressions": [expression("a", "NotIn", "1")]}, {}, True),
+        ({"matchExpressions": [expression("a", "Exists")]}, {"a": ""}, True),
+        ({"matchExpressions": [expression("a", "DoesNotExist")]}, {"a": ""}, False),
+        ({"matchLabels": {"a": "1"}, "matchExpressions": [expression("a", "NotIn", "1")]}, {"a": "1"}, False),
+    ],
+)
+def test_all_of_a_selector_must_hold(fields: Json, labels: dict[str, str], expected: bool) -> None:
+    """Labels and expressions alike; an empty selector selects everything."""
+    assert read_selector(selector(**fields)).matches(labels) is expected
+
+
+def test_no_selector_selects_nothing() -> None:
+    """Null is not the empty selector, and stays nothing whatever is asked in addition."""
+    assert read_selector(None) == NOTHING
+    assert not NOTHING.matches({})
+    assert NOTHING.with_labels(["a"], [], {"a": "1"}) == NOTHING
+    assert read_selector(selector()) == EVERYTHING
+
+
+def test_equal_selectors_are_one_however_they_are_written() -> None:
+    """A label is an expression with one value; order and repetition say nothing."""
+    written = read_selector(selector(matchLabels={"b": "2", "a": "1"}))
+    spelled = [expression("a", "In", "1", "1"), expression("b", "In", "2"), expression("a", "In", "1")]
+    other = read_selector(selector(matchExpressions=spelled))
+    assert (written, hash(written)) == (other, hash(other))
+
+
+def test_match_label_keys_ask_for_the_pods_own_values() -> None:
+    """Labels that the pod lacks are passed over, and so are keys that the API server has merged already."""
+    term: Json = {"labelSelector": {"matchLabels": {"app": "x"}}, "matchLabelKeys": ["rev", "absent"]}
+    (read,) = read_kin(pod({"rev": "2"}, term)).repelled
+    assert read.scope.selector == read_selector(selector(matchLabels={"app": "x", "rev": "2"}))
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "mismatchLabelKeys": ["rev"]}
+    (read,) = read_kin(pod({"rev": "2"}, term)).repelled
+    apart = selector(matchLabels={"app": "x"}, matchExpressions=[expression("rev", "NotIn", "2")])
+    assert read.scope.selector == read_selector(apart)
+    merged: Json = {"labelSelector": {"matchExpressions": [expression("rev", "In", "1")]}, "matchLabelKeys": ["rev"]}
+    (read,) = read_kin(pod({"rev": "2"}, merged)).repelled
+    assert read.scope.selector == read_selector(selector(matchLabels={"rev": "1"}))
+    other: Json = {"labelSelector": {"matchExpressions": [expression("rev", "NotIn", "1")]}}
+    (read,) = read_kin(pod({"rev": "2"}, other | {"mismatchLabelKeys": ["rev"]})).repelled
+    assert read.scope.selector == read_selector(msgspec.convert(other["labelSelector"], LabelSelector))
+
+
+@pytest.mark.parametrize(
+    ("fields", "covered"),
+    [
+        ({}, {"a"}),
+        ({"namespaces": ["b"]}, {"b"}),
+        ({"namespaceSelector": {}}, {"a", "b", "c"}),
+        ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, {"c"}),
+        ({"namespaces": ["b"], "namespaceSelector": {"matchLabels": {"team": "x"}}}, {"b", "c"}),
+    ],
+)
+def test_a_term_speaks_of_namespaces(fields: Json, covered: set[str]) -> None:
+    """Its pod's own where it names none; those named and those selected otherwise."""
+    (term,) = read_kin(pod({}, {"labelSelector": {}} | fields)).repelled
+    labels = {"a": {}, "b": {}, "c": {"team": "x"}}
+    assert {name for name in labels if term.scope.covers(name, labels[name])} == covered
+
+
+def test_replicas_share_their_kin() -> None:
+    """Pods that are equal to the rules are one value in memory; one that is being deleted is another."""
+    term = {"labelSelector": {"matchLabels": {"app": "x"}}}
+    first, second = read_kin(pod({"app": "x"}, term, name="p")), read_kin(pod({"app": "x"}, term, name="q"))
+    assert first is second
+    assert read_kin(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).terminating
+
+
+def test_what_selects_nobody_spreads_nobody() -> None:
+    """A pod without services and controller has no default constraints."""
+    assert Selecting().selector_of(pod({"app": "x"}, {})) is None

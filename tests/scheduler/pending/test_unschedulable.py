@@ -1,0 +1,200 @@
+"""A pod that is parked fits nowhere: whatever happened, nobody waits who could be placed."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.indexes import Indexes
+from mooring.inventory import Out, Pf
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cycle.cycle import Decider
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.binding_outcome import BOUND, Outcome
+from scheduler.kube.objects import Namespace, Node, Pod
+from scheduler.kube.pod_info import Task
+from scheduler.state.machine import Machine
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+Json = dict[str, Any]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+# Of mooring.dev/interfaces, and the labels of nodes.
+REQUESTS: tuple[list[Json] | None, ...] = (None, [{}], [{"min_tx_rate": 45_000}] * 2, [{"network": "a"}, {}])
+LABELS: tuple[Json, ...] = ({}, {"zone": "x"}, {"zone": "y"}, {"zone": "y", "disk": "ssd"})
+
+
+class Play:
+    """Nodes and pods of all kinds that come, change and go by chance; ``now`` in seconds."""
+
+    def __init__(self, seed: int, machine: Machine, makes: tuple[MakeNode, MakePf, MakePod]) -> None:
+        self.chance = random.Random(seed)
+        self.machine = machine
+        self.make_node, self.make_pf, self.make_pod = makes
+        self.now = 0.0
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Json] = {}
+        self.binds: list[Bind] = []
+
+    def act(self) -> None:
+        nodes = (self.node, self.node_changes, self.node_changes, self.node_goes)
+        pods = (self.pod, self.pod, self.pod_goes, self.pod_changes)
+        self.chance.choice((*nodes, *pods, self.namespace, self.time, self.answers))()
+        self.decide()
+
+    def decide(self) -> None:
+        """Decide about all who are ready, and let all backoffs end."""
+        self.now += 20.0
+        while (found := self.machine.step(self.now)) is not None or self.machine.queue.next_ready() is not None:
+            self.binds += [one for one in found or () if isinstance(one, Bind)]
+            self.now = max(self.now, self.machine.queue.next_ready() or 0.0)
+
+    def waiting_in_vain(self) -> list[str]:
+        """Return what was told to the parked pods that would be placed if they were looked at now."""
+        decider, found = Decider(self.machine.cluster), []
+        for pending in self.machine.roster.pending.values():
+            refused = pending.told.startswith("the API server refuses")
+            if isinstance(pending.task, Task) and not refused and pending.task.uid not in self.bound_now():
+                decision = decider.decide(pending.task, self.now)
+                found += [pending.told] if isinstance(decision, Bind) else []
+        return found
+
+    def bound_now(self) -> set[str]:
+        return {bind.task.uid for bind in self.binds}
+
+    def node(self) -> None:
+        name = f"n{self.chance.randrange(5)}"
+        self.nodes[name] = dict(self._facts(name))
+        self._show_node(name)
+
+    def node_changes(self) -> None:
+        """Let one fact of a node change, so that nothing else wakes whom it can help."""
+        if self.nodes:
+            name = self.chance.choice(list(self.nodes))
+            self.nodes[name] |= [self.chance.choice(list(self._facts(name)))]
+            self._show_node(name)
+
+    def node_goes(self) -> None:
+        if self.nodes:
+            name = self.chance.choice(list(self.nodes))
+            del self.nodes[name]
+            self.machine.nodes(Removed(Identity(name)), self.now)
+
+    def _facts(self, name: str) -> Iterator[tuple[str, Any]]:
+        chance = self.chance
+        yield "pfs", tuple(self._pf(index) for index in range(chance.randrange(3)))
+        yield "ready", chance.random() < 0.7
+        yield "boot", chance.choice(("boot-1", "boot-1", "boot-1", "boot-2"))
+        yield "labels", {"kubernetes.io/hostname": name} | chance.choice(LABELS)
+        yield "allocatable", {"cpu": chance.choice("248"), "pods": chance.choice("37")}
+        taints = chance.choice((None, None, [{"key": "k", "effect": "NoSchedule"}]))
+        yield "spec", {"unschedulable": chance.random() < 0.1, "taints": taints}
+
+    def _show_node(self, name: str) -> None:
+        self.machine.nodes(Changed(Identity(name), self.make_node(name, **self.nodes[name])), self.now)
+
+    def _pf(self, index: int) -> Pf:
+        chance = self.chance
+        out = (Out(Indexes.of([0]), "x", chance.choice((0, 40_000))),) if chance.random() < 0.2 else ()
+        offer, up = chance.choice((0, 50_000, 90_000)), chance.random() < 0.9
+        return self.make_pf(index, chance.randrange(4), offer_mbps=offer, up=up, network=chance.choice("ab"), out=out)
+
+    def pod(self) -> None:
+        chance, spec = self.chance, self._spec()
+        request = chance.choice(REQUESTS)
+        if chance.random() < 0.2 and self.nodes:
+            request = None
+            spec |= {"nodeName": chance.choice(list(self.nodes)), "schedulerName": "another"}
+        placement = {"mooring.dev/placement": '{"pfs":"distinct"}'} if request and chance.random() < 0.5 else {}
+        metadata = {"labels": {"app": chance.choice("pq")}, "namespace": chance.choice("de")}
+        self._show(self.make_pod(request=request, spec=spec, annotations=placement, metadata=metadata))
+
+    def _spec(self) -> Json:
+        chance = self.chance
+        container: Json = {"name": "c", "resources": {"requests": {"cpu": chance.choice(("0", "500m", "2"))}}}
+        if chance.random() < 0.3:
+            container["ports"] = [{"hostPort": 80, "hostIP": chance.choice(("", "10.0.0.1"))}]
+        term: Json = {
+            "topologyKey": chance.choice(("zone", "kubernetes.io/hostname")),
+            "labelSelector": self._selector(),
+        }
+        if chance.random() < 0.4:
+            term["namespaceSelector"] = {"matchLabels": {"team": "t"}}
+        spread: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+        spread |= {"labelSelector": self._selector(), "nodeTaintsPolicy": chance.choice((None, "Honor"))}
+        kinds: tuple[Json, ...] = (
+            {},
+            {},
+            {"nodeSelector": {"disk": "ssd"}},
+            {"affinity": {"podAffinity": {REQUIRED: [term]}}},
+            {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}},
+            {"topologySpreadConstraints": [spread | {"minDomains": chance.choice((None, 2))}]},
+        )
+        tolerations = chance.choice((None, [{"operator": "Exists"}]))
+        return {"containers": [container], "tolerations": tolerations} | chance.choice(kinds)
+
+    def _selector(self) -> Json:
+        return {"matchLabels": {"app": self.chance.choice("pq")}}
+
+    def _show(self, pod: Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        self.machine.pods(Changed(Identity(pod.metadata.name, "", pod.metadata.uid), pod), self.now)
+
+    def pod_goes(self) -> None:
+        if self.pods:
+            uid = self.chance.choice(list(self.pods))
+            del self.pods[uid]
+            self.machine.pods(Removed(Identity(uid=uid)), self.now)
+
+    def pod_changes(self) -> None:
+        if not self.pods:
+            return
+        pod = _copy(self.chance.choice(list(self.pods.values())))
+        match self.chance.randrange(3):
+            case 0:
+                pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+            case 1:
+                pod.metadata.labels = {"app": self.chance.choice("pq")}
+            case _:
+                pod.status.phase = "Failed"
+        self._show(pod)
+
+    def namespace(self) -> None:
+        labels = self.chance.choice(({}, {"team": "t"}))
+        item = msgspec.convert({"metadata": {"name": self.chance.choice("de"), "labels": labels}}, Namespace)
+        self.machine.see(Namespace, Changed(Identity(item.metadata.name), item), self.now)
+
+    def time(self) -> None:
+        self.now += 70.0
+
+    def answers(self) -> None:
+        """Let the API server answer the Bindings that are on their way, and the watch show what was bound."""
+        binds, self.binds = self.binds, []
+        for bind in binds:
+            pod = self.pods.get(bind.task.uid)
+            refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
+            taken = pod is not None and self.chance.random() < 0.7
+            self.machine.bound(bind, BOUND if taken else refusal, self.now)
+            if taken and pod is not None:
+                shown = _copy(pod)
+                shown.spec.node_name = bind.seat.node
+                shown.metadata.annotations = {**pod.annotations, **bind.annotations}
+                self._show(shown)
+
+
+def _copy(pod: Pod) -> Pod:
+    return msgspec.convert(msgspec.to_builtins(pod), Pod)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nobody_is_parked_who_could_be_placed(
+    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """After each event, and once all who were woken have been looked at, a new look at the others changes nothing."""
+    play = Play(seed, machine, (make_node, make_pf, make_pod))
+    for step in range(200):
+        play.act()
+        assert play.waiting_in_vain() == [], f"seed {seed}, step {step}"

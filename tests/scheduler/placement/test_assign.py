@@ -1,0 +1,100 @@
+"""Exact VFs: what a PF can and may give, and which of equal VFs is taken."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.indexes import Indexes
+from mooring.inventory import Allow, Pf
+from mooring.request import PodRequest, VfRequest
+from mooring.settings import VfSettings
+from scheduler.placement.assign import NOT_ENOUGH, Chosen, pick_vfs, place_on, refused_settings, wants_on
+from scheduler.placement.place import Room
+from scheduler.placement.vf_accounting import Supply
+
+MakePf = Callable[..., Pf]
+GUID = "02:00:00:00:00:00:00:01"
+MAC = "02:00:00:00:00:01"
+
+
+def _choose(request: PodRequest, supply: Supply) -> Chosen | str:
+    wants = wants_on(request, supply.pfs)
+    return wants if isinstance(wants, str) else place_on(wants, supply.rooms, request.pfs)
+
+
+def _supply(*pfs: Pf) -> Supply:
+    rooms = tuple(Room(len(pf.usable), pf.offer_mbps) for pf in pfs)
+    return Supply(pfs, tuple(pf.usable.mask for pf in pfs), rooms)
+
+
+@pytest.mark.parametrize(
+    ("settings", "pf", "reason"),
+    [
+        ({"min_tx_rate": 5}, {"can": frozenset({"max_tx_rate"})}, "min_tx_rate cannot be set by the PF's driver"),
+        ({"min_tx_rate": 5}, {"link": "infiniband"}, "min_tx_rate cannot be set on infiniband links"),
+        ({"max_tx_rate": 5}, {"link": "infiniband"}, "max_tx_rate cannot be set on infiniband links"),
+        ({"max_tx_rate": 100_001}, {}, "max_tx_rate 100001 is above the line rate of the PF"),
+        ({"max_tx_rate": 100_000}, {}, ""),
+        ({"max_tx_rate": 100_001}, {"mbps": 0, "offer_mbps": 0}, ""),
+        ({"vlan": 5}, {"link": "infiniband"}, "vlan cannot be set on infiniband links"),
+        ({"mac": MAC}, {"link": "infiniband"}, "mac cannot be set on infiniband links"),
+        ({"guid": GUID}, {}, "guid cannot be set on ethernet links"),
+        ({"vlan": 5}, {}, "vlan 5 is not allowed on the network"),
+        ({"vlan": 5}, {"allow": Allow(vlan=Indexes.of([6]))}, "vlan 5 is not allowed on the network"),
+        ({"vlan": 5}, {"allow": Allow(vlan=Indexes.of([5]))}, ""),
+        ({"mac": MAC}, {}, "mac is not allowed on the network"),
+        ({"mac": MAC}, {"allow": Allow(mac=True)}, ""),
+        ({"trust": True}, {}, "trust is not allowed on the network"),
+        ({"trust": False}, {}, ""),
+        ({"spoofchk": False}, {}, "spoofchk off is not allowed on the network"),
+        ({"spoofchk": True}, {}, ""),
+        ({"min_tx_rate": 0, "max_tx_rate": 0}, {"link": "infiniband", "can": frozenset()}, ""),
+    ],
+)
+def test_a_setting_is_refused_before_placement(
+    settings: dict[str, Any], pf: dict[str, Any], reason: str, make_pf: MakePf
+) -> None:
+    """By link type, driver, line rate, then by what the operator allows; a rate of 0 is no wish."""
+    assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
+
+
+def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
+    """A wish that one PF of two may give is met there."""
+    supply = _supply(make_pf(0), make_pf(1, allow=Allow(trust=True)))
+    request = PodRequest((VfRequest(VfSettings(trust=True)),))
+    assert _choose(request, supply) == Chosen((1,))
+
+
+@pytest.mark.parametrize(
+    ("pf", "request_", "reason"),
+    [
+        ({"vfs": 1}, PodRequest((VfRequest(), VfRequest())), NOT_ENOUGH["vfs"]),
+        ({}, PodRequest((VfRequest(network="rail9"),)), NOT_ENOUGH["selectors"]),
+        ({"up": False}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), NOT_ENOUGH["selectors"]),
+        ({"offer_mbps": 0}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), NOT_ENOUGH["selectors"]),
+        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=90_001)),)), NOT_ENOUGH["selectors"]),
+        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=50_000)),) * 2), NOT_ENOUGH["rate"]),
+        ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
+    ],
+)
+def test_a_node_that_cannot_serve_says_why(
+    pf: dict[str, Any], request_: PodRequest, reason: str, make_pf: MakePf
+) -> None:
+    """Each bound that is broken has words of its own."""
+    assert _choose(request_, _supply(make_pf(**pf))) == reason
+
+
+@pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
+def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
+    """There is no rate to reserve, but a VF is a VF."""
+    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _supply(make_pf(**pf))) == Chosen((0,))
+
+
+def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:
+    """Never used before used, then by the time of its return, then the lowest index."""
+    supply, request = _supply(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))
+    since = {("pf0", 0): 30.0, ("pf0", 1): 10.0, ("pf0", 2): 20.0}
+    picked = pick_vfs(request.interfaces, supply, Chosen((0, 0, 0)), since)
+    assert [vf.vf for vf in picked] == [3, 1, 2]
+    assert [vf.pci for vf in picked] == ["0000:04:00.5", "0000:04:00.3", "0000:04:00.4"]

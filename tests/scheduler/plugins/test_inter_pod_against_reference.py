@@ -1,0 +1,70 @@
+"""The pod-to-pod rules and image locality against a plain reference, on thousands of small random clusters."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
+from tests.scheduler.reference import plugins as rules
+from tests.scheduler.reference.cluster import Cluster, refusals, scores, task_of
+from tests.scheduler.reference.world import Json, World, random_node, random_pod, random_world
+
+Refusal = Callable[[World, Json, Json], str]
+Scores = Callable[[World, Json, Sequence[Json]], list[int]]
+
+
+def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
+    """Hold each rule against the reference: its refusals on all nodes, its scores on some."""
+    world = cluster.world
+    cases: tuple[tuple[Any, Refusal, Scores], ...] = (
+        (inter_pod_affinity, rules.affinity_refusal, rules.affinity_scores),
+        (pod_topology_spread, rules.spread_refusal, rules.spread_scores),
+    )
+    for rule, refusal, score in cases:
+        assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.NAME
+        assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.NAME
+    scorer = image_locality.prepare(task_of(pod), cluster.nodes)
+    assert scorer is not None
+    assert scorer(cluster.rows(candidates)).tolist() == rules.image_scores(world, pod, candidates)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_answer_is_that_of_the_plain_rules(seed: int) -> None:
+    """Refusals with their words, and scores as they are normalised, for 50 clusters and two pods each."""
+    random = Random(seed)
+    for _ in range(50):
+        cluster = Cluster(random_world(random))
+        for _ in range(2):
+            candidates = random.sample(cluster.world.nodes, random.randint(1, len(cluster.world.nodes)))
+            compare(cluster, random_pod(random), candidates)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_answers_stay_right_while_the_cluster_changes(seed: int) -> None:
+    """Pods and nodes come and go, rows are used again, namespaces are relabelled: nothing that is kept goes stale."""
+    random = Random(seed)
+    cluster, number = Cluster(random_world(random)), 100
+    asking = [random_pod(random) for _ in range(4)]
+    for _ in range(60):
+        number += 1
+        _change(random, cluster, number)
+        compare(cluster, random.choice(asking), cluster.world.nodes)
+        cluster.check()
+
+
+def _change(random: Random, cluster: Cluster, number: int) -> None:
+    world, act = cluster.world, random.random()
+    if act < 0.5:
+        cluster.seat(random_pod(random), random.choice(world.nodes))
+    elif act < 0.75 and world.pods:
+        cluster.unseat(random.choice(world.pods))
+    elif act < 0.85:
+        cluster.add(random_node(random, number))
+    elif act < 0.93 and len(world.nodes) > 1:
+        cluster.remove(random.choice(world.nodes))
+    else:
+        name, labels = random.choice("abc"), random.choice([{}, {"team": "x"}, {"team": "y"}])
+        world.namespaces[name] = labels
+        cluster.census.put_namespace(name, labels)

@@ -1,0 +1,198 @@
+"""The rules, one node at a time, in kube-scheduler's words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity
+from scheduler.cache.node_info import read_node
+from scheduler.cycle.signature_scores import FACT_RULES, USE_RULES
+from scheduler.kube.node_selectors import matches
+from scheduler.kube.objects import Condition, Node, Pod, Requirement
+from scheduler.kube.pod_info import Task, read_task
+from scheduler.state.machine import Machine
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
+SELECTOR = "node(s) didn't match Pod's node affinity/selector"
+CORDON = "node(s) were unschedulable"
+TAINTED = "node(s) had untolerated taint(s)"
+
+
+def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
+    """Return the reasons of the first rule that refuses the node (or of the rule named)."""
+    machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+    nodes = machine.cluster.nodes
+    row = np.array([nodes.row_of[node.metadata.name]])
+    task = read_task(pod)
+    assert isinstance(task, Task)
+    facts = [(rule.name, judge(row)) for rule in FACT_RULES if (judge := rule.prepare(task, nodes))]
+    told = [(name, one.texts[one.codes[0] - 1]) for name, one in facts if one is not None and one.codes[0]]
+    use = [(rule.name, one) for rule in USE_RULES if (one := rule.prepare(task, nodes))]
+    told += [(name, one.tell(mark)) for name, one in use if (mark := one.judge(nodes.look_at(int(row[0]))))]
+    return next((texts for name, texts in told if rule_name in ("", name)), ())
+
+
+def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+@pytest.mark.parametrize(
+    ("node", "spec", "expected"),
+    [
+        ({}, {}, ()),
+        ({"spec": {"unschedulable": True}}, {}, (CORDON,)),
+        (
+            {"spec": {"unschedulable": True}},
+            {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
+            (),
+        ),
+        ({}, {"nodeName": "other"}, ("node(s) didn't match the requested node name",)),
+        ({"spec": {"taints": [TAINT]}}, {}, (TAINTED,)),
+        ({"spec": {"taints": [TAINT | {"effect": "NoExecute"}]}}, {}, (TAINTED,)),
+        ({"spec": {"taints": [TAINT | {"effect": "PreferNoSchedule"}]}}, {}, ()),
+        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"operator": "Exists"}]}, ()),
+        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"key": "k", "operator": "Exists"}]}, ()),
+        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"key": "k", "value": "v"}]}, ()),
+        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"key": "k", "value": "w"}]}, (TAINTED,)),
+        (
+            {"spec": {"taints": [TAINT]}},
+            {"tolerations": [{"key": "k", "value": "v", "effect": "NoExecute"}]},
+            (TAINTED,),
+        ),
+        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "1"}}, ()),
+        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "2"}}, (SELECTOR,)),
+        ({}, _affinity({}), (SELECTOR,)),
+        ({}, _affinity({}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), ()),
+        (
+            {"labels": {"a": "5"}},
+            _affinity({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["4"]}]}),
+            (),
+        ),
+        ({"allocatable": {"pods": "0"}}, {}, ("Too many pods",)),
+        (
+            {"allocatable": {"cpu": "1", "memory": "1Gi"}},
+            {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]},
+            ("Insufficient cpu", "Insufficient memory"),
+        ),
+        ({}, {"containers": [{"name": "c", "resources": {"limits": {"x.io/y": "1"}}}]}, ("Insufficient x.io/y",)),
+        ({}, {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/x": "1"}}}]}, ()),
+        (
+            {"allocatable": {"rdma-sriov/x": "0"}},
+            {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/x": "1"}}}]},
+            ("Insufficient rdma-sriov/x",),
+        ),
+    ],
+)
+def test_a_node_is_refused_in_the_fields_own_words(
+    node: dict[str, Any],
+    spec: dict[str, Any],
+    expected: tuple[str, ...],
+    machine: Machine,
+    make_node: MakeNode,
+    make_pod: MakePod,
+) -> None:
+    """The first rule that refuses speaks; the seeds' resources count only where a node publishes them."""
+    assert _reasons(machine, make_node(**node), make_pod(spec=spec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "labels", "expected"),
+    [
+        ("In", ["x"], {"k": "x"}, True),
+        ("In", ["x"], {}, False),
+        ("NotIn", ["x"], {"k": "x"}, False),
+        ("NotIn", ["x"], {}, True),
+        ("Exists", None, {"k": ""}, True),
+        ("DoesNotExist", None, {"k": ""}, False),
+        ("Gt", ["4"], {"k": "5"}, True),
+        ("Lt", ["4"], {"k": "5"}, False),
+        ("Gt", ["4"], {"k": "x"}, False),
+        ("Gt", ["4", "5"], {"k": "9"}, False),
+        ("Like", ["x"], {"k": "x"}, False),
+    ],
+)
+def test_selector_expressions(operator: str, values: list[str] | None, labels: dict[str, str], expected: bool) -> None:
+    """Each operator of a node selector; one that is not known never holds."""
+    assert matches(Requirement("k", operator, values), labels.get("k")) is expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "clashes"),
+    [
+        ({"hostPort": 80}, True),
+        ({"hostPort": 81}, False),
+        ({"hostPort": 80, "protocol": "UDP"}, False),
+        ({"hostPort": 80, "hostIP": "10.0.0.1"}, True),
+        ({"hostPort": 80, "hostIP": "0.0.0.0"}, True),
+        ({"hostPort": 80, "hostIP": "10.0.0.2"}, False),
+    ],
+)
+def test_a_host_port_is_given_once(
+    wanted: dict[str, Any], clashes: bool, machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """By port, protocol and address, where no address means all of them."""
+
+    def with_port(port: dict[str, Any], **fields: Any) -> Pod:
+        return make_pod(spec={"containers": [{"name": "c", "ports": [port]}]} | fields)
+
+    there = with_port({"hostPort": 80, "hostIP": "10.0.0.1"}, nodeName="n1")
+    machine.pods(Changed(Identity(uid=there.metadata.uid), there), 0.0)
+    expected = ("node(s) didn't have free ports for the requested pod ports",) if clashes else ()
+    assert _reasons(machine, make_node(), with_port(wanted)) == expected
+
+
+def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """None, unreadable, of another boot, or of a node that has not been Ready for over a minute."""
+    bad = {"mooring.dev/inventory": "{"}
+    cases = [
+        (make_node(), "node(s) had no RDMA inventory"),
+        (make_node(annotations=bad), "node(s) had an unreadable RDMA inventory"),
+        (make_node(pfs=(make_pf(),), boot="boot-2"), "node(s) had an RDMA inventory of another boot"),
+    ]
+    for node, reason in cases:
+        assert _reasons(machine, node, make_pod(request=[{}])) == (reason,)
+        assert _reasons(machine, node, make_pod()) == ()
+    assert _reasons(machine, make_node(pfs=(make_pf(),)), make_pod(request=[{}])) == ()
+
+
+@pytest.mark.parametrize(
+    ("since", "fault"),
+    [
+        ("1970-01-01T00:59:30Z", ""),
+        ("1970-01-01T00:58:59Z", "node(s) were not Ready for over 60 s"),
+        ("2026-01-01T00:00:00Z", ""),
+        ("0001-01-01T00:00:00+23:59", "node(s) were not Ready for over 60 s"),
+        ("1970-01-01T00:00:00", ""),
+        ("soon", ""),
+        (None, ""),
+    ],
+)
+def test_a_node_that_is_first_seen_not_ready_has_been_so_since_its_condition_says(
+    since: str | None, fault: str, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """A scheduler that starts gives nothing of a node that has been down for long; an odd time counts as now."""
+    node = make_node(pfs=(make_pf(),), ready=False)
+    condition = Condition("Ready", "False", last_transition_time=since)
+    node.status.conditions = [condition]
+    facts, _ = read_node(node, None, 3600.0)
+    assert facts.inventory_fault(3600.0) == fault
+
+
+def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode, make_pf: MakePf) -> None:
+    """The minute counts from when it is seen not to be Ready any more, anew when it was Ready in between."""
+    ready, unready = make_node(pfs=(make_pf(),)), make_node(pfs=(make_pf(),), ready=False)
+    first, _ = read_node(unready, None, 100.0)
+    second, _ = read_node(unready, first, 130.0)
+    assert second.inventory_fault(160.0) == ""
+    assert second.inventory_fault(160.5) == "node(s) were not Ready for over 60 s"
+    again, _ = read_node(ready, second, 170.0)
+    assert again.inventory_fault(9999.0) == ""

@@ -1,0 +1,275 @@
+"""The loop against a server, devcluster's and a real one: what is written, what is waited for, what a lost answer does.
+
+No volume controller runs beside either: the tests write what it and a provisioner would.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring.kube.access import Access
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import NotFound
+from scheduler.cache.volumes.plan import Plan
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Prepare, Prepared
+from scheduler.cycle.node_dry_run import stand_for
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.storage_objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
+from scheduler.server.loop import Loop, Ways
+from scheduler.server.pre_bind import prepare
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
+from tests.scheduler.plugins.volumes.conftest import HOST, on
+
+Json = dict[str, Any]
+NAMESPACED = "/api/v1/namespaces/default"
+CLAIMS, PODS, VOLUMES = f"{NAMESPACED}/persistentvolumeclaims", f"{NAMESPACED}/pods", "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_serial = itertools.count()
+
+
+class Site:
+    """A server with two nodes, and the hands of those who make volumes and bind claims."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.mark = f"s{next(_serial)}"
+
+    async def call(self, method: str, path: str, body: Json | None = None) -> Json:
+        kind = MERGE_PATCH if method == "PATCH" else "application/json"
+        raw = b"" if body is None else msgspec.json.encode(body)
+        answer: Json = msgspec.json.decode(await self._client.request(method, path, raw, kind))
+        return answer
+
+    async def furnish(self) -> None:
+        for name in ("n1", "n2"):
+            await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": {HOST: name}}})
+            await self.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+            room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+            await self.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"allocatable": room}})
+        late = {"provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}
+        await self.call("POST", CLASSES, {"metadata": {"name": self.mark}, **late})
+
+    async def clear(self) -> None:
+        """Remove what is outside the namespaces that the relay empties: classes, volumes, claims with finalizers."""
+        for path in (PODS, CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes"):
+            for one in (await self.call("GET", path))["items"]:
+                name = one["metadata"]["name"]
+                if one["metadata"].get("finalizers"):
+                    await self.call("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}})
+                try:
+                    await self.call("DELETE", f"{path}/{name}", {"gracePeriodSeconds": 0} if path == PODS else None)
+                except NotFound:
+                    continue
+
+    async def claim(self, name: str) -> Json:
+        requests = {"requests": {"storage": "1Gi"}}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": requests, "storageClassName": self.mark}
+        return await self.call("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
+
+    async def volume(self, name: str, phase: str = "Available", **spec: Any) -> None:
+        source = {"csi": {"driver": "csi.x", "volumeHandle": name}, "capacity": {"storage": "1Gi"}}
+        whole = {**source, "accessModes": ["ReadWriteOnce"], "storageClassName": self.mark, **spec}
+        await self.call("POST", VOLUMES, {"metadata": {"name": name}, "spec": whole})
+        await self.call("PATCH", f"{VOLUMES}/{name}/status", {"status": {"phase": phase}})
+
+    async def bind(self, claim: str, volume: str) -> None:
+        """Do as the volume controller: bind a claim to the volume that names it."""
+        patch = {"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": volume}}
+        await self.call("PATCH", f"{CLAIMS}/{claim}", patch)
+
+    async def pod(self, name: str, claim: str, **more: Any) -> None:
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        containers = [{"name": "c", "image": "i"}]
+        spec = {"schedulerName": "mooring", "containers": containers, "volumes": volumes, **more}
+        await self.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+    async def node_of(self, pod: str) -> str:
+        return str((await self.call("GET", f"{PODS}/{pod}"))["spec"].get("nodeName") or "")
+
+    async def told(self, pod: str) -> str:
+        conditions = (await self.call("GET", f"{PODS}/{pod}"))["status"].get("conditions") or []
+        return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
+
+    async def selected(self, claim: str) -> str:
+        """Wait until a claim is told its node; return that."""
+
+        async def chosen() -> str:
+            metadata = (await self.call("GET", f"{CLAIMS}/{claim}"))["metadata"]
+            return str((metadata.get("annotations") or {}).get(SELECTED_NODE, ""))
+
+        return await _until(chosen)
+
+
+async def _until(holds: Callable[[], Awaitable[str]]) -> str:
+    async with asyncio.timeout(20):
+        while not (found := await holds()):
+            await asyncio.sleep(0.02)
+    return found
+
+
+@asynccontextmanager
+async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
+    machine = Machine("mooring")
+    clock = asyncio.get_running_loop().time
+    async with Client(Access(server.url), timeout_s=2.0) as leaders:
+        loop = Loop(machine, Ways(client, leaders), Writer(client, "mooring"), clock)
+        running = asyncio.create_task(loop.run())
+        try:
+            await loop.ready()
+            loop.lead()
+            yield
+        finally:
+            loop.stop()
+            async with asyncio.timeout(25):
+                await running
+            machine.check()
+
+
+@pytest.fixture
+async def site(server: ApiServer, client: Client) -> AsyncIterator[Site]:
+    site = Site(client)
+    await site.furnish()
+    async with _scheduling(server, client):
+        yield site
+    await site.clear()
+
+
+async def test_a_static_volume_is_told_its_claim_and_the_pod_is_bound_after(site: Site) -> None:
+    """With the claim's uid and the mark of the controller, as kube-scheduler writes it."""
+    volume = f"{site.mark}-v"
+    await site.volume(volume, nodeAffinity=on(HOST, "n2"))
+    claim = await site.claim("c")
+    await site.pod("p", "c", nodeSelector={HOST: "n2"})
+
+    async def taken() -> str:
+        shown = await site.call("GET", f"{VOLUMES}/{volume}")
+        return str((shown["spec"].get("claimRef") or {}).get("uid", ""))
+
+    assert await _until(taken) == claim["metadata"]["uid"]
+    shown = await site.call("GET", f"{VOLUMES}/{volume}")
+    assert shown["metadata"]["annotations"][BOUND_BY_CONTROLLER] == "yes"
+    reference = shown["spec"]["claimRef"]
+    assert (reference["kind"], reference["namespace"], reference["name"]) == ("PersistentVolumeClaim", "default", "c")
+    assert not await site.node_of("p")
+    await site.bind("c", volume)
+    assert await _until(lambda: site.node_of("p")) == "n2"
+
+
+async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site) -> None:
+    """The claim is told the node; nothing else of it changes, and the pod waits for the volume."""
+    await site.claim("c")
+    await site.pod("p", "c")
+    node = await site.selected("c")
+    assert not await site.node_of("p")
+    volume = f"{site.mark}-made"
+    reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c"}
+    await site.volume(volume, "Bound", nodeAffinity=on(HOST, node), claimRef=reference)
+    await site.bind("c", volume)
+    assert await _until(lambda: site.node_of("p")) == node
+
+
+async def test_a_provisioner_that_gives_up_sends_the_pod_back(site: Site) -> None:
+    """It takes the node away from the claim; the pod is told, and another node is chosen after its backoff."""
+    await site.claim("c")
+    await site.pod("p", "c")
+    first = await site.selected("c")
+    await site.call("PATCH", f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
+    await site.call("PATCH", f"{CLAIMS}/c", {"metadata": {"annotations": {SELECTED_NODE: None}}})
+    assert await _until(lambda: site.told("p")) == 'binding volumes: provisioning failed for PVC "c"'
+    assert await site.selected("c") != first
+
+
+async def test_a_claim_that_is_not_there_yet_wakes_its_pod_when_it_comes(site: Site) -> None:
+    """The pod is told in kube-scheduler's words until then."""
+    await site.pod("p", "c")
+    nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    expected = f'0/2 nodes are available: persistentvolumeclaim "c" not found. {nobody}'
+    assert await _until(lambda: site.told("p")) == expected
+    await site.claim("c")
+    assert await site.selected("c")
+
+
+async def test_a_write_whose_answer_is_lost_is_taken_for_what_it_was(server: ApiServer, client: Client) -> None:
+    """The repetition is a conflict with our own write: the claim is read back, and the pod is bound in the end."""
+    site = Site(client)
+    await site.furnish()
+    await site.claim("c")
+    server.faults.plan(Fault("PATCH", "persistentvolumeclaims/c$", "drop_after"))
+    async with _scheduling(server, client):
+        await site.pod("p", "c")
+        node = await site.selected("c")
+        volume = f"{site.mark}-late"
+        await site.volume(volume, "Bound")
+        await site.bind("c", volume)
+        assert await _until(lambda: site.node_of("p")) == node
+    events = (await site.call("GET", f"{NAMESPACED}/events"))["items"]
+    assert {one["reason"] for one in events if one["involvedObject"]["name"] == "p"} == {"Scheduled"}
+    await site.clear()
+
+
+class _Garbled(Client):
+    """A way to the server whose answers to some methods cannot be read, though what was asked is done."""
+
+    garbled: frozenset[str] = frozenset()
+    asked: tuple[str, ...] = ()
+
+    async def request(self, method: str, path: str, *body: Any, **named: Any) -> bytes:
+        answer = await super().request(method, path, *body, **named)
+        self.asked += (method,)
+        return b"<html>" if method in self.garbled else answer
+
+
+@pytest.mark.parametrize("garbled", [("PATCH",), ("PATCH", "GET")])
+async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
+    server: ApiServer, client: Client, garbled: tuple[str, ...]
+) -> None:
+    """Once: whether the write was done is read back; if that cannot be read either the pod is told, and comes again."""
+    site = Site(client)
+    shown = await site.claim("c")
+    claim = msgspec.convert(shown, PersistentVolumeClaim)
+    task = read_task(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, Pod))
+    assert isinstance(task, Task)
+    plan = Plan("n1", provisions=(claim,))
+    async with _Garbled(Access(server.url), timeout_s=2.0) as way:
+        way.garbled = frozenset(garbled)
+        outcome = await prepare(way, Prepare(Bind(task, stand_for(task, "n1"), {}, {}, plan), plan))
+        assert way.asked == ("PATCH", "GET")
+    now = await site.call("GET", f"{CLAIMS}/c")
+    assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
+    if "GET" in garbled:
+        assert outcome.fault.startswith("the API server's answer cannot be read: ")
+    else:
+        assert outcome == Prepared({"default/c": now["metadata"]["resourceVersion"]})
+    await site.clear()
+
+
+async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server: ApiServer, client: Client) -> None:
+    """The scheduler is not ready without it: a pod's volumes are never passed over in silence."""
+    for plural in ("persistentvolumes", "csinodes"):
+        server.faults.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
+    async with Client(Access(server.url), timeout_s=2.0) as leaders:
+        machine = Machine("mooring")
+        loop = Loop(machine, Ways(client, leaders), Writer(client, "mooring"), asyncio.get_running_loop().time)
+        running = asyncio.create_task(loop.run())
+        lacking = (
+            "not listed yet: PersistentVolume (needs list and watch of persistentvolumes), "
+            "CSINode (needs list and watch of csinodes.storage.k8s.io)"
+        )
+
+        async def said() -> str:
+            return lacking if loop.not_ready() == lacking else ""
+
+        await _until(said)
+        loop.stop()
+        async with asyncio.timeout(25):
+            await running

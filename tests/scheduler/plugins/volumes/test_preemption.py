@@ -1,0 +1,47 @@
+"""What the going of less important pods brings one whose volumes keep it away."""
+
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.instructions import Instruction, Preempt
+from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
+
+
+def _victims(instructions: list[Instruction]) -> list[tuple[str, str]]:
+    return [(order.node, seat.uid) for order in instructions if isinstance(order, Preempt) for seat in order.victims]
+
+
+def test_a_claim_for_one_pod_at_a_time_is_taken_from_a_less_important_pod(store: Store) -> None:
+    """Who has the ReadWriteOncePod claim goes; another pod on the node, as unimportant, stays."""
+    store.nodes("n1")
+    store.claim("c", "v", modes=["ReadWriteOncePod"])
+    store.volume("v", claim={"name": "c", "namespace": "default", "uid": "u-c"})
+    holder = store.pod("c", node="n1")
+    store.pod(node="n1")
+    store.pod("c", spec={"priority": 1})
+    assert _victims(store.run()) == [("n1", holder.metadata.uid)]
+
+
+def test_a_volume_that_a_node_can_attach_no_more_is_made_room_for(store: Store) -> None:
+    """One volume is all that the node takes: who has one goes, who has none stays."""
+    store.nodes("n1")
+    store.limit("n1", 1)
+    for name in ("a", "b"):
+        store.claim(name, f"v{name}")
+        store.volume(f"v{name}", claim={"name": name, "namespace": "default", "uid": f"u-{name}"})
+    holder = store.pod("a", node="n1")
+    store.pod(node="n1")
+    store.pod("b", spec={"priority": 1})
+    assert _victims(store.run()) == [("n1", holder.metadata.uid)]
+
+
+def test_nobody_goes_where_the_volume_cannot_be_used(store: Store) -> None:
+    """Both nodes are full; only the pods on the volume's own node are in the way."""
+    for name in ("n1", "n2"):
+        node = store.make_node(name, labels={HOST: name}, allocatable={"cpu": "1", "pods": "9", "memory": "1Gi"})
+        store.machine.nodes(Changed(Identity(name), node), store.now)
+    store.claim("c", "v")
+    store.volume("v", where=on(HOST, "n2"), claim={"name": "c", "namespace": "default", "uid": "u-c"})
+    busy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    store.pod(node="n1", spec=busy)
+    there = store.pod(node="n2", spec=busy)
+    store.pod("c", spec=busy | {"priority": 1})
+    assert _victims(store.run()) == [("n2", there.metadata.uid)]

@@ -1,0 +1,171 @@
+"""What volumes let a pod do, asked of a real kube-scheduler and of ours, on the same objects of a real API server."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.apiservers import free_ports
+from mooring.kube.access import Access, load_access
+from mooring.kube.client import MERGE_PATCH, Client
+from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
+from tests.scheduler.server.test_extender_with_kube_scheduler import PODS, eventually, running
+from tests.support.relay import Relay
+
+pytestmark = pytest.mark.apiserver
+Json = dict[str, Any]
+ZONE, RACK = "topology.kubernetes.io/zone", "rack"
+NODES = {"n1": {ZONE: "a", RACK: "1"}, "n2": {ZONE: "b", RACK: "2"}, "n3": {RACK: "3"}}
+_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+_STORAGE = "/apis/storage.k8s.io/v1"
+_SIZE = {"storage": "1Gi"}
+
+
+def _in(key: str, *values: str) -> Json:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+
+
+# What a case gives beside the defaults: a volume (None: unbound), the claim's class and fields, the pod's spec.
+CASES: dict[str, Json] = {
+    "terms": {"volume": {"where": [_in(RACK, "9"), _in(RACK, "2")]}},
+    "nowhere": {"volume": {"where": [_in(RACK, "9")]}},
+    "zones": {"volume": {"labels": {ZONE: "x__b"}}, "pod": {"nodeSelector": {RACK: "2"}}},
+    "no-zone": {"volume": {"labels": {ZONE: "x__y"}}, "pod": {"nodeSelector": {RACK: "2"}}},
+    "empty-zone": {"volume": {"labels": {ZONE: "x____y"}}, "pod": {"nodeSelector": {RACK: "2"}}},
+    "once": {"modes": ["ReadWriteOncePod"], "volume": {}, "user": "n1"},
+    "none-attached": {"volume": {"driver": "none"}, "pod": {"nodeSelector": {RACK: "1"}}},
+    "cinder": {"volume": {"spec": {"csi": None, "cinder": {"volumeID": "v"}}}, "pod": {"nodeSelector": {RACK: "1"}}},
+    "immediate": {"class": {"volumeBindingMode": "Immediate"}},
+    "by-hand": {"class": {"provisioner": "kubernetes.io/no-provisioner"}},
+    "chosen": {"class": {}, "annotations": {SELECTED_NODE: "n2"}},
+    "chosen-gone": {"class": {}, "annotations": {SELECTED_NODE: "n9"}},
+    "topology": {"class": {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]}},
+    "room": {"class": {"provisioner": "tells"}, "room": {"1": "1Mi", "2": "9Gi"}},
+    "no-room": {"class": {"provisioner": "tells"}, "room": {"1": "1Mi", "2": "2Mi"}},
+}
+
+
+class Side:
+    """The objects of all cases for one scheduler; their names end with its own."""
+
+    def __init__(self, client: Client, scheduler: str) -> None:
+        self._client = client
+        self._scheduler = scheduler
+
+    async def furnish(self, case: str, given: Json) -> None:
+        name = f"{case}-{self._scheduler}"
+        if "class" in given:
+            await self._furnish_class(name, given["class"], given.get("room", {}))
+        spec: Json = {"storageClassName": name if "class" in given else "", "resources": {"requests": _SIZE}}
+        spec["accessModes"] = given.get("modes", ["ReadWriteOnce"])
+        annotations = given.get("annotations", {})
+        if "volume" in given:
+            spec["volumeName"] = name
+            annotations = {BIND_COMPLETED: "yes"}
+            await self._furnish_volume(name, given["volume"], spec["accessModes"])
+        await self._post(_CLAIMS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+        if "user" in given:
+            await self._add_pod(f"user-{name}", name, nodeName=given["user"])
+        await self._add_pod(name, name, **given.get("pod", {}))
+
+    async def outcome(self, case: str) -> tuple[str, str]:
+        """Wait until something became of a pod; return the node that it or its claim got, and what it was told."""
+        name = f"{case}-{self._scheduler}"
+
+        async def found() -> tuple[str, str] | None:
+            pod = await self._get(f"{PODS}/{name}")
+            claim = await self._get(f"{_CLAIMS}/{name}")
+            told = [one.get("message", "") for one in pod["status"].get("conditions", ()) if one["status"] == "False"]
+            node = pod["spec"].get("nodeName") or claim["metadata"].get("annotations", {}).get(SELECTED_NODE, "")
+            is_over = told or pod["spec"].get("nodeName") or (node and case != "chosen-gone")
+            # What follows the first sentence is preemption's, and with kube-scheduler dynamic resources'.
+            return (node, "".join(told).partition(". ")[0]) if is_over else None
+
+        return await eventually(found)
+
+    async def _furnish_class(self, name: str, fields: Json, room: dict[str, str]) -> None:
+        late = {"provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}
+        await self._post(f"{_STORAGE}/storageclasses", {"metadata": {"name": name}} | late | fields)
+        for rack, size in room.items():
+            said = {"storageClassName": name, "capacity": size, "nodeTopology": {"matchLabels": {RACK: rack}}}
+            path = f"{_STORAGE}/namespaces/default/csistoragecapacities"
+            await self._post(path, {"metadata": {"name": f"{name}-{rack}"}} | said)
+
+    async def _furnish_volume(self, name: str, given: Json, modes: list[str]) -> None:
+        spec: Json = {"capacity": _SIZE, "accessModes": modes, "claimRef": {"namespace": "default", "name": name}}
+        spec["csi"] = {"driver": given.get("driver", "csi.x"), "volumeHandle": name}
+        spec |= given.get("spec", {})
+        if "where" in given:
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": given["where"]}}
+        metadata = {"name": name, "labels": given.get("labels", {})}
+        await self._post("/api/v1/persistentvolumes", {"metadata": metadata, "spec": spec})
+
+    async def _add_pod(self, name: str, claim: str, **fields: Any) -> None:
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        containers = [{"name": "c", "image": "i"}]
+        spec = {"schedulerName": self._scheduler, "containers": containers, "volumes": volumes, **fields}
+        await self._post(PODS, {"metadata": {"name": name}, "spec": spec})
+
+    async def _post(self, path: str, body: Json) -> None:
+        await self._client.request("POST", path, msgspec.json.encode(body))
+
+    async def _get(self, path: str) -> Any:
+        return msgspec.json.decode(await self._client.request("GET", path))
+
+
+async def _furnish_nodes(client: Client) -> None:
+    """Three nodes; the first one's drivers attach no volumes, one driver tells how much room it has."""
+    status: Json = {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}
+    status |= {"conditions": [{"type": "Ready", "status": "True"}]}
+    for name, labels in NODES.items():
+        await client.request(
+            "POST", "/api/v1/nodes", msgspec.json.encode({"metadata": {"name": name, "labels": labels}})
+        )
+        path = f"/api/v1/nodes/{name}"
+        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": status})):
+            await client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
+    drivers = [
+        {"name": one, "nodeID": one, "allocatable": {"count": 0}} for one in ("none", "cinder.csi.openstack.org")
+    ]
+    moved = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/cinder"}
+    node: Json = {"metadata": {"name": "n1", "annotations": moved}, "spec": {"drivers": drivers}}
+    await client.request("POST", f"{_STORAGE}/csinodes", msgspec.json.encode(node))
+    driver: Json = {"metadata": {"name": "tells"}, "spec": {"storageCapacity": True}}
+    await client.request("POST", f"{_STORAGE}/csidrivers", msgspec.json.encode(driver))
+
+
+@pytest.fixture
+async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
+    """Run both schedulers on a server where each has all cases."""
+    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-scheduler"
+    if not binary.exists():
+        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-scheduler")
+    async with (
+        Relay(load_access(str(own_server))) as relay,
+        Client(Access(relay.url), timeout_s=10.0) as client,
+    ):
+        await relay.empty()
+        await _furnish_nodes(client)
+        sides = Side(client, "default-scheduler"), Side(client, "mooring")
+        await asyncio.gather(*(side.furnish(case, given) for side in sides for case, given in CASES.items()))
+        (secure,) = free_ports(1)
+        by = (
+            f"{flag}={own_server}"
+            for flag in ("--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig")
+        )
+        theirs = [*by, "--leader-elect=false", f"--secure-port={secure}", "--bind-address=127.0.0.1"]
+        ours = ["-m", "scheduler", f"--kubeconfig={own_server}", "--leader-elect=false", "--metrics-addr="]
+        async with running(str(binary), [*theirs, f"--cert-dir={tmp_path}"]), running(sys.executable, ours):
+            yield sides
+
+
+async def test_volumes_let_pods_go_where_kube_scheduler_lets_them_go(sides: tuple[Side, Side]) -> None:
+    """The same node for the pod or its claim, and the same words up to what other plugins have to say."""
+    expected, found = [{case: await side.outcome(case) for case in CASES} for side in sides]
+    assert found == expected
+    assert (expected["room"][0], expected["terms"][0]) == ("n2", "n2")

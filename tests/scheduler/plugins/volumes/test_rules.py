@@ -1,0 +1,427 @@
+"""Where a pod's volumes let it go, and in which words it is told that they let it go nowhere."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.kube.events import Identity, Removed
+from scheduler.kube.storage_objects import CSINode, PersistentVolume, VolumeAttachment
+from tests.scheduler.plugins.volumes.conftest import HOST, ZONE, Store, on
+
+EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
+
+
+def _missing(store: Store) -> None:
+    pass
+
+
+def _unbound(store: Store) -> None:
+    store.storage_class("now", mode="Immediate")
+    store.claim("c", of="now")
+
+
+def _no_class(store: Store) -> None:
+    store.claim("c", of="unheard-of")
+
+
+def _prebound(store: Store) -> None:
+    store.claim("c", spec={"volumeName": "v"})
+
+
+def _lost(store: Store) -> None:
+    store.claim("c", "v", phase="Lost")
+
+
+def _going(store: Store) -> None:
+    store.claim("c", going=True)
+
+
+def _volume_gone(store: Store) -> None:
+    store.claim("c", "v")
+
+
+@pytest.mark.parametrize(
+    ("arrange", "reason"),
+    [
+        (_missing, 'persistentvolumeclaim "c" not found'),
+        (_unbound, "pod has unbound immediate PersistentVolumeClaims"),
+        (_no_class, "pod has unbound immediate PersistentVolumeClaims"),
+        (_prebound, "pod has unbound immediate PersistentVolumeClaims"),
+        (_lost, 'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"'),
+        (_going, 'persistentvolumeclaim "c" is being deleted'),
+    ],
+)
+def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
+    arrange: Callable[[Store], None], reason: str, store: Store
+) -> None:
+    """In kube-scheduler's words, and the claim's next change wakes the pod, nothing else does."""
+    store.nodes("n1", "n2")
+    arrange(store)
+    store.pod("c")
+    assert store.told() == f"0/2 nodes are available: {reason}."
+    store.now = 100.0
+    store.nodes("n3")
+    store.claim("another")
+    assert store.run() == []
+    store.volume("v")
+    store.claim("c", "v")
+    store.now = 200.0
+    assert store.choose() == "n1"
+
+
+def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> None:
+    """By the volume's node affinity; a node added later that it fits wakes the pod."""
+    store.nodes("n1", "n2")
+    store.volume("v", where=on(HOST, "n3"), phase="Bound")
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.told() == "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
+    store.now = 10.0
+    store.nodes("n3")
+    assert store.choose() == "n3"
+
+
+def test_a_bound_claim_whose_volume_is_not_there_is_told_so(store: Store) -> None:
+    """VolumeBinding counts it node by node in kube-scheduler, VolumeZone refuses before: the volume is named."""
+    store.nodes("n1")
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.told() == '0/1 nodes are available: persistentvolume "v" not found.'
+
+
+def test_a_volume_with_a_zone_label_takes_the_pod_into_that_zone(store: Store) -> None:
+    """Several zones are parted by two underscores; nodes without any such label are everywhere."""
+    store.nodes("n1", **{ZONE: "a"})
+    store.volume("v", labels={ZONE: "b__c"})
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.told() == "0/1 nodes are available: 1 node(s) had no available volume zone."
+    store.now = 10.0
+    store.nodes("n2", **{ZONE: "c"})
+    assert store.choose() == "n2"
+
+
+@pytest.mark.parametrize(("zones", "node"), [("a__b", "n2"), ("c__b", "n2"), ("c____b", "n1"), ("__b", "n1")])
+def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_says_nothing(
+    zones: str, node: str, store: Store
+) -> None:
+    """The names are parted by two underscores."""
+    store.nodes("n1", **{ZONE: "z"})
+    store.nodes("n2", **{ZONE: "b"})
+    store.volume("v", labels={ZONE: zones})
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.choose() == node
+
+
+def test_the_zone_label_of_an_ephemeral_volume_is_not_looked_at(store: Store) -> None:
+    """As kube-scheduler does: it is of the pod's own claims that it asks for the zone."""
+    store.nodes("n1", **{ZONE: "z"})
+    pod = store.make_pod("p", spec=EPHEMERAL)
+    store.volume("v", labels={ZONE: "b"})
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
+    store.claim("p-scratch", "v", owners=owners)
+    store.show(pod)
+    assert store.choose() == "n1"
+
+
+def test_a_volume_is_held_against_labels_not_against_fields_of_the_node(store: Store) -> None:
+    """A term of fields alone holds everywhere, for kubelet too; one without anything nowhere."""
+    store.nodes("n1", "n2")
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+    for name, term, reason in (("v", {"matchFields": fields}, ""), ("w", {}, "didn't match PersistentVolume's")):
+        store.now += 10.0
+        store.volume(name, where={"required": {"nodeSelectorTerms": [term]}})
+        store.claim(f"c{name}", name)
+        store.pod(f"c{name}")
+        assert (reason in store.told()) if reason else store.choose() == "n1"
+
+
+def test_the_zone_label_of_old_is_matched_by_the_one_of_now(store: Store) -> None:
+    """As kube-scheduler translates it."""
+    store.nodes("n1", **{ZONE: "a"})
+    store.nodes("n2", **{ZONE: "b"})
+    store.volume("v", labels={"failure-domain.beta.kubernetes.io/zone": "b"})
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.choose() == "n2"
+
+
+def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> None:
+    """Anywhere in the cluster; when that pod is gone, the next is woken."""
+    store.nodes("n1", "n2")
+    store.volume("v")
+    store.claim("c", "v", modes=["ReadWriteOncePod"])
+    first = store.pod("c", node="n1")
+    store.pod("c")
+    reason = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+    assert store.told() == f"0/2 nodes are available: 2 node(s) unavailable {reason}."
+    store.now = 10.0
+    store.machine.pods(Removed(Identity(first.metadata.name, "default", first.metadata.uid)), store.now)
+    assert store.choose() == "n1"
+
+
+GCE = {"gcePersistentDisk": {"pdName": "d"}}
+RBD = {"rbd": {"monitors": ["a", "b"], "image": "i"}}
+
+
+@pytest.mark.parametrize(
+    ("there", "new", "conflicts"),
+    [
+        (GCE, GCE, True),
+        ({"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, GCE, True),
+        (*[{"gcePersistentDisk": {"pdName": "d", "readOnly": True}}] * 2, False),
+        (GCE, {"gcePersistentDisk": {"pdName": "e"}}, False),
+        (*[{"awsElasticBlockStore": {"volumeID": "d", "readOnly": True}}] * 2, True),
+        (*[{"iscsi": {"targetPortal": "p", "iqn": "q", "lun": 0}}] * 2, True),
+        (RBD, {"rbd": {"monitors": ["b", "c"], "image": "i"}}, True),
+        (RBD, {"rbd": {"monitors": ["c"], "image": "i"}}, False),
+        (RBD, {"rbd": {"monitors": ["a"], "image": "i", "pool": "other"}}, False),
+    ],
+)
+def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
+    there: Any, new: Any, conflicts: bool, store: Store
+) -> None:
+    """Unless all that use it only read it, where the kind of disk lets them."""
+    store.nodes("n1")
+    store.pod(node="n1", spec={"volumes": [{"name": "v", **there}]})
+    store.pod(spec={"volumes": [{"name": "v", **new}]})
+    if conflicts:
+        assert store.told() == "0/1 nodes are available: 1 node(s) had no available disk."
+    else:
+        assert store.choose() == "n1"
+
+
+def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
+    """Those that pods use and those that are attached for nobody count once each; a volume there already adds none."""
+    store.nodes("n1")
+    store.limit("n1", 3)
+    for name in ("v1", "v2", "v3"):
+        store.volume(name)
+        store.claim(f"c{name}", name)
+    store.pod("cv1", node="n1")
+    store.attach("n1", "v1")
+    store.attach("n1", "v2")
+    store.pod("cv3")
+    assert store.choose() == "n1"
+    store.volume("v4")
+    store.claim("cv4", "v4")
+    store.pod("cv2")
+    assert store.choose() == "n1"
+    store.pod("cv4")
+    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    store.now = 10.0
+    store.limit("n1", 4)
+    assert store.choose() == "n1"
+
+
+@pytest.mark.parametrize(
+    ("source", "driver"),
+    [
+        ({"awsElasticBlockStore": {"volumeID": "aws://zone/v"}}, "ebs.csi.aws.com"),
+        ({"gcePersistentDisk": {"pdName": "v"}}, "pd.csi.storage.gke.io"),
+        ({"azureDisk": {"diskURI": "v"}}, "disk.csi.azure.com"),
+        ({"cinder": {"volumeID": "v"}}, "cinder.csi.openstack.org"),
+        ({"vsphereVolume": {"volumePath": "v"}}, "csi.vsphere.vmware.com"),
+        ({"portworxVolume": {"volumeID": "v"}}, "pxd.portworx.com"),
+    ],
+)
+def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it_now(
+    source: Any, driver: str, store: Store
+) -> None:
+    """It takes the place of another, and is itself where its driver knows it."""
+    store.nodes("n1")
+    store.limit("n1", 1, driver)
+    store.volume("old", spec={"csi": None, **source})
+    store.volume("same", spec={"csi": {"driver": driver, "volumeHandle": "v"}})
+    store.volume("other", spec={"csi": {"driver": driver, "volumeHandle": "w"}})
+    for name in ("old", "same", "other"):
+        store.claim(name, name)
+    store.pod("old", node="n1")
+    store.pod("other")
+    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    store.pod("same")
+    assert store.choose() == "n1"
+
+
+def test_a_volume_that_an_old_provisioner_will_make_counts_for_its_driver(store: Store) -> None:
+    """By the class, as long as there is no volume."""
+    store.nodes("n1")
+    store.limit("n1", 0, "cinder.csi.openstack.org")
+    store.storage_class("old", "kubernetes.io/cinder")
+    store.claim("c", of="old")
+    store.pod("c")
+    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+
+
+def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
+    """A limit of 0 is one, as for kube-scheduler."""
+    store.nodes("n1")
+    store.limit("n1", 0)
+    store.volume("v")
+    store.claim("c", "v")
+    store.pod("c")
+    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+
+
+def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
+    """The attachment's end wakes who waits for it; a change of its status wakes nobody."""
+    store.nodes("n1")
+    store.limit("n1", 1)
+    for name in ("v1", "v2"):
+        store.volume(name)
+        store.claim(f"c{name}", name)
+    store.attach("n1", "v1")
+    store.pod("cv2")
+    assert "exceed max volume count" in store.told()
+    store.now = 10.0
+    store.attach("n1", "v1")
+    assert store.machine.roster.depths()["parked"] == 1
+    store.gone(VolumeAttachment, "a-n1-v1")
+    assert store.choose() == "n1"
+
+
+def test_a_node_whose_drivers_say_nothing_has_no_limit(store: Store) -> None:
+    """As one without a CSINode."""
+    store.nodes("n1")
+    store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"}]}})
+    store.volume("v1")
+    store.claim("c", "v1")
+    store.pod("c")
+    assert store.choose() == "n1"
+
+
+def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: Store) -> None:
+    """The claim is named after pod and volume, and must be the pod's own."""
+    store.nodes("n1")
+    pod = store.pod(spec=EPHEMERAL, name="p")
+    waits = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"'
+    assert store.told() == f"0/1 nodes are available: {waits}."
+    store.now = 10.0
+    store.claim("p-scratch", "v")
+    foreign = "PVC default/p-scratch was not created for pod default/p (pod is not owner)"
+    assert store.told() == f"0/1 nodes are available: {foreign}."
+    store.now = 20.0
+    store.volume("v")
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
+    store.claim("p-scratch", "v", owners=owners)
+    assert store.choose() == "n1"
+
+
+def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> None:
+    """A class without a provisioner needs a volume that is there, of that class, large enough and nobody's."""
+    store.storage_class("local", "kubernetes.io/no-provisioner")
+    store.nodes("n1", "n2", "n3", "n4", "n5")
+    store.volume("other-class", where=on(HOST, "n1"))
+    store.volume("small", of="local", where=on(HOST, "n2"), size="1Mi")
+    store.volume("taken", of="local", where=on(HOST, "n3"), claim={"namespace": "x", "name": "y"})
+    store.volume("released", of="local", where=on(HOST, "n4"), phase="Released")
+    store.claim("c", of="local")
+    store.pod("c")
+    none = "node(s) didn't find available persistent volumes to bind"
+    assert store.told() == f"0/5 nodes are available: 5 {none}."
+    store.now = 10.0
+    store.volume("right", of="local", where=on(HOST, "n5"))
+    order = store.prepare()
+    assert (order.plan.node, [one.volume.metadata.name for one in order.plan.matches]) == ("n5", ["right"])
+
+
+@pytest.mark.parametrize(
+    ("volume", "claim"),
+    [
+        ({"spec": {"volumeMode": "Block"}}, {}),
+        ({"spec": {"accessModes": ["ReadOnlyMany"]}}, {}),
+        ({"labels": {"tier": "slow"}}, {"spec": {"selector": {"matchLabels": {"tier": "fast"}}}}),
+        ({"spec": {"volumeAttributesClassName": "gold"}}, {}),
+    ],
+)
+def test_a_volume_of_another_kind_is_not_taken(volume: Any, claim: Any, store: Store) -> None:
+    """Mode, access modes, labels and attributes are the claim's to ask for."""
+    store.storage_class("local", "kubernetes.io/no-provisioner")
+    store.nodes("n1")
+    store.volume("v", of="local", **volume)
+    store.claim("c", of="local", **claim)
+    store.pod("c")
+    assert "didn't find available persistent volumes" in store.told()
+
+
+def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> None:
+    """Claims are served from the smallest up, as kube-scheduler does."""
+    store.nodes("n1")
+    for name, size in (("big", "9Gi"), ("mid", "3Gi"), ("small", "1Gi")):
+        store.volume(name, size=size)
+    store.claim("large", size="2Gi")
+    store.claim("little", size="1Gi")
+    store.pod("large", "little")
+    matches = {one.claim.metadata.name: one.volume.metadata.name for one in store.prepare().plan.matches}
+    assert matches == {"little": "small", "large": "mid"}
+
+
+def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: Store) -> None:
+    """And where that cannot be used, nothing else is taken."""
+    store.nodes("n1", "n2")
+    store.volume("own", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c"}, size="5Gi")
+    store.volume("free")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.claim("c")
+    store.pod("c")
+    order = store.prepare()
+    assert (order.plan.node, [one.volume.metadata.name for one in order.plan.matches]) == ("n2", ["own"])
+
+
+def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
+    """By the class's allowed topologies; a change of these wakes the pod."""
+    zone_b = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+    store.storage_class("zonal", allowedTopologies=zone_b)
+    store.nodes("n1", **{ZONE: "a"})
+    store.claim("c", of="zonal")
+    store.pod("c")
+    assert "didn't find available persistent volumes" in store.told()
+    store.now = 10.0
+    store.nodes("n2", **{ZONE: "b"})
+    order = store.prepare()
+    assert order.plan.node == "n2"
+    assert [one.metadata.name for one in order.plan.provisions] == ["c"]
+
+
+def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
+    """Whoever has chosen it: this is what a new leader finds of what the one before had begun."""
+    store.nodes("n1", "n2")
+    store.claim("c", selected="n2")
+    store.pod("c")
+    assert store.prepare().plan.node == "n2"
+
+
+def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) -> None:
+    """What is kept to find them follows their changes."""
+    store.nodes("n1", "n2")
+    store.storage_class("local", "kubernetes.io/no-provisioner")
+    store.volume("v", of="local", where=on(HOST, "n1"))
+    store.volume("v", of="local", where=on(HOST, "n2", "n3"))
+    store.claim("c", of="local")
+    store.pod("c")
+    assert store.prepare().plan.node == "n2"
+    store.gone(PersistentVolume, "v")
+    store.claim("d", of="local")
+    store.pod("d")
+    assert "didn't find available persistent volumes" in store.told()
+
+
+@pytest.mark.parametrize("free", [0, 7, 46, 69])
+def test_of_many_nodes_that_one_is_found_whose_disk_is_free(free: int, store: Store) -> None:
+    """However many disks before it are taken, or too small; when it is taken too, every node is counted once."""
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    for number in range(70):
+        store.nodes(name := f"n{number}")
+        taken = None if number % 5 else {"namespace": "default", "name": "another", "uid": "u"}
+        own = {} if number == free else {"size": "1Mi", "claim": taken}
+        store.volume(f"v{number}", where=on(HOST, name), **own)
+    store.claim("c")
+    store.claim("d")
+    store.pod("c")
+    order = store.prepare()
+    assert [match.volume.metadata.name for match in order.plan.matches] == [f"v{free}"]
+    assert order.plan.node == f"n{free}"
+    store.pod("d")
+    assert store.told() == "0/70 nodes are available: 70 node(s) didn't find available persistent volumes to bind."

@@ -1,0 +1,105 @@
+"""What comes between a decision and its bind while a pod waits for volumes: its volume taken away, its own changes."""
+
+import msgspec
+import pytest
+
+from mooring.kube.events import Synced
+from mooring.parsing import MAX_BYTES
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Prepare, Report
+from scheduler.kube.objects import Pod
+from scheduler.kube.storage_objects import PersistentVolume
+from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
+
+_OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
+
+
+def _matched(store: Store) -> Prepare:
+    """Let a pod be decided about whose claim gets the only volume."""
+    store.nodes("n1")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v")
+    store.claim("c")
+    store.pod("c")
+    return store.prepare()
+
+
+def _messages(store: Store) -> list[str]:
+    return [one.message for one in store.run() if isinstance(one, Report)]
+
+
+def test_a_volume_that_names_its_claim_no_more_ends_the_wait_at_once(store: Store) -> None:
+    """The change says nothing of the claim: who waits for the volume is known all the same."""
+    store.prepared(_matched(store), v="4")
+    store.volume("v", claim=_OF_C)
+    assert store.run() == []
+    store.volume("v")
+    assert _messages(store) == ['binding volumes: ClaimRef got reset for pv "v"']
+
+
+@pytest.mark.parametrize("ending", ["removed", "not listed"])
+def test_a_promised_volume_that_goes_before_it_is_seen_with_its_claim_ends_the_wait_at_once(
+    ending: str, store: Store
+) -> None:
+    """A list may skip the moment at which the volume named the claim."""
+    store.prepared(_matched(store), v="1000")
+    assert store.run() == []
+    if ending == "removed":
+        store.gone(PersistentVolume, "v")
+    else:
+        store.machine.see(PersistentVolume, Synced(()), store.now)
+    assert _messages(store) == ['binding volumes: failed to check binding: persistentvolume "v" not found']
+
+
+def test_a_volume_that_was_promised_in_vain_wakes_who_waits_for_one(store: Store) -> None:
+    """The first pod's claim could not be written and its pod goes: no event of the API tells the second."""
+    order = _matched(store)
+    store.claim("d")
+    store.pod("d")
+    assert "didn't find available persistent volumes" in store.told()
+    store.prepared(order, "forbidden")
+    pod = order.decision.task.pod
+    pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    store.show(pod)
+    store.now = 10.0
+    (second,) = store.run()
+    assert isinstance(second, Prepare)
+    assert second.decision.task.uid != order.decision.task.uid
+
+
+def test_a_node_that_was_chosen_in_vain_binds_the_claims_other_pods_no_more(store: Store) -> None:
+    """They share a claim; the first one has taken the node's room and gone before anything was written."""
+    store.nodes("n1", node="1")
+    store.claim("c")
+    cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}
+    store.pod("c", spec=cpu)
+    order = store.prepare()
+    store.pod("c", spec={"nodeSelector": {"node": "2"}})
+    store.nodes("n2", node="2")
+    assert "0/2 nodes are available" in store.told()
+    pod = order.decision.task.pod
+    pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    store.show(pod)
+    store.now = 10.0
+    (second,) = store.run()
+    assert isinstance(second, Prepare)
+    assert second.plan.node == "n2"
+
+
+def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: Store) -> None:
+    """A Binding that makes them too large would poison the pod; it comes again when they are smaller."""
+    store.nodes("n1")
+    store.claim("c")
+    pod = store.pod("c")
+    store.prepared(store.prepare())
+    large = msgspec.convert(msgspec.to_builtins(pod), Pod)
+    large.metadata.annotations = {"a": "x" * MAX_BYTES}
+    store.show(large)
+    store.claim("c", "v", selected="n1")
+    store.volume("v", where=on(HOST, "n1"), claim=_OF_C)
+    assert not any(isinstance(one, Bind) for one in store.run())
+    store.now = 10.0
+    assert "annotations would have" in store.told()
+    store.show(pod)
+    store.now = 30.0
+    assert store.choose() == "n1"

@@ -1,0 +1,292 @@
+"""A pod that is decided about and waits for its volumes: what it holds meanwhile, and how the wait ends."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Prepare, Prepared, Report
+from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.storage_objects import PersistentVolumeClaim
+from scheduler.pending.volume_waits import PATIENCE_S
+from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
+
+
+def _late(store: Store, *nodes: str) -> Prepare:
+    """Let a pod with one claim be decided about; its volume is to be made."""
+    store.nodes(*(nodes or ("n1",)))
+    store.claim("c")
+    store.pod("c")
+    return store.prepare()
+
+
+def _version(store: Store) -> dict[str, str]:
+    """Return what our write of the claim's node gave as its version: the next."""
+    return {"default/c": str(store._version + 1)}
+
+
+def _outcome(store: Store) -> list[str]:
+    """Run, and return binds by node and messages."""
+    told: Mapping[type[Any], Callable[[Any], str]] = {Bind: lambda one: one.seat.node, Report: lambda one: one.message}
+    return [told[type(one)](one) for one in store.run() if type(one) in told]
+
+
+def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
+    """The claim must be bound to a volume that is known, and show that the volume controller is done."""
+    order = _late(store)
+    store.prepared(order, **_version(store))
+    assert store.run() == []
+    store.claim("c", selected="n1")
+    assert store.run() == []
+    store.claim("c", "v", selected="n1")
+    assert store.run() == []
+    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    (bind,) = store.run()
+    assert bind == order.decision
+    assert isinstance(bind, Bind)
+    (report,) = store.machine.bound(bind, BOUND, store.now)
+    assert isinstance(report, Report)
+    assert report.reason == "Scheduled"
+
+
+def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: Store) -> None:
+    """The volume shows the claim, the claim shows the volume."""
+    store.nodes("n1")
+    store.volume("v")
+    store.claim("c")
+    store.pod("c")
+    order = store.prepare()
+    store.prepared(order, v=str(store._version + 1))
+    store.volume("v", claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    assert store.run() == []
+    store.claim("c", "v")
+    assert _outcome(store) == ["n1"]
+
+
+def test_a_claim_that_got_another_volume_than_was_chosen_sends_the_pod_back(store: Store) -> None:
+    """That volume may be usable elsewhere only."""
+    store.nodes("n1", "n2")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v", where=on(HOST, "n1"))
+    store.claim("c")
+    store.pod("c")
+    store.prepared(store.prepare())
+    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.volume("w", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.claim("c", "w")
+    assert _outcome(store) == ['binding volumes: PVC "c" is bound to pv "w", not to "v"']
+    store.now = 10.0
+    assert store.choose() == "n2"
+
+
+def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: Callable[..., Pod]) -> None:
+    """Nobody else gets the room, nor the volume that the API does not show as taken yet."""
+    store.nodes("n1")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v")
+    store.claim("c")
+    store.claim("d")
+    cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}
+    store.pod("c", spec=cpu)
+    store.prepare()
+    store.pod("d")
+    assert "didn't find available persistent volumes" in store.told()
+    store.pod(spec=cpu)
+    assert store.told() == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_pods_that_share_a_claim_go_to_the_node_that_was_chosen_for_it(store: Store) -> None:
+    """Before the API shows that choice; both are bound when the volume is made."""
+    store.nodes("n1", "n2")
+    store.claim("c")
+    store.pod("c")
+    store.pod("c")
+    first, second = store.run()
+    assert isinstance(first, Prepare)
+    assert isinstance(second, Prepare)
+    assert first.plan.node == second.plan.node
+    store.prepared(first)
+    store.prepared(second)
+    store.claim("c", "v", selected=first.plan.node)
+    store.volume("v")
+    assert _outcome(store) == [first.plan.node] * 2
+
+
+def _provisioner_gives_up(store: Store) -> None:
+    store.claim("c", selected="n1")
+    assert store.run() == []
+    store.claim("c")
+
+
+def _claim_is_deleted(store: Store) -> None:
+    store.gone(PersistentVolumeClaim, "c")
+
+
+def _claim_is_on_its_way_out(store: Store) -> None:
+    store.claim("c", selected="n1", going=True)
+
+
+def _claim_is_another(store: Store) -> None:
+    store.claim("c", uid="another")
+
+
+def _node_is_gone(store: Store) -> None:
+    store.machine.nodes(Removed(Identity("n1")), store.now)
+
+
+def _volume_is_elsewhere(store: Store) -> None:
+    store.volume("v", where=on(HOST, "n2"))
+    store.claim("c", "v", selected="n1")
+
+
+def _time_is_over(store: Store) -> None:
+    store.now = PATIENCE_S
+
+
+def _list_without_it(store: Store) -> None:
+    store.machine.see(PersistentVolumeClaim, Synced(()), store.now)
+
+
+@pytest.mark.parametrize(
+    ("happen", "why"),
+    [
+        (_provisioner_gives_up, 'provisioning failed for PVC "c"'),
+        (_claim_is_deleted, 'failed to check provisioning pvc: persistentvolumeclaim "c" not found'),
+        (_claim_is_on_its_way_out, 'failed to check provisioning pvc: persistentvolumeclaim "c" is being deleted'),
+        (_claim_is_another, 'failed to check provisioning pvc: persistentvolumeclaim "c" not found'),
+        (_list_without_it, 'failed to check provisioning pvc: persistentvolumeclaim "c" not found'),
+        (_node_is_gone, 'failed to get node "n1": node "n1" not found'),
+        (
+            _volume_is_elsewhere,
+            'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms',
+        ),
+        (_time_is_over, "context deadline exceeded"),
+    ],
+)
+def test_what_cannot_come_true_gives_the_reservation_back(
+    happen: Callable[[Store], None], why: str, store: Store
+) -> None:
+    """The pod is told in kube-scheduler's words, comes again after its backoff, and holds nothing until then."""
+    order = _late(store)
+    uid = order.decision.task.uid
+    store.prepared(order, **_version(store))
+    happen(store)
+    (report,) = store.machine.tick(store.now)
+    assert isinstance(report, Report)
+    assert report.message == f"binding volumes: {why}"
+    assert store.machine.cluster.seat(uid) is None
+    assert store.machine.roster.depths()["backoff"] == 1
+    store.now += 10.0
+    assert store.run() or store.machine.roster.depths()["parked"] == 1
+
+
+def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store: Store) -> None:
+    """Nothing of claim or volume changes; the pod would never get its disk there."""
+    store.nodes("n1", disk="x")
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v", where=on("disk", "x"))
+    store.claim("c")
+    store.pod("c")
+    store.prepared(store.prepare())
+    store.volume("v", where=on("disk", "x"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.nodes("n1", disk="x", color="blue")
+    assert store.run() == []
+    store.nodes("n1", disk="y")
+    misplaced = 'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
+    assert store.told() == f"binding volumes: {misplaced}"
+
+
+def test_a_write_that_is_refused_gives_the_reservation_back(store: Store) -> None:
+    """Such as a claim that somebody else has changed since."""
+    order = _late(store)
+    told = store.machine.prepared(order, _refused("the object has been modified"), store.now)
+    assert [one.message for one in told if isinstance(one, Report)] == ["binding volumes: the object has been modified"]
+    assert store.machine.cluster.seat(order.decision.task.uid) is None
+    store.now = 10.0
+    assert store.prepare().plan.node == "n1"
+
+
+def _refused(why: str) -> Prepared:
+    return Prepared(fault=why)
+
+
+def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Store) -> None:
+    """What was given up is not bound, nor given up twice, by an answer that comes late."""
+    first = _late(store)
+    store.gone(PersistentVolumeClaim, "c")
+    store.prepared(first, "not found")
+    store.run()
+    store.claim("c")
+    store.now = 10.0
+    second = store.prepare()
+    store.prepared(first, "late")
+    store.prepared(first)
+    store.claim("c", "v", selected="n1")
+    store.volume("v")
+    assert store.run() == []
+    store.prepared(second)
+    assert _outcome(store) == ["n1"]
+
+
+def test_an_old_state_of_the_claim_says_nothing(store: Store) -> None:
+    """A watch that is late shows the claim without its node: that is no provisioner's refusal."""
+    order = _late(store)
+    store.prepared(order, **{"default/c": str(store._version + 5)})
+    store.claim("c")
+    assert store.run() == []
+
+
+@pytest.mark.parametrize("ending", ["removed", "deleting", "ended", "unreadable", "bound elsewhere", "not listed"])
+def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store: Store) -> None:
+    """Room and promises are free again, and nobody is bound later."""
+    order = _late(store, "n1", "n2")
+    pod = order.decision.task.pod
+    identity = Identity(pod.metadata.name, "default", pod.metadata.uid)
+    store.prepared(order)
+    if ending == "removed":
+        store.machine.pods(Removed(identity), store.now)
+    elif ending == "unreadable":
+        store.machine.pods(Unreadable(identity, "x"), store.now)
+    elif ending == "not listed":
+        store.machine.see(Pod, Synced(()), store.now)
+    else:
+        _change(pod, ending)
+        store.show(pod)
+    store.claim("c", "v", selected="n1")
+    store.volume("v")
+    assert store.run() == []
+    seat = store.machine.cluster.seat(pod.metadata.uid)
+    assert seat is None if ending != "bound elsewhere" else seat is not None and seat.node == "n2"
+    assert store.machine.next_due() is None
+
+
+def _change(pod: Pod, ending: str) -> None:
+    if ending == "deleting":
+        pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    elif ending == "ended":
+        pod.status.phase = "Failed"
+    else:
+        pod.spec.node_name = "n2"
+
+
+def test_the_wait_is_due_at_its_deadline(store: Store) -> None:
+    """So that the loop wakes for it; what is touched is due at once."""
+    order = _late(store)
+    assert store.machine.next_due() == PATIENCE_S
+    store.prepared(order, **_version(store))
+    assert store.machine.next_due() == 0.0
+    store.run()
+    assert store.machine.next_due() == PATIENCE_S
+
+
+def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store, make_node: Callable[..., Node]) -> None:
+    """Volumes that bind to no place (a token, a config map) are none of these."""
+    store.machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
+    pod = store.pod(spec={"volumes": [{"name": "t", "projected": {}}, {"name": "e", "emptyDir": {}}]})
+    assert not pod.spec.node_name
+    (bind,) = store.run()
+    assert isinstance(bind, Bind)
+    assert not bind.task.volumes

@@ -1,0 +1,95 @@
+"""What the rules see of a small cluster: nodes as columns and seated pods as a census, changed one by one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler.cache.node_columns import Nodes
+from scheduler.cache.node_info import read_node
+from scheduler.cache.pod_counts import Census
+from scheduler.kube.affinity import read_kin
+from scheduler.kube.objects import Node, Pod, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.kube.pod_info import Task, read_task
+from tests.scheduler.reference.world import Json, World
+
+Controller = ReplicaSet | ReplicationController | StatefulSet
+CONTROLLERS: dict[str, type[Controller]] = {
+    one.__name__: one for one in (ReplicaSet, ReplicationController, StatefulSet)
+}
+
+
+class Cluster:
+    """A world's nodes and pods; what is changed here is changed there too."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.nodes = Nodes()
+        self.census = Census()
+        for name, labels in world.namespaces.items():
+            self.census.put_namespace(name, labels)
+        for node in world.nodes:
+            self._put(node)
+        for service in world.services:
+            self.census.selecting.put_service(msgspec.convert(service, Service))
+        for controller in world.controllers:
+            self.census.selecting.put_controller(msgspec.convert(controller, CONTROLLERS[controller["kind"]]))
+        for pod in world.pods:
+            self._seat(pod)
+
+    def seat(self, pod: Json, node: Json) -> None:
+        pod["spec"]["nodeName"] = node["metadata"]["name"]
+        self.world.pods.append(pod)
+        self._seat(pod)
+
+    def unseat(self, pod: Json) -> None:
+        self.world.pods.remove(pod)
+        self.census.remove(self._row(pod), read_kin(msgspec.convert(pod, Pod)))
+
+    def add(self, node: Json) -> None:
+        self.world.nodes.append(node)
+        self._put(node)
+
+    def remove(self, node: Json) -> None:
+        for pod in [one for one in self.world.pods if one["spec"]["nodeName"] == node["metadata"]["name"]]:
+            self.unseat(pod)
+        self.world.nodes.remove(node)
+        self.nodes.remove(node["metadata"]["name"])
+
+    def check(self) -> None:
+        self.census.check([(self._row(pod), read_kin(msgspec.convert(pod, Pod))) for pod in self.world.pods])
+
+    def rows(self, nodes: Sequence[Json]) -> Any:
+        return np.array([self.nodes.row_of[node["metadata"]["name"]] for node in nodes], np.intp)
+
+    def _row(self, pod: Json) -> int:
+        return self.nodes.row_of[pod["spec"]["nodeName"]]
+
+    def _put(self, node: Json) -> None:
+        self.nodes.put(read_node(msgspec.convert(node, Node), None, 0.0)[0])
+
+    def _seat(self, pod: Json) -> None:
+        self.census.add(self._row(pod), read_kin(msgspec.convert(pod, Pod)))
+
+
+def task_of(pod: Json) -> Task:
+    task = read_task(msgspec.convert(pod, Pod))
+    assert isinstance(task, Task)
+    return task
+
+
+def refusals(rule: Any, cluster: Cluster, pod: Json) -> list[str]:
+    """Return why a rule refuses each node; empty where it does not."""
+    rows = cluster.rows(cluster.world.nodes)
+    wide = rule.prepare(task_of(pod), cluster.nodes, cluster.census)
+    if wide is None:
+        return [""] * len(rows)
+    found = wide.refuse(rows)
+    return ["" if code == 0 else ", ".join(found.texts[code - 1]) for code in found.codes.tolist()]
+
+
+def scores(rule: Any, cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> list[int]:
+    """Return a rule's scores of these nodes."""
+    wide = rule.prepare(task_of(pod), cluster.nodes, cluster.census)
+    return [0] * len(candidates) if wide is None else list(wide.score(cluster.rows(candidates)).tolist())

@@ -1,0 +1,179 @@
+"""One Binding against a server: whatever happens on the way, its end is definite."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault, FaultKind
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import KubeError, failure
+from scheduler.cache.cache import Seat
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import Task
+from scheduler.server.bind import bind
+
+PODS = "/api/v1/namespaces/default/pods"
+Create = Callable[..., Any]
+
+
+async def _create(client: Client, **spec: Any) -> Pod:
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+    return msgspec.json.decode(await client.request("POST", PODS, msgspec.json.encode(body)), type=Pod)
+
+
+async def _get(client: Client) -> Pod:
+    return msgspec.json.decode(await client.request("GET", f"{PODS}/p"), type=Pod)
+
+
+def _decision(pod: Pod, node: str = "n1", annotation: str = "ours") -> Bind:
+    seat = Seat(pod.metadata.uid, pod.key, node, assumed=True)
+    return Bind(Task(pod, {}), seat, {names.ASSIGNMENT: annotation}, {})
+
+
+async def test_node_and_assignment_are_written_in_one_request(client: Client) -> None:
+    """The pod carries both, and keeps what it carried before."""
+    pod = await _create(client)
+    patch = {"metadata": {"annotations": {"own": "kept"}}}
+    await client.request("PATCH", f"{PODS}/p", msgspec.json.encode(patch), MERGE_PATCH)
+    assert (await bind(client, _decision(pod))).kind == "bound"
+    bound = await _get(client)
+    assert (bound.spec.node_name, bound.annotations) == ("n1", {"own": "kept", names.ASSIGNMENT: "ours"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "times"),
+    [
+        ("answer", 500, 2),
+        ("page", 404, 2),
+        ("answer", 503, 1),
+        ("answer", 429, 1),
+        ("drop_before", 0, 2),
+        ("drop_after", 0, 1),
+    ],
+)
+async def test_an_unknown_outcome_is_repeated_until_it_is_known(
+    kind: FaultKind, code: int, times: int, client: Client, server: ApiServer
+) -> None:
+    """Done or not done, the identical Binding is sent again; one that was done is found to be ours."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", kind, times=times, code=code))
+    assert (await bind(client, _decision(pod))).kind == "bound"
+    assert (await _get(client)).spec.node_name == "n1"
+
+
+async def test_a_read_back_that_is_refused_is_repeated(client: Client, server: ApiServer) -> None:
+    """A 409 of unknown meaning, and then no leave to look: the bind's end waits until the pod can be read."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "answer", times=1, code=409))
+    server.faults.plan(Fault("GET", "pods/p$", "answer", times=2, code=403))
+    assert (await bind(client, _decision(pod))).kind == "changed"
+
+
+async def test_a_proxys_page_is_no_word_on_the_pod(client: Client, server: ApiServer) -> None:
+    """The answer of a Binding that was done is lost, and what is read back is not found by what stands in between."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "drop_after"))
+    server.faults.plan(Fault("GET", "pods/p$", "page", times=2, code=404))
+    assert (await bind(client, _decision(pod))).kind == "bound"
+
+
+async def test_a_timeout_after_the_write_is_our_bind(client: Client, server: ApiServer) -> None:
+    """The answer comes after we have given up on it."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.5))
+    assert (await bind(client, _decision(pod))).kind == "bound"
+
+
+async def test_a_pod_bound_by_another_is_taken(client: Client) -> None:
+    """The same node does not make it ours: the assignment must be there."""
+    pod = await _create(client)
+    assert (await bind(client, _decision(pod, annotation="theirs"))).kind == "bound"
+    assert (await bind(client, _decision(pod))).kind == "taken"
+    assert (await bind(client, _decision(pod, node="n2", annotation="theirs"))).kind == "taken"
+
+
+async def test_the_answer_lost_and_the_pod_gone_is_gone(client: Client, server: ApiServer) -> None:
+    """After the read-back finds nothing there is nothing to hold."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "drop_before"))
+    task = asyncio.create_task(bind(client, _decision(pod)))
+    await client.request("DELETE", f"{PODS}/p")
+    assert (await task).kind == "gone"
+
+
+async def test_a_recreated_pod_of_the_same_name_is_not_bound(client: Client) -> None:
+    """The uid in the Binding is a precondition."""
+    old = await _create(client)
+    await client.request("DELETE", f"{PODS}/p")
+    await _create(client)
+    assert (await bind(client, _decision(old))).kind == "changed"
+    assert (await _get(client)).spec.node_name is None
+
+
+async def test_a_gated_pod_is_not_bound(client: Client) -> None:
+    """Its gates are somebody's reason to wait."""
+    pod = await _create(client, schedulingGates=[{"name": "wait"}])
+    assert (await bind(client, _decision(pod))).kind == "gated"
+
+
+async def test_a_pod_being_deleted_is_not_bound(client: Client) -> None:
+    """A finalizer holds it, but it is on its way out."""
+    pod = await _create(client)
+    patch = {"metadata": {"finalizers": ["example.org/hold"]}}
+    await client.request("PATCH", f"{PODS}/p", msgspec.json.encode(patch), MERGE_PATCH)
+    await client.request("DELETE", f"{PODS}/p")
+    assert (await bind(client, _decision(pod))).kind == "deleting"
+
+
+# aiohttp warns about bodies over 1 MiB; ours never come near.
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_a_binding_too_large_for_the_api_server_is_refused(client: Client) -> None:
+    """413, and etcd's limit wrapped in a 409: neither is a conflict, and neither is repeated."""
+    pod = await _create(client)
+    for size in (3_200_000, 2_097_152):
+        assert (await bind(client, _decision(pod, annotation="x" * size))).kind == "refused"
+
+
+async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Client) -> None:
+    """Each learns which it is; the pod carries the winner's assignment and no other's."""
+    pod = await _create(client)
+    decisions = [_decision(pod, node=f"n{number % 2}", annotation=f"of {number}") for number in range(8)]
+    outcomes = await asyncio.gather(*(bind(client, decision) for decision in decisions))
+    assert sorted(one.kind for one in outcomes) == ["bound", *["taken"] * 7]
+    (winner,) = [decision for decision, one in zip(decisions, outcomes, strict=True) if one.kind == "bound"]
+    bound = await _get(client)
+    assert (bound.spec.node_name, bound.annotations) == (winner.seat.node, dict(winner.annotations))
+
+
+class _Scripted:
+    """A client that answers as it is told, in turn."""
+
+    def __init__(self, *answers: bytes | KubeError) -> None:
+        self._answers = iter(answers)
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        answer = next(self._answers)
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+
+async def test_a_copy_that_is_still_on_its_way_is_waited_for(
+    make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is lost, the repetition refused, and then the first one lands: the pod is ours."""
+    monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
+    pod = make_pod()
+    decision, metadata = _decision(pod), {"name": pod.metadata.name, "uid": pod.metadata.uid}
+    landed = {"metadata": metadata | {"annotations": {names.ASSIGNMENT: "ours"}}, "spec": {"nodeName": "n1"}}
+    seen, unseen = msgspec.json.encode(landed), msgspec.json.encode({"metadata": metadata})
+    lost, forbidden = failure(500, b"{}"), failure(403, b"{}")
+    assert (await bind(cast(Client, _Scripted(lost, forbidden, seen)), decision)).kind == "bound"
+    assert (await bind(cast(Client, _Scripted(lost, forbidden, unseen)), decision)).kind == "forbidden"
+    assert (await bind(cast(Client, _Scripted(forbidden)), decision)).kind == "forbidden"

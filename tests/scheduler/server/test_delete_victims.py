@@ -1,0 +1,130 @@
+"""Preemption against an API server: what is written to the victims and to the pod for which they go."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring.inventory import Pf
+from mooring.kube.client import Client
+from scheduler.cache.cache import Seat
+from scheduler.cycle.instructions import Preempt
+from scheduler.kube.objects import Metadata, Node, Pod
+from scheduler.server.delete_victims import preempt
+from tests.scheduler.server.test_process import ALONE, Cluster, eventually, running
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+
+
+@pytest.fixture
+async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Give a cluster that knows the priority class "high"."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(server.kubeconfig_text())
+    await client.request("POST", CLASSES, msgspec.json.encode({"metadata": {"name": "high"}, "value": 1000}))
+    yield Cluster(client, kubeconfig)
+    await client.request("DELETE", f"{CLASSES}/high")
+
+
+def _condition(pod: Pod, kind: str) -> Any:
+    return next((one for one in pod.status.conditions or () if one.type == kind), None)
+
+
+async def test_a_victim_goes_and_the_pod_gets_its_vf(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
+    """Nominated, victim marked with the reason and deleted with grace, an event on it, then bound with its VF."""
+    await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
+    await cluster.add_pod("low", "[{}]")
+    async with running(cluster, *ALONE):
+        await cluster.bound("low")
+        await cluster.add_pod("high", "[{}]", priorityClassName="high")
+
+        async def going() -> dict[str, Pod] | None:
+            pods = await cluster.pods()
+            nominated = pods["high"].status.nominated_node_name == "n1"
+            return pods if nominated and pods["low"].metadata.deletion_timestamp else None
+
+        pods = await eventually(going)
+        target = _condition(pods["low"], "DisruptionTarget")
+        assert (target.status, target.reason) == ("True", "PreemptionByScheduler")
+        assert target.message == "mooring: preempting to accommodate a higher priority pod"
+        assert not pods["high"].spec.node_name
+        await cluster.delete("low")
+        pods = await cluster.bound("high")
+        assert not pods["high"].status.nominated_node_name
+        (event,) = [one for one in await cluster.events() if one["reason"] == "Preempted"]
+    assert event["involvedObject"]["name"] == "low"
+    assert event["related"]["name"] == "high"
+    assert event["message"] == f"Preempted by pod {pods['high'].metadata.uid} on node n1"
+    assert (event["type"], event["action"]) == ("Normal", "Preempting")
+
+
+async def test_a_budget_spares_a_pod_as_long_as_another_may_go(
+    cluster: Cluster, client: Client, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """Budgets are read from the API server: the pod whose going breaks one stays."""
+    await cluster.add_node(make_node("n1", (make_pf(vfs=2),)))
+    budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "kept"}}, "minAvailable": 1}}
+    await client.request("POST", BUDGETS, msgspec.json.encode(budget))
+    async with running(cluster, *ALONE):
+        await cluster.add_pod("other", "[{}]")
+        await cluster.bound("other")
+        await cluster.add_pod("kept", "[{}]", labels={"app": "kept"})
+        await cluster.bound("kept")
+        await cluster.add_pod("high", "[{}]", priorityClassName="high")
+
+        async def going() -> set[str] | None:
+            pods = await cluster.pods()
+            return {name for name, pod in pods.items() if pod.metadata.deletion_timestamp} or None
+
+        assert await eventually(going) == {"other"}
+    await client.request("DELETE", f"{BUDGETS}/b")
+
+
+async def _seat(cluster: Cluster, name: str) -> Seat:
+    pod = (await cluster.pods())[name]
+    return Seat(pod.metadata.uid, pod.key, "n1")
+
+
+async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, client: Client) -> None:
+    """Deleted and made anew meanwhile: neither condition nor deletion reach the new one."""
+    await cluster.add_pod("low")
+    seat = await _seat(cluster, "low")
+    await cluster.delete("low")
+    await cluster.add_pod("low")
+    ending = await preempt(client, Preempt(Pod(Metadata("high")), "n1", (seat,)), "mooring")
+    assert (ending.deleted, ending.refused) == ((), "")
+    pod = (await cluster.pods())["low"]
+    assert pod.metadata.deletion_timestamp is None
+    assert _condition(pod, "DisruptionTarget") is None
+
+
+async def test_a_victim_that_is_gone_is_no_fault(cluster: Cluster, client: Client) -> None:
+    """All victims are asked for; those that are gone already count as neither deleted nor refused."""
+    await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
+    first, second = await _seat(cluster, "a"), await _seat(cluster, "b")
+    await cluster.delete("a")
+    high = (await cluster.pods())["b"]
+    ending = await preempt(client, Preempt(high, "n1", (first, second)), "mooring")
+    assert (ending.deleted, ending.refused) == ((second,), "")
+
+
+async def test_a_victim_that_another_writes_to_all_the_time_is_not_taken_for_gone(
+    cluster: Cluster, client: Client, server: ApiServer
+) -> None:
+    """A conflict says nothing of its end: the pod for which it is to go must not wait for it, but be decided anew."""
+    await cluster.add_pod("low")
+    seat = await _seat(cluster, "low")
+    server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
+    order = Preempt(Pod(Metadata("high")), "n1", (seat,))
+    ending = await preempt(client, order, "mooring")
+    assert ending.deleted == ()
+    assert "409" in ending.refused
+    assert (await preempt(client, order, "mooring")).deleted == (seat,)

@@ -1,0 +1,289 @@
+"""The extender over HTTP, with a loop at work beside it: who answers, what is written, what is wrong with a request."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from bench.apiservers import free_ports
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.assignment import believe
+from mooring.inventory import Pf
+from mooring.kube.access import Access
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import Status
+from scheduler.kube.objects import Node, Pod
+from scheduler.server.http import extender_handlers as desks
+from scheduler.server.http import extender_server as servers
+from scheduler.server.http.extender_handlers import SEED_BLIND, SEED_FULL, SEED_MALFORMED, Desk
+from scheduler.server.leader import LeaseUnsure
+from scheduler.server.loop import Loop, Ways
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+PODS = "/api/v1/namespaces/default/pods"
+FULL = "not enough free RDMA VFs"
+
+
+class Stage:
+    """A server, a scheduler's loop and its desk, and kube-scheduler's part in it."""
+
+    def __init__(self, server: ApiServer, client: Client) -> None:
+        self._server = server
+        self._client = client
+        (port,) = free_ports(1)
+        self._address = f"127.0.0.1:{port}"
+        self.machine = Machine("mooring")
+        self.loop: Loop
+        self.holds_lease = True
+
+    def _guard(self) -> None:
+        if not self.holds_lease:
+            raise LeaseUnsure(Status(0, message="the lease is over"), 0.1)
+
+    @asynccontextmanager
+    async def run(self, *, leads: bool = True) -> AsyncIterator[None]:
+        ours = Client(Access(self._server.url), timeout_s=1.0, guard=self._guard)
+        async with ours as leaders, aiohttp.ClientSession() as self._session:
+            ways = Ways(self._client, leaders)
+            self.loop = Loop(self.machine, ways, Writer(self._client, "mooring"), lambda: 1000.0)
+            running = asyncio.create_task(self.loop.run())
+            try:
+                async with servers.serve(self._address, Desk(self.machine.guests, self.loop, ways, lambda: 1000.0)):
+                    if leads:
+                        self.loop.lead()
+                        await until(self._answers)
+                    yield
+            finally:
+                self.loop.stop()
+                async with asyncio.timeout(20):
+                    await running
+                self.machine.check()
+
+    async def _answers(self) -> bool:
+        return not self.loop.standing_by()
+
+    async def ask(self, verb: str, body: Any) -> tuple[int, Any]:
+        """Ask as kube-scheduler does; return the status and the answer."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        async with self._session.post(f"http://{self._address}/scheduler/{verb}", data=data) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+    async def bind(self, pod: Pod, node: str = "n1") -> str:
+        meta = pod.metadata
+        binding = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": node}
+        status, answer = await self.ask("bind", binding)
+        assert status == 200
+        error: str = answer["Error"]
+        return error
+
+    async def refused(self, verb: str, pod: Pod, *nodes: str) -> dict[str, str]:
+        status, answer = await self.ask(verb, {"Pod": msgspec.to_builtins(pod), "NodeNames": nodes})
+        assert (status, answer["Error"]) == (200, "")
+        refused: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+        assert set(answer["NodeNames"]) == set(nodes) - refused.keys()
+        return refused
+
+    async def add_node(self, name: str, *pfs: Pf, make: MakeNode) -> None:
+        document = msgspec.to_builtins(make(name, pfs))
+        metadata = {"name": name, "annotations": document["metadata"]["annotations"]}
+        await self._client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
+        status = {key: document["status"][key] for key in ("allocatable", "conditions", "nodeInfo")}
+        patch = msgspec.json.encode({"status": status})
+        await self._client.request("PATCH", f"/api/v1/nodes/{name}/status", patch, MERGE_PATCH)
+
+    async def add_pod(self, name: str, request: str = "[{}]") -> Pod:
+        body = {
+            "metadata": {"name": name, "annotations": {names.REQUEST: request}},
+            "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "c", "image": "i"}]},
+        }
+        return msgspec.json.decode(await self._client.request("POST", PODS, msgspec.json.encode(body)), type=Pod)
+
+    async def pod(self, name: str) -> Pod:
+        return msgspec.json.decode(await self._client.request("GET", f"{PODS}/{name}"), type=Pod)
+
+    async def delete(self, name: str) -> None:
+        await self._client.request("DELETE", f"{PODS}/{name}", params={"gracePeriodSeconds": "0"})
+
+    def is_free(self, uid: str) -> bool:
+        return self.machine.cluster.seat(uid) is None
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> Stage:
+    """Give a cluster of one node with one VF."""
+    stage = Stage(server, client)
+    await stage.add_node("n1", make_pf(vfs=1), make=make_node)
+    return stage
+
+
+async def test_a_standby_says_503(stage: Stage) -> None:
+    """To every verb, whatever is asked; once it leads and has listed everything, it answers."""
+    async with stage.run(leads=False):
+        for verb in ("filter", "prioritize", "preempt", "bind", "rdma_scheduling"):
+            assert await stage.ask(verb, {}) == (503, "this scheduler does not lead")
+        stage.loop.lead()
+        await until(lambda: stage._answers())
+        assert (await stage.ask("filter", {}))[0] == 200
+
+
+async def test_what_is_wrong_with_a_request_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the protocol's field, where it has one; one that is too large is not read."""
+    monkeypatch.setattr(servers, "_LARGEST", 1000)
+    async with stage.run():
+        for verb in ("filter", "bind", "rdma_scheduling"):
+            status, answer = await stage.ask(verb, b"{")
+            assert (status, answer["Error"].split(":")[0][:16]) == (200, "request is no Ex")
+        for verb in ("prioritize", "preempt"):
+            status, answer = await stage.ask(verb, b"{")
+            assert (status, answer[:16]) == (400, "request is no Ex")
+        assert (await stage.ask("filter", b" " * 1001))[0] == 413
+
+
+async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
+    """Asked again, as after a lost answer, it says the same; two pods never get one VF."""
+    async with stage.run():
+        first, second = await stage.add_pod("a"), await stage.add_pod("b")
+        assert await stage.refused("filter", second, "n1") == {}
+        errors = await asyncio.gather(stage.bind(first), stage.bind(second))
+        assert sorted(errors) == ["", f"node 'n1': {FULL}"]
+        winner, loser = (first, second) if not errors[0] else (second, first)
+        assert await stage.bind(winner) == ""
+        assert "is bound to node 'n1'" in await stage.bind(winner, "n2")
+        bound = await stage.pod(winner.metadata.name)
+        assert bound.spec.node_name == "n1"
+        given = believe(bound.annotations, bound.metadata.uid, "n1")
+        assert given is not None
+        assert [vf.vf for vf in given.vfs] == [0]
+        assert await stage.refused("filter", loser, "n1", "n9") == {
+            "n1": FULL,
+            "n9": "node(s) were not known to Mooring",
+        }
+        await stage.delete(winner.metadata.name)
+
+        async def freed() -> bool:
+            return stage.is_free(winner.metadata.uid)
+
+        await until(freed)
+        assert await stage.bind(loser) == ""
+
+
+async def test_a_pod_of_another_uid_is_not_bound(stage: Stage) -> None:
+    """The name is used again; nothing stays reserved."""
+    async with stage.run():
+        old = await stage.add_pod("a")
+        await stage.delete("a")
+        assert "404" in await stage.bind(old)
+        new = await stage.add_pod("a")
+        assert f"has the uid {new.metadata.uid!r} now" in await stage.bind(old)
+        assert stage.is_free(old.metadata.uid)
+        assert await stage.bind(new) == ""
+
+
+async def test_a_refused_binding_sets_its_vfs_free(stage: Stage, server: ApiServer) -> None:
+    """The API server's words are kube-scheduler's."""
+    async with stage.run():
+        pod = await stage.add_pod("a")
+        server.faults.plan(Fault("POST", "/a/binding", "answer", code=403))
+        assert (await stage.bind(pod)).startswith("forbidden: ")
+        assert stage.is_free(pod.metadata.uid)
+        assert await stage.bind(pod) == ""
+
+
+async def test_an_unknown_outcome_is_told_in_time_and_found_out(
+    stage: Stage, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The VF stays reserved; who asks again waits for the same bind, and elsewhere the pod may not go."""
+    monkeypatch.setattr(desks, "_ANSWER_S", 0.5)
+    async with stage.run():
+        pod, other = await stage.add_pod("a"), await stage.add_pod("b")
+        server.faults.plan(Fault("POST", "/a/binding", "drop_before", times=6))
+        assert "what is reserved stays so" in await stage.bind(pod)
+        assert not stage.is_free(pod.metadata.uid)
+        assert await stage.bind(other) == f"node 'n1': {FULL}"
+        assert await stage.bind(pod, "n2") == "pod default/a is being bound to node 'n1'"
+        assert await stage.refused("filter", pod, "n1", "n2") == {"n2": "the pod is being bound to node 'n1'"}
+
+        async def is_bound() -> bool:
+            return await stage.bind(pod) == ""
+
+        await until(is_bound)
+        assert (await stage.pod("a")).spec.node_name == "n1"
+
+
+async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> None:
+    """Nothing is sent; what is reserved stays so, for when the lease is sure again or this scheduler ends."""
+    async with stage.run():
+        pod = await stage.add_pod("a")
+        stage.holds_lease = False
+        assert (await stage.bind(pod)).endswith("what is reserved stays so")
+        assert not stage.is_free(pod.metadata.uid)
+        assert not (await stage.pod("a")).spec.node_name
+        stage.holds_lease = True
+        assert await stage.bind(pod) == ""
+        assert (await stage.pod("a")).spec.node_name
+
+
+async def test_the_seeds_path_says_their_three_sentences(stage: Stage, make_node: MakeNode) -> None:
+    """Whole nodes were sent there, and came back."""
+    await stage.add_node("bare", make=make_node)
+    async with stage.run():
+        await stage.bind(await stage.add_pod("a"))
+        pod, wrong = await stage.add_pod("b"), await stage.add_pod("c", "no JSON")
+        assert await stage.refused("rdma_scheduling", pod, "n1", "bare") == {"n1": SEED_FULL, "bare": SEED_BLIND}
+        assert await stage.refused("rdma_scheduling", wrong, "n1") == {"n1": SEED_MALFORMED}
+        assert "mooring.dev/interfaces" in (await stage.refused("filter", wrong, "n1"))["n1"]
+        nodes = {"items": [{"metadata": {"name": name}, "strange": name} for name in ("n1", "bare")]}
+        empty = await stage.add_pod("d", "[]")
+        _, answer = await stage.ask("rdma_scheduling", {"pod": msgspec.to_builtins(empty), "nodes": nodes})
+        assert (answer["Nodes"], answer["NodeNames"]) == (nodes, None)
+
+
+async def test_scores_and_victims_are_given(stage: Stage) -> None:
+    """A malformed pod gets neither."""
+    async with stage.run():
+        pod, wrong = await stage.add_pod("a"), await stage.add_pod("b", "no JSON")
+        for one, score, kept in ((pod, 10, {"n1"}), (wrong, 0, set[str]())):
+            sent = msgspec.to_builtins(one)
+            assert await stage.ask("prioritize", {"Pod": sent, "NodeNames": ["n1"]}) == (
+                200,
+                [{"Host": "n1", "Score": score}],
+            )
+            victims = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in ("n1", "n9")}
+            _, answer = await stage.ask("preempt", {"Pod": sent, "NodeNameToMetaVictims": victims})
+            assert answer["NodeNameToMetaVictims"].keys() == kept
+
+
+async def test_a_long_list_holds_nobody_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are judged in slices: others get their turn before the answer is there."""
+    monkeypatch.setattr(desks, "_SLICE_S", 0.0)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with stage.run():
+        pod = await stage.add_pod("a")
+        counting = asyncio.create_task(count())
+        await stage.refused("filter", pod, *(f"n{index}" for index in range(2000)))
+        counting.cancel()
+    assert turns > 2000

@@ -1,0 +1,43 @@
+"""A log line by msgspec says what the standard library's would."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mooring.log import as_json
+from scheduler.server.reporting.log_encoder import quickly
+
+
+class Odd:
+    """Something that no encoder knows."""
+
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pod": "default/a", "count": 3, "leads": True, "due": None, "share": 0.5},
+        {"reason": 'a "quoted" line\nand another, in ἑλληνικά', "names": ["a", ("b", 1)]},
+        {"odd": Odd(), "deep": {"odd": Odd()}},
+        {"huge": 1 << 70, "name": "not \udcff Unicode"},
+        {1: "a key that is no text"},
+        {"ts": datetime(2026, 11, 21, 20, 47, 14, 429396, UTC)},
+        {"ts": datetime(2026, 11, 21, 20, 47, 14, 0, UTC), "odd": Odd()},
+    ],
+)
+def test_a_line_is_the_same_to_who_reads_it(fields: dict[Any, Any]) -> None:
+    event = {**fields, "event": "pod bound", "program": "mooring-scheduler", "level": "info"}
+    line = quickly(event)
+    assert b"\n" not in line
+    assert json.loads(line) == json.loads(as_json(event))
+
+
+def test_what_refers_to_itself_raises_nothing_but_what_the_slow_way_raises() -> None:
+    event: dict[str, Any] = {}
+    event["self"] = event
+    with pytest.raises(ValueError, match="Circular"):
+        quickly(event)

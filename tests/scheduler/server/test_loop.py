@@ -1,0 +1,405 @@
+"""The machine at work against a server, in one process: standing by, leading, evicting, ending; time is the test's."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.registry import REGISTRY
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.kube.access import Access
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.events import Changed, Identity, Synced
+from mooring.kube.failures import Status
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Node, Pod
+from scheduler.server import loop as looping
+from scheduler.server.leader import LeaseUnsure
+from scheduler.server.loop import Loop, Ways
+from scheduler.server.reflectors import Seen
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
+
+PODS = "/api/v1/namespaces/default/pods"
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+
+
+class Stage:
+    """A server, a loop, and the time that the loop is told."""
+
+    def __init__(self, server: ApiServer, client: Client) -> None:
+        self.server = server
+        self.client = client
+        self.now = 1000.0
+        self.leads = True
+        # Requests that the guard has kept from being sent.
+        self.unsent = 0
+        self.machine = Machine("mooring")
+        self.loop: Loop
+
+    def guard(self) -> None:
+        if not self.leads:
+            self.unsent += 1
+            raise LeaseUnsure(Status(0, message="the lease is over"), 0.1)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
+        """Run the loop; it must end once it is told to stop."""
+        async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
+            writer = Writer(self.client, "mooring")
+            ways = Ways(self.client, leaders)
+            self.loop = Loop(self.machine, ways, writer, lambda: self.now, lambda: self.leads)
+            running = asyncio.create_task(self.loop.run())
+            try:
+                yield running
+            finally:
+                self.loop.stop()
+                async with asyncio.timeout(20):
+                    await running
+                self.machine.check()
+
+    async def add_node(self, node: Node) -> None:
+        status = msgspec.to_builtins(node.status)
+        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
+        await self.client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
+        path = f"/api/v1/nodes/{node.metadata.name}"
+        kept = {name: status[name] for name in ("allocatable", "conditions", "nodeInfo")}
+        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": kept})):
+            await self.client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
+
+    async def add_pod(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> Pod:
+        containers = [{"name": "c", "image": "i"}]
+        body = {
+            "metadata": {"name": name} | (metadata or {}),
+            "spec": {"schedulerName": "mooring", "containers": containers} | spec,
+        }
+        return msgspec.json.decode(await self.client.request("POST", PODS, msgspec.json.encode(body)), type=Pod)
+
+    async def pod(self, name: str) -> Pod | None:
+        items = msgspec.json.decode(await self.client.request("GET", PODS))["items"]
+        return next((pod for pod in msgspec.convert(items, list[Pod]) if pod.metadata.name == name), None)
+
+    async def is_bound(self, name: str) -> bool:
+        pod = await self.pod(name)
+        return pod is not None and bool(pod.spec.node_name)
+
+    async def events(self, pod: str) -> list[tuple[str, str]]:
+        items = json.loads(await self.client.request("GET", "/api/v1/events"))["items"]
+        return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == pod]
+
+    async def seen(self, uid: str) -> None:
+        """Wait until the machine knows a pod."""
+
+        async def known() -> bool:
+            return uid in self.machine.queue.uids() or self.machine.cluster.seat(uid) is not None
+
+        await _until(known)
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def stage(server: ApiServer, client: Client) -> Stage:
+    return Stage(server, client)
+
+
+async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
+    """It is ready to take over; once it leads it lists everything anew, and binds."""
+    await stage.add_node(make_node("n1"))
+    pod = await stage.add_pod("p")
+    async with stage.run():
+        await stage.seen(pod.metadata.uid)
+        await _until(lambda: _is_ready(stage))
+        fits_nowhere = await stage.add_pod("q", nodeSelector={"no": "where"})
+        await stage.seen(fits_nowhere.metadata.uid)
+        assert stage.machine.roster.depths()["active"] == 2
+        assert not await stage.is_bound("p")
+        stage.loop.lead()
+        await _until(lambda: stage.is_bound("p"))
+
+
+async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage, make_node: MakeNode) -> None:
+    """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
+    await stage.add_node(make_node("n1"))
+    async with stage.run():
+        await _until(lambda: _is_ready(stage))
+        stage.leads = False
+        stage.loop.lead()
+        pod = await stage.add_pod("p")
+        await stage.seen(pod.metadata.uid)
+        stage.leads = True
+        await _until(lambda: stage.is_bound("p"))
+
+
+async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make_node: MakeNode) -> None:
+    """Told to stop while it asks for the lease, it ends all the same: nothing keeps the lease from the next one."""
+    await stage.add_node(make_node("n1"))
+    async with stage.run() as running:
+        await _until(lambda: _is_ready(stage))
+        ended = stage.loop._reading.ended
+
+        async def late() -> None:
+            await ended()
+            stage.loop.lead()
+
+        stage.loop._reading.ended = late  # type: ignore[method-assign]
+        stage.loop.stop()
+        async with asyncio.timeout(10):
+            await asyncio.shield(running)
+
+
+async def _is_ready(stage: Stage) -> bool:
+    return stage.loop.not_ready() == ""
+
+
+async def test_pods_that_are_listed_together_go_by_age(
+    stage: Stage, make_node: MakeNode, make_pod: Callable[..., Pod]
+) -> None:
+    """A scheduler that starts finds them in the order of their names; the oldest comes first all the same."""
+    times = itertools.count(1000.0)
+    loop = Loop(stage.machine, Ways(stage.client, stage.client), Writer(stage.client, "mooring"), lambda: next(times))
+    pods = [make_pod(name) for name in ("c", "b", "a")]
+    listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
+    loop._receive(Seen(Pod, Synced(tuple(listed))))
+    while loop._inbox:
+        loop._follow(loop._take(loop._inbox.popleft()))
+    stage.machine.nodes(Changed(Identity("n1"), make_node()), 2000.0)
+    decided = [one for _ in pods for one in stage.machine.step(2000.0) or ()]
+    assert [one.task.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]
+
+
+async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
+    stage: Stage, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """What its watch has missed it must not give again: nothing is decided before the new lists are there."""
+    await stage.add_node(make_node("n1", (make_pf(vfs=1),)))
+    async with stage.run():
+        await _until(lambda: _is_ready(stage))
+        stage.server.faults.plan(Fault("GET", "/api/v1/pods", "answer", times=3, code=503))
+        pod = await stage.add_pod("p", {"annotations": {names.REQUEST: "[{}]"}})
+        await stage.seen(pod.metadata.uid)
+        stage.loop.lead()
+        await _until(lambda: _no_more_faults(stage))
+        assert not await stage.is_bound("p")
+        await _until(lambda: stage.is_bound("p"))
+
+
+async def _no_more_faults(stage: Stage) -> bool:
+    return not stage.server.faults.planned
+
+
+async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode) -> None:
+    """An earlier leader's last Bindings are waited out."""
+    await stage.add_node(make_node("n1"))
+    await stage.add_pod("p")
+    async with stage.run():
+        began = time.monotonic()
+        stage.loop.lead(began + 1.0)
+        await _until(lambda: stage.is_bound("p"))
+        assert time.monotonic() - began >= 1.0
+
+
+async def test_events_wait_until_few_binds_are_under_way(
+    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server that is busy with binds is not asked for events besides; none is lost by it."""
+    monkeypatch.setattr(looping, "_PRESSED", 3)
+    await stage.add_node(make_node("n1"))
+    stage.server.faults.plan(Fault("POST", "/slow-[0-9]/binding$", "delay", times=3, delay_s=1.0))
+    pods = ["quick", "slow-0", "slow-1", "slow-2"]
+    for name in pods:
+        await stage.add_pod(name)
+    async with stage.run():
+        stage.loop.lead()
+        await _until(lambda: _are_under_way(stage, 3))
+        marker = await stage.add_pod("marker", schedulerName="another")
+        await _until(lambda: _are_told(stage, pods))
+        items = json.loads(await stage.client.request("GET", "/api/v1/events"))["items"]
+        assert min(int(one["metadata"]["resourceVersion"]) for one in items) > int(marker.metadata.resource_version)
+
+
+async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_connections(
+    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four one is answered after 0.3 s, and nothing follows; the second after 1 s, and all others follow."""
+    monkeypatch.setattr(looping, "_MOST_BINDS", 4)
+    monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
+    await stage.add_node(make_node("n1"))
+    for name, delay_s in (("a", 0.3), ("b", 1.0), ("c", 1.5), ("d", 1.5)):
+        stage.server.faults.plan(Fault("POST", f"/{name}/binding$", "delay", delay_s=delay_s))
+    async with stage.run():
+        stage.loop.lead()
+        for name in "abcd":
+            await stage.add_pod(name)
+        await _until(lambda: _so_many(stage, 4))
+        began = time.monotonic()
+        for name in "ef":
+            await stage.add_pod(name)
+        await _until(lambda: stage.is_bound("e"))
+        assert time.monotonic() - began > 0.6
+        await _until(lambda: stage.is_bound("f"))
+
+
+async def _so_many(stage: Stage, count: int) -> bool:
+    return len(stage.loop._writes) == count
+
+
+async def _are_under_way(stage: Stage, count: int) -> bool:
+    return await stage.is_bound("quick") and len(stage.loop._writes) == count
+
+
+async def _are_told(stage: Stage, pods: list[str]) -> bool:
+    return all([await stage.events(pod) for pod in pods])
+
+
+async def test_nothing_is_decided_or_sent_while_the_lease_is_not_sure(stage: Stage, make_node: MakeNode) -> None:
+    """Neither a new decision nor the repetition of a Binding; once it is sure again, both."""
+    await stage.add_node(make_node("n1"))
+    stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
+    async with stage.run():
+        stage.loop.lead()
+        first = await stage.add_pod("first")
+        await _until(lambda: _tried(stage))
+        stage.leads = False
+        stage.server.faults.planned.clear()
+        second = await stage.add_pod("second")
+        await stage.seen(second.metadata.uid)
+        await _until(lambda: _held_back(stage))
+        assert not await stage.is_bound("first")
+        seat = stage.machine.cluster.seat(first.metadata.uid)
+        assert seat is not None, "the reservation stands: nobody knows what became of the Binding"
+        assert stage.machine.roster.depths()["active"] == 1
+        stage.leads = True
+        await _until(lambda: stage.is_bound("first"))
+        await _until(lambda: stage.is_bound("second"))
+
+
+async def _tried(stage: Stage) -> bool:
+    return stage.server.faults.planned[0].times < 1000
+
+
+async def _have_ended(stage: Stage) -> bool:
+    return not stage.loop._writes
+
+
+async def _held_back(stage: Stage) -> bool:
+    return stage.unsent > 1
+
+
+async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: MakeNode) -> None:
+    """Their end is told too; nothing new is begun."""
+    await stage.add_node(make_node("n1"))
+    stage.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.0))
+    async with stage.run() as running:
+        stage.loop.lead()
+        await stage.add_pod("p")
+        await _until(lambda: _no_more_faults(stage))
+        stage.loop.stop()
+        assert await running is True
+    assert await stage.is_bound("p")
+    assert [reason for reason, _ in await stage.events("p")] == ["Scheduled"]
+
+
+async def test_our_own_status_write_is_not_looked_at_again(stage: Stage, make_node: MakeNode) -> None:
+    """One try, one condition: what we write about a pod wakes neither it nor another."""
+    await stage.add_node(make_node("n1"))
+    before = _attempts()
+    async with stage.run():
+        stage.loop.lead()
+        for name in ("p", "q"):
+            await stage.add_pod(name, nodeSelector={"no": name})
+        for name in ("p", "q"):
+            await _until(lambda name=name: _is_told(stage, name))  # type: ignore[misc]
+        # Backoffs are over, and a change comes that the machine is seen to take in after those of the conditions.
+        stage.now += 100.0
+        last = await stage.add_pod("last", schedulerName="other", nodeName="n1")
+        await stage.seen(last.metadata.uid)
+    assert _attempts() - before == 2
+
+
+def _attempts() -> float:
+    labels = {"result": "unschedulable", "profile": "mooring"}
+    return REGISTRY.get_sample_value("scheduler_schedule_attempts_total", labels) or 0.0
+
+
+async def _is_told(stage: Stage, name: str) -> bool:
+    pod = await stage.pod(name)
+    return pod is not None and any(one.type == "PodScheduled" for one in pod.status.conditions or ())
+
+
+OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}]
+
+
+async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **metadata: Any) -> Pod:
+    """Make a pod that is bound with a VF, and then let its node say that there is no such VF."""
+    await stage.add_node(make_node("n1", (make_pf(vfs=4),)))
+    pod = await stage.add_pod("p", metadata)
+    vfs = (AssignedVf("pf0", 3, "0000:04:00.5", "ethernet", "rail0"),)
+    text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+    about = {"name": "p", "annotations": {names.ASSIGNMENT: text}}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
+    await stage.client.request("POST", f"{PODS}/p/binding", msgspec.json.encode(binding))
+    inventory = dump_inventory(Inventory("boot-1", (make_pf(vfs=2),)))
+    patch = msgspec.json.encode({"metadata": {"annotations": {names.INVENTORY: inventory}}})
+    await stage.client.request("PATCH", "/api/v1/nodes/n1", patch, MERGE_PATCH)
+    return pod
+
+
+async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: MakeNode, make_pf: MakePf) -> None:
+    """Five minutes after its leader saw that its VF is gone, and its owner is told why."""
+    await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
+    async with stage.run():
+        stage.loop.lead()
+        await _until(lambda: _is_due(stage))
+        stage.now += 301.0
+        await stage.add_pod("bell")
+        await _until(lambda: _is_leaving(stage))
+        await _until(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
+
+
+async def _is_due(stage: Stage) -> bool:
+    return stage.machine.next_due() is not None
+
+
+async def _is_leaving(stage: Stage) -> bool:
+    pod = await stage.pod("p")
+    return pod is None or pod.metadata.deletion_timestamp is not None
+
+
+async def _has_event(stage: Stage, begin: str) -> bool:
+    return any(reason == "NeverStarts" and message.startswith(begin) for reason, message in await stage.events("p"))
+
+
+async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
+    stage: Stage, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """The uid is a precondition: what came after it under its name stays."""
+    await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
+    async with stage.run():
+        stage.loop.lead()
+        await _until(lambda: _is_due(stage))
+        # Deleted and made anew while this scheduler's watch is behind: the eviction finds another uid.
+        (order,) = stage.machine.tick(stage.now + 301.0)
+        await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
+        await stage.add_pod("p", nodeSelector={"no": "where"})
+        stage.loop._follow([order])
+        await _until(lambda: _have_ended(stage))
+        pod = await stage.pod("p")
+        assert pod is not None
+        assert pod.metadata.deletion_timestamp is None

@@ -1,0 +1,332 @@
+"""The scheduler as a process, against a server: the whole way from a pod to its binding."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.assignment import Assignment, read_assignment
+from mooring.inventory import Pf
+from mooring.kube.client import MERGE_PATCH, Client
+from scheduler.kube.objects import Node, Pod
+from tests.scheduler.reference.messages import refusal
+
+T = TypeVar("T")
+PODS = "/api/v1/namespaces/default/pods"
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+
+
+class Cluster:
+    """A server with nodes, and the ways in which a test acts on it."""
+
+    def __init__(self, client: Client, kubeconfig: Path) -> None:
+        self._client = client
+        self.kubeconfig = kubeconfig
+
+    async def add_node(self, node: Node) -> None:
+        """Create a node as a kubelet would, without the taint that a controller takes off."""
+        document = msgspec.to_builtins(node)
+        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
+        await self._client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
+        path = f"/api/v1/nodes/{node.metadata.name}"
+        await self._patch(path, {"spec": {"taints": None}})
+        status = {name: document["status"][name] for name in ("allocatable", "conditions", "nodeInfo")}
+        await self._patch(f"{path}/status", {"status": status})
+
+    async def add_pod(
+        self,
+        name: str,
+        request: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        asked = {} if request is None else {names.REQUEST: request}
+        body = {
+            "metadata": {"name": name, "annotations": {**asked, **(annotations or {})}, "labels": labels or {}},
+            "spec": {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}], **spec},
+        }
+        await self._client.request("POST", PODS, msgspec.json.encode(body))
+
+    async def annotate(self, name: str, request: str) -> None:
+        await self._patch(f"{PODS}/{name}", {"metadata": {"annotations": {names.REQUEST: request}}})
+
+    async def delete(self, name: str) -> None:
+        await self._client.request("DELETE", f"{PODS}/{name}", params={"gracePeriodSeconds": "0"})
+
+    async def pods(self) -> dict[str, Pod]:
+        items = msgspec.json.decode(await self._client.request("GET", PODS))["items"]
+        return {pod.metadata.name: pod for pod in msgspec.convert(items, list[Pod])}
+
+    async def events(self) -> list[Any]:
+        items: list[Any] = msgspec.json.decode(await self._client.request("GET", "/api/v1/events"))["items"]
+        return items
+
+    async def bound(self, *wanted: str) -> dict[str, Pod]:
+        """Wait until these pods have nodes; return all pods."""
+
+        async def found() -> dict[str, Pod] | None:
+            pods = await self.pods()
+            return pods if all(pods[name].spec.node_name for name in wanted) else None
+
+        return await eventually(found)
+
+    async def told(self, name: str) -> str:
+        """Wait until a pod's PodScheduled condition is False; return its message."""
+
+        async def found() -> str | None:
+            conditions = (await self.pods())[name].status.conditions or []
+            messages = [one.message for one in conditions if one.type == "PodScheduled" and one.status == "False"]
+            return messages[0] if messages else None
+
+        return await eventually(found)
+
+    async def _patch(self, path: str, patch: Any) -> None:
+        await self._client.request("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+
+
+async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
+    """Ask until there is an answer, twenty seconds at the most."""
+    async with asyncio.timeout(20):
+        while (answer := await found()) is None:
+            await asyncio.sleep(0.02)
+    return answer
+
+
+@asynccontextmanager
+async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
+    """Run a scheduler; it must end by itself once it is asked to."""
+    arguments = ["-m", "scheduler", "--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", "", *flags]
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            await process.communicate()
+
+
+ALONE = ("--leader-elect", "false")
+
+
+@pytest.fixture
+async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> Cluster:
+    """Give an empty cluster."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(server.kubeconfig_text())
+    return Cluster(client, kubeconfig)
+
+
+def _assignment(pod: Pod) -> Assignment:
+    return read_assignment(pod.annotations[names.ASSIGNMENT])
+
+
+async def test_many_pods_at_once_on_one_remaining_vf_bind_exactly_one(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """The others stay Pending with a reason, and the next gets the VF when the first is gone."""
+    await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
+    wanted = [f"p{number}" for number in range(12)]
+    await asyncio.gather(*(cluster.add_pod(name, "[{}]") for name in wanted))
+    async with running(cluster, *ALONE):
+        told = []
+        for _ in range(2):
+            pods = await eventually(lambda: _one_bound(cluster))
+            (bound,) = [pod for pod in pods.values() if pod.spec.node_name]
+            told = [await cluster.told(name) for name, pod in pods.items() if pod is not bound]
+            assert set(map(refusal, told)) == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
+            assert _assignment(bound).vfs[0].pci == "0000:04:00.2"
+            await cluster.delete(bound.metadata.name)
+        assert len(told) == 10
+
+
+async def _one_bound(cluster: Cluster) -> dict[str, Pod] | None:
+    pods = await cluster.pods()
+    return pods if any(pod.spec.node_name for pod in pods.values()) else None
+
+
+async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
+    """It knows what is used from the assignments alone, also after it was killed."""
+    await cluster.add_node(make_node("n1", (make_pf(vfs=4),)))
+    await cluster.add_node(make_node("n2", (make_pf(vfs=4),)))
+    for generation in range(4):
+        await cluster.add_pod(f"p{generation}", '[{"min_tx_rate":20000},{}]')
+        async with running(cluster, *ALONE) as process:
+            await cluster.bound(f"p{generation}")
+            process.kill()
+    pods = await cluster.pods()
+    given = [(pod.spec.node_name, vf.pci) for pod in pods.values() for vf in _assignment(pod).vfs]
+    assert len(given) == len(set(given)) == 8
+    await cluster.add_pod("late", "[{}]")
+    async with running(cluster, *ALONE):
+        assert refusal(await cluster.told("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
+
+
+async def test_a_malformed_request_is_told_and_scheduled_when_fixed(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """Condition and event name field and rule; other pods pass by; the fixed annotation is enough."""
+    await cluster.add_node(make_node("n1", (make_pf(),)))
+    await cluster.add_pod("bad", '[{},{"min_tx_rte":5}]')
+    await cluster.add_pod("good", "[{}]")
+    async with running(cluster, *ALONE):
+        await cluster.bound("good")
+        rule = "annotation 'mooring.dev/interfaces'[1].min_tx_rte: unknown field"
+        assert rule in await cluster.told("bad")
+        event = await eventually(lambda: _event(cluster, "bad", "FailedScheduling"))
+        assert rule in event["message"]
+        await cluster.annotate("bad", '[{"min_tx_rate":5}]')
+        await cluster.bound("bad")
+
+
+async def _event(cluster: Cluster, pod: str, reason: str) -> Any:
+    events = [one for one in await cluster.events() if one["involvedObject"]["name"] == pod]
+    return next((one for one in events if one["reason"] == reason), None)
+
+
+async def test_why_a_pod_is_where_it_is_stands_in_its_event(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """As data: node, PFs and VFs, scores."""
+    await cluster.add_node(make_node("n1", (make_pf(),)))
+    await cluster.add_pod("p", "[{}]")
+    async with running(cluster, *ALONE):
+        event = await eventually(lambda: _event(cluster, "p", "Scheduled"))
+    why = json.loads(event["metadata"]["annotations"][names.WHY])
+    assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
+
+
+async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
+    cluster: Cluster, server: ApiServer, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """In the end every pod has VFs of its own."""
+    for name in ("n1", "n2"):
+        await cluster.add_node(make_node(name, (make_pf(vfs=20),)))
+    for kind, code in (("drop_after", 0), ("drop_before", 0), ("answer", 500), ("answer", 429), ("drop_after", 0)):
+        server.faults.plan(Fault("POST", "/binding$", kind, times=3, code=code))  # type: ignore[arg-type]
+    wanted = [f"p{number}" for number in range(20)]
+    async with running(cluster, *ALONE):
+        for number, name in enumerate(wanted):
+            await cluster.add_pod(name, "[{},{}]")
+            if number % 5 == 0:
+                server.cut_watches()
+            if number == 12 and isinstance(server, ApiServer):
+                server.compact()
+        pods = await cluster.bound(*wanted)
+    given = [(pod.spec.node_name, vf.pci) for pod in pods.values() for vf in _assignment(pod).vfs]
+    assert len(given) == len(set(given)) == 40
+
+
+async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
+    cluster: Cluster, make_node: MakeNode
+) -> None:
+    """A leader that ends cleanly gives its lease up, so the other needs not wait for it to run out."""
+    await cluster.add_node(make_node("n1"))
+    async with running(cluster) as first:
+        await cluster.add_pod("one")
+        await cluster.bound("one")
+        async with running(cluster):
+            first.send_signal(signal.SIGTERM)
+            assert await first.wait() == 0
+            await cluster.add_pod("two")
+            await cluster.bound("two")
+
+
+async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
+    """Ready once nodes and pods are listed; counted under the field's names."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    await cluster.add_node(make_node("n1", (make_pf(vfs=3),)))
+    await cluster.add_node(make_node("n2", annotations={names.INVENTORY: "{"}))
+    await cluster.add_node(make_node("n3", (make_pf(vfs=5),), boot="another"))
+    async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+
+        async def get(path: str) -> str | None:
+            try:
+                async with session.get(f"http://{address}{path}") as answer:
+                    return await answer.text() if answer.status == 200 else None
+            except aiohttp.ClientConnectionError:
+                return None
+
+        assert await eventually(lambda: get("/readyz")) == "ok"
+        assert (await get("/healthz"), await get("/livez")) == ("ok", "ok")
+        text = await get("/metrics") or ""
+        assert 'mooring_free_vfs{network="rail0"} 3.0' in text
+        assert 'mooring_left_out_total{blame="inventory"} 1.0' in text
+        assert 'reason="node(s) had an unreadable RDMA inventory"} 1.0' in text
+
+
+async def test_what_is_decided_is_counted_under_the_fields_names(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """As dashboards for kube-scheduler look for it, and beside it what only Mooring has."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
+    await cluster.add_pod("fits", "[{}]")
+    await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])
+    async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+        # Of the first decision it is told where the time goes.
+        await cluster.bound("fits")
+        await cluster.add_pod("waits", "[{},{}]")
+        await cluster.told("waits")
+
+        async def counted() -> str | None:
+            async with session.get(f"http://{address}/metrics") as answer:
+                text = await answer.text()
+            return text if 'mooring_binds_total{outcome="bound"} 1.0' in text else None
+
+        text = await eventually(counted)
+    for line in (
+        'scheduler_schedule_attempts_total{profile="mooring",result="scheduled"} 1.0',
+        'scheduler_schedule_attempts_total{profile="mooring",result="unschedulable"} 1.0',
+        'scheduler_scheduling_attempt_duration_seconds_count{profile="mooring",result="scheduled"} 1.0',
+        "scheduler_scheduling_algorithm_duration_seconds_count 2.0",
+        *(
+            f'scheduler_framework_extension_point_duration_seconds_count{{extension_point="{point}",profile="mooring",'
+            'status="Success"} 1.0'
+            for point in ("PreFilter", "Filter", "Score", "Reserve", "Bind")
+        ),
+        'scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 2.0',
+        'scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1.0',
+        'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1.0',
+        "scheduler_pod_scheduling_attempts_count 1.0",
+        'scheduler_pending_pods{queue="active"} 0.0',
+        'scheduler_pending_pods{queue="backoff"} 0.0',
+        'scheduler_pending_pods{queue="unschedulable"} 1.0',
+        'scheduler_pending_pods{queue="gated"} 1.0',
+        'mooring_free_vfs{network="rail0"} 0.0',
+        'mooring_free_mbps{network="rail0"} 90000.0',
+        "mooring_placement_budget_exhausted_total 0.0",
+        "mooring_disputed_vfs 0.0",
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "status"), [(("--leader-elect", "perhaps"), 2), (("--nonsense",), 2), (("--kubeconfig", "/nowhere"), 1)]
+)
+async def test_wrong_usage_and_no_way_in_end_with_their_status(
+    flags: tuple[str, ...], status: int, cluster: Cluster
+) -> None:
+    """2 for usage, 1 for a failure; one line says why."""
+    async with running(cluster, *flags) as process:
+        async with asyncio.timeout(20):
+            _, said = await process.communicate()
+        assert process.returncode == status
+        assert b"Traceback" not in said

@@ -1,0 +1,237 @@
+"""Two schedulers as processes against one server: whatever happens to the leader, one of them binds, and only one."""
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.assignment import read_assignment
+from mooring.inventory import Pf
+from mooring.kube.client import MERGE_PATCH, Client
+from scheduler.kube.objects import Node, Pod
+
+T = TypeVar("T")
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+PODS = "/api/v1/namespaces/default/pods"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-scheduler"
+# Of a lease without renewal, in seconds, and the longest that a Binding may be on its way.
+LEASE_S, REQUEST_S = 15.0, 5.0
+
+
+async def _eventually(found: Callable[[], Awaitable[T | None]], within_s: float = 20.0) -> T:
+    """Ask until there is an answer."""
+    async with asyncio.timeout(within_s):
+        while (answer := await found()) is None:
+            await asyncio.sleep(0.02)
+    return answer
+
+
+class Cluster:
+    """A server with one node of many VFs."""
+
+    def __init__(self, client: Client, server: ApiServer, kubeconfig: Path) -> None:
+        self.client = client
+        self.server = server
+        self.kubeconfig = kubeconfig
+
+    async def add_node(self, node: Node) -> None:
+        status = msgspec.to_builtins(node.status)
+        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
+        await self.client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
+        path = f"/api/v1/nodes/{node.metadata.name}"
+        kept = {name: status[name] for name in ("allocatable", "conditions", "nodeInfo")}
+        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": kept})):
+            await self.client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
+
+    async def add_pod(self, name: str) -> None:
+        spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}]}
+        body = {"metadata": {"name": name, "annotations": {names.REQUEST: "[{}]"}}, "spec": spec}
+        await self.client.request("POST", PODS, msgspec.json.encode(body))
+
+    async def pods(self) -> dict[str, Pod]:
+        items = msgspec.json.decode(await self.client.request("GET", PODS))["items"]
+        return {pod.metadata.name: pod for pod in msgspec.convert(items, list[Pod])}
+
+    async def bound(self, name: str, within_s: float = 20.0) -> None:
+        """Wait until a pod has a node."""
+
+        async def found() -> bool | None:
+            return bool((await self.pods())[name].spec.node_name) or None
+
+        await _eventually(found, within_s)
+
+    async def holder(self) -> str:
+        lease: Any = msgspec.json.decode(await self.client.request("GET", LEASE))
+        return str(lease["spec"]["holderIdentity"])
+
+    async def another_holder(self, first: str, within_s: float) -> str:
+        """Wait until another than ``first`` has the lease."""
+
+        async def found() -> str | None:
+            holder = await self.holder()
+            return holder if holder not in ("", first) else None
+
+        return await _eventually(found, within_s)
+
+    async def given(self) -> list[str]:
+        texts = [pod.annotations.get(names.ASSIGNMENT) for pod in (await self.pods()).values() if pod.spec.node_name]
+        return [vf.pci for text in texts if text for vf in read_assignment(text).vfs]
+
+
+class Scheduler:
+    """One process, and what it has said."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.said: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.said.append(json.loads(line))
+
+    def has_said(self, event: str) -> list[dict[str, Any]]:
+        return [one for one in self.said if one["event"] == event]
+
+    async def saying(self, event: str) -> None:
+        """Wait until it says so."""
+
+        async def found() -> bool | None:
+            return bool(self.has_said(event)) or None
+
+        await _eventually(found)
+
+    async def end(self) -> int:
+        """Wait for its end, all that it has said included."""
+        async with asyncio.timeout(30):
+            status = await self.process.wait()
+            await self._reading
+        return status
+
+
+@asynccontextmanager
+async def _scheduler(cluster: Cluster) -> AsyncIterator[Scheduler]:
+    flags = ["--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", ""]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "scheduler", *flags, stderr=PIPE)
+    scheduler = Scheduler(process)
+    try:
+        yield scheduler
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+        await scheduler.end()
+
+
+@pytest.fixture
+async def cluster(
+    server: ApiServer, client: Client, tmp_path: Path, make_node: MakeNode, make_pf: MakePf
+) -> AsyncIterator[Cluster]:
+    """Give a cluster with a node; in the end no VF may have been given twice."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(server.kubeconfig_text())
+    cluster = Cluster(client, server, kubeconfig)
+    await cluster.add_node(make_node("n1", (make_pf(vfs=20),)))
+    yield cluster
+    given = await cluster.given()
+    assert len(given) == len(set(given))
+
+
+@asynccontextmanager
+async def _pair(cluster: Cluster) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
+    """Run a leader that has bound a pod, and a standby that has listed everything."""
+    async with _scheduler(cluster) as leader:
+        await cluster.add_pod("before")
+        await cluster.bound("before")
+        async with _scheduler(cluster) as standby:
+            await standby.saying("listed")
+            yield leader, standby
+
+
+async def test_a_killed_leader_is_followed_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
+    """No release, no goodbye: the lease runs out, the time of a last Binding is waited out, then the standby binds."""
+    async with _pair(cluster) as (leader, standby):
+        first = await cluster.holder()
+        leader.process.kill()
+        await cluster.add_pod("after")
+        await cluster.another_holder(first, within_s=LEASE_S + 10)
+        began = time.monotonic()
+        assert (await cluster.pods())["after"].spec.node_name is None
+        await cluster.bound("after", within_s=10)
+        assert REQUEST_S - 0.5 < time.monotonic() - began < 10
+        assert standby.has_said("leading")[0]["took_over"] is True
+        relisted = {one["kind"] for one in standby.has_said("listed") if one["leads"]}
+        assert {"Node", "Pod"} <= relisted
+
+
+async def test_a_leader_that_was_halted_sends_nothing_when_it_goes_on(cluster: Cluster) -> None:
+    """Halted with a Binding under way that is to be repeated, it finds another leading, and ends."""
+    async with _pair(cluster) as (leader, _):
+        first = await cluster.holder()
+        # Bindings come back without an answer: the leader repeats them while it may.
+        cluster.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
+        await cluster.add_pod("pending")
+        await _eventually(lambda: _refused_once(cluster))
+        leader.process.send_signal(signal.SIGSTOP)
+        await cluster.another_holder(first, within_s=LEASE_S + 10)
+        cluster.server.faults.planned.clear()
+        sent_before = len(leader.has_said("pod bound"))
+        leader.process.send_signal(signal.SIGCONT)
+        assert await leader.end() == 1
+        assert "lease" in leader.has_said("ended")[0]["reason"]
+        assert len(leader.has_said("pod bound")) == sent_before
+        assert (await cluster.pods())["pending"].spec.node_name is None
+        await cluster.bound("pending", within_s=10)
+
+
+async def _refused_once(cluster: Cluster) -> bool | None:
+    return True if sum(fault.times for fault in cluster.server.faults.planned) < 1000 else None
+
+
+async def test_a_leader_that_ends_lets_its_bindings_end_before_it_releases(cluster: Cluster) -> None:
+    """What it had sent is there when the next one lists; that one need not wait."""
+    async with _pair(cluster) as (leader, standby):
+        cluster.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=2.0))
+        await cluster.add_pod("slow")
+        await _eventually(lambda: _taken(cluster))
+        leader.process.send_signal(signal.SIGTERM)
+        assert await leader.end() == 0
+        assert (await cluster.pods())["slow"].spec.node_name == "n1"
+        assert [one["pod"] for one in leader.has_said("pod bound")] == ["default/before", "default/slow"]
+        await cluster.add_pod("next")
+        began = time.monotonic()
+        await cluster.bound("next")
+        assert time.monotonic() - began < REQUEST_S
+        assert standby.has_said("leading")[0]["took_over"] is False
+
+
+async def _taken(cluster: Cluster) -> bool | None:
+    return True if not cluster.server.faults.planned else None
+
+
+async def test_a_standby_decides_and_tells_nothing(cluster: Cluster) -> None:
+    """It only follows: while the leader cannot bind, nobody does."""
+    async with _pair(cluster) as (leader, standby):
+        leader.process.send_signal(signal.SIGSTOP)
+        await cluster.add_pod("waiting")
+        lease = await cluster.client.request("GET", LEASE)
+        with pytest.raises(TimeoutError):
+            await cluster.bound("waiting", within_s=3)
+        assert await cluster.client.request("GET", LEASE) == lease
+        leader.process.send_signal(signal.SIGCONT)
+        await cluster.bound("waiting")
+        assert standby.has_said("pod bound") == []

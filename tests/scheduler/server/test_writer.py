@@ -1,0 +1,238 @@
+"""Conditions and events against a server: the newest wins, too many are dropped, and nobody is told what is over."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from mooring.kube.failures import KubeError
+from scheduler.cycle.instructions import Report
+from scheduler.kube.objects import Pod
+from scheduler.server.reporting import writer as writing
+from scheduler.server.reporting.pod_status import status_patch
+from scheduler.server.reporting.writer import Writer
+
+PODS = "/api/v1/namespaces/default/pods"
+Put = Callable[[Report], None]
+
+
+@pytest.fixture
+async def writer(client: Client) -> AsyncIterator[Writer]:
+    """Give a writer at work."""
+    writer = Writer(client, "mooring")
+    task = asyncio.create_task(writer.run())
+    yield writer
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _create(client: Client, name: str) -> Pod:
+    spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}]}
+    body = msgspec.json.encode({"metadata": {"name": name}, "spec": spec})
+    return msgspec.json.decode(await client.request("POST", PODS, body), type=Pod)
+
+
+async def _get(client: Client, name: str) -> Pod:
+    return msgspec.json.decode(await client.request("GET", f"{PODS}/{name}"), type=Pod)
+
+
+async def _condition(client: Client, name: str) -> tuple[str, str | None] | None:
+    conditions = (await _get(client, name)).status.conditions or []
+    return next(((one.status, one.message) for one in conditions if one.type == "PodScheduled"), None)
+
+
+async def _events(client: Client) -> list[Any]:
+    found: list[Any] = json.loads(await client.request("GET", "/api/v1/events"))["items"]
+    return found
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_pod_that_waits_is_told_by_condition_and_event(client: Client, writer: Writer) -> None:
+    """The event carries why as data."""
+    pod = await _create(client, "p")
+    writer.put(Report(pod, "Unschedulable", "no room", {"v": 1, "nodes": 3}))
+    await _until(lambda: _has_condition(client, "p", "no room"))
+    await writer.flush()
+    (event,) = await _events(client)
+    assert (event["reason"], event["message"], event["type"]) == ("FailedScheduling", "no room", "Warning")
+    assert json.loads(event["metadata"]["annotations"][names.WHY]) == {"v": 1, "nodes": 3}
+
+
+async def _has_condition(client: Client, name: str, message: str) -> bool:
+    return await _condition(client, name) == ("False", message)
+
+
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
+async def test_of_many_messages_about_a_pod_the_newest_is_written(
+    client: Client, server: ApiServer, writer: Writer
+) -> None:
+    """A hundred in one breath are one write, not a hundred."""
+    pod = await _create(client, "p")
+    before = server.cluster.store.revision
+    for number in range(20):
+        writer.put(Report(pod, "Unschedulable", f"message {number}"))
+    await _until(lambda: _has_condition(client, "p", "message 19"))
+    await writer.flush()
+    # One condition, and the events of which each text has its own.
+    assert server.cluster.store.revision - before == 1 + 20
+
+
+@pytest.mark.parametrize("is_written_to", [False, True])
+async def test_what_a_message_says_of_the_nomination_holds_though_a_newer_one_is_written(
+    client: Client, writer: Writer, *, is_written_to: bool
+) -> None:
+    """The newer one says nothing of it; also where the older was answered with a conflict."""
+    pod = await _create(client, "p")
+    nominated = msgspec.json.encode({"status": {"nominatedNodeName": "n1"}})
+    await client.request("PATCH", f"{PODS}/p/status", nominated, STRATEGIC_PATCH)
+    pod = pod if is_written_to else await _get(client, "p")
+    writer.put(Report(pod, "Unschedulable", "given up", nominated=""))
+    if is_written_to:
+        await asyncio.sleep(0)
+    writer.put(Report(await _get(client, "p") if is_written_to else pod, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "p", "no room"))
+    assert (await _get(client, "p")).status.nominated_node_name is None
+
+
+async def test_a_pod_that_was_bound_meanwhile_is_not_told_that_it_waits(client: Client, writer: Writer) -> None:
+    """The condition was on its way while the Binding overtook it: the version in it is a precondition."""
+    pod = await _create(client, "p")
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+    await client.request("POST", f"{PODS}/p/binding", msgspec.json.encode(binding))
+    writer.put(Report(pod, "Unschedulable", "no room"))
+    other = await _create(client, "other")
+    writer.put(Report(other, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "other", "no room"))
+    condition = await _condition(client, "p")
+    assert condition is not None
+    assert condition[0] == "True"
+
+
+async def test_a_pod_is_not_told_what_was_meant_for_its_namesake(client: Client, writer: Writer) -> None:
+    """Another pod of the same name has another uid and version: what was decided about the first is not its matter."""
+    gone = await _create(client, "p")
+    await client.request("DELETE", f"{PODS}/p")
+    await _create(client, "p")
+    writer.put(Report(gone, "Unschedulable", "no room"))
+    other = await _create(client, "other")
+    writer.put(Report(other, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "other", "no room"))
+    assert await _condition(client, "p") is None
+
+
+@pytest.mark.parametrize(("version", "code"), [("same", 422), ("stale", 409)])
+async def test_a_condition_for_another_uid_is_refused(
+    client: Client, make_pod: Callable[..., Pod], version: str, code: int
+) -> None:
+    """Whatever its version: 422 as the change of a fixed field, 409 where the version differs too."""
+    there = (await _create(client, "p")).metadata
+    fixed = {"name": "p", "uid": "00000000-0000-0000-0000-000000000000"}
+    asked = make_pod(metadata=fixed | {"resourceVersion": there.resource_version if version == "same" else "1"})
+    patch = status_patch(Report(asked, "Unschedulable", "no room"), "2026-01-01T00:00:00Z")
+    with pytest.raises(KubeError) as refused:
+        await client.request("PATCH", f"{PODS}/p/status", patch, STRATEGIC_PATCH)
+    assert refused.value.status.code == code
+    assert await _condition(client, "p") is None
+
+
+async def test_a_pod_that_was_written_to_meanwhile_is_told_all_the_same(client: Client, writer: Writer) -> None:
+    """It is read again where it has changed but waits still."""
+    pod = await _create(client, "p")
+    patch = msgspec.json.encode({"metadata": {"annotations": {"a": "b"}}})
+    await client.request("PATCH", f"{PODS}/p", patch, "application/merge-patch+json")
+    writer.put(Report(pod, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "p", "no room"))
+
+
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
+async def test_a_bind_takes_back_what_was_not_written_yet(client: Client, server: ApiServer, writer: Writer) -> None:
+    """A pod that found its place is not told any more that it waits."""
+    pod = await _create(client, "p")
+    before = server.cluster.store.revision
+    writer.put(Report(pod, "Unschedulable", "no room"))
+    writer.put(Report(pod, "Scheduled", "assigned"))
+    await writer.flush()
+    await _until(lambda: _all_told(server, before + 2))
+    assert await _condition(client, "p") is None
+
+
+async def _all_told(server: ApiServer, revision: int) -> bool:
+    return server.cluster.store.revision == revision
+
+
+async def test_conditions_are_written_at_a_pace(
+    client: Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many pods wait: a burst, then so many a second; events are not held up by it."""
+    monkeypatch.setattr(writing, "_CONDITIONS_PER_S", 0.1)
+    monkeypatch.setattr(writing, "_CONDITIONS_AT_ONCE", 3.0)
+    writer = Writer(client, "mooring")
+    pods = [await _create(client, f"p{number}") for number in range(10)]
+    task = asyncio.create_task(writer.run())
+    for pod in pods:
+        writer.put(Report(pod, "Unschedulable", "no room"))
+    await _until(lambda: _told(client, 3))
+    await writer.flush()
+    assert len(await _events(client)) == 10
+    assert not await _told(client, 4)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _told(client: Client, count: int) -> bool:
+    items = msgspec.json.decode(await client.request("GET", PODS))["items"]
+    pods = msgspec.convert(items, list[Pod])
+    return sum(bool(pod.status.conditions) for pod in pods) >= count
+
+
+async def test_events_are_dropped_when_too_many_wait(
+    client: Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`put` never waits and never grows: what a slow API server cannot take is lost, and counted."""
+    monkeypatch.setattr(writing, "_MOST_EVENTS", 5)
+    server.faults.plan(Fault("POST", "/events$", "delay", times=100, delay_s=0.2))
+    writer = Writer(client, "mooring")
+    pods = [await _create(client, f"p{number}") for number in range(20)]
+    for pod in pods:
+        writer.put(Report(pod, "Scheduled", "assigned"))
+    task = asyncio.create_task(writer.run())
+    await writer.flush()
+    assert len(await _events(client)) == 5
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_told_again_is_counted(client: Client, writer: Writer) -> None:
+    """One object says how often; if it has gone meanwhile, it is told anew."""
+    pod = await _create(client, "p")
+    for message in ("no room", "no cpu", "no room"):
+        writer.put(Report(pod, "Unschedulable", message))
+        await writer.flush()
+    assert sorted((one["message"], one["count"]) for one in await _events(client)) == [("no cpu", 1), ("no room", 2)]
+    for event in await _events(client):
+        await client.request("DELETE", f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
+    writer.put(Report(pod, "Unschedulable", "no room"))
+    await writer.flush()
+    assert [(one["message"], one["count"]) for one in await _events(client)] == [("no room", 1)]
+
+
+async def test_a_pod_that_is_gone_is_not_told(client: Client, writer: Writer) -> None:
+    """And holds up nobody else."""
+    gone, there = await _create(client, "gone"), await _create(client, "there")
+    await client.request("DELETE", f"{PODS}/gone")
+    writer.put(Report(gone, "Unschedulable", "no room"))
+    writer.put(Report(there, "Unschedulable", "no room"))
+    await _until(lambda: _has_condition(client, "there", "no room"))

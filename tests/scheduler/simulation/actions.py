@@ -1,0 +1,342 @@
+"""What may happen in one step, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from devcluster.apiserver.status import ApiError
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from tests.scheduler.simulation import fake_units as berths
+from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
+
+if TYPE_CHECKING:
+    from tests.scheduler.simulation.world import World
+
+_MOST_PODS = 25
+_REQUESTS = (
+    None,
+    "[]",
+    "[{}]",
+    "[{}]",
+    "[{},{}]",
+    "[{},{},{}]",
+    '[{"min_tx_rate":40000}]',
+    '[{"min_tx_rate":60000},{"network":"rail1"}]',
+    '[{"min_tx_rate":50000},{"min_tx_rate":50000}]',
+    '[{"min_tx_rate":95000}]',
+    '[{"unknown":1}]',
+    "[{},{},{},{},{},{}]",
+)
+# What is soon gone from a node, so that others must go for it.
+_SCARCE = ("[{},{},{}]", '[{"min_tx_rate":60000},{"network":"rail1"}]', '[{"min_tx_rate":50000},{"min_tx_rate":50000}]')
+_CPUS = ("100m", "100m", "1", "3", "9")
+
+
+class Acts:
+    """The hands of chance on a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._cluster = world.cluster
+        self._storage = world.storage
+        self._claims = 0
+        self._source = world.source
+        self._boots = 1
+        weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
+            (36, self._create),
+            (36, self._create_guest),
+            (8, self._create_with_claim),
+            (8, self._create_with_berths),
+            (2, self._share_claim),
+            (12, self._provision),
+            (3, self._refuse_to_provision),
+            (6, self._bind_taken),
+            (2, self._add_volume),
+            (2, self._delete_claim),
+            (2, self._end_claims),
+            (2, self._return_claims),
+            (6, self._create_gated),
+            (6, self._ungate),
+            (6, self._correct),
+            (24, self._delete),
+            (3, self._force_delete),
+            (18, self._end_pod),
+            (72, self._sync_node),
+            (6, self._foreign_pod),
+            (6, self._foreign_claim),
+            (3, self._foreign_bind),
+            (9, self._change_hardware),
+            (1, self._reboot),
+            (3, self._flap),
+            (1, self._lose_node),
+            (6, self._return_node),
+            (6, self._collect),
+            (1, self._kill),
+            (1, self._stop),
+            (1, self._freeze),
+            (3, self._thaw),
+            (2, self._cut_off),
+            (1, self._compact),
+            (6, self._cut_watches),
+            (20, self._create_important),
+            (6, self._change_budget),
+            (3, self._hang),
+            (2, self._forbid_binds),
+            (1, self._keep),
+        )
+        self._acts = [act for _, act in weighed]
+        self._weights = [weight for weight, _ in weighed]
+
+    async def one(self) -> None:
+        """Do one thing; what the API server refuses has not happened."""
+        act = self._source.choices(self._acts, self._weights)[0]
+        try:
+            waiting = act()
+        except ApiError:
+            return
+        if waiting is not None:
+            await waiting
+
+    def _pod(self, wanted: Callable[[PodState], bool]) -> PodState | None:
+        found = [pod for pod in self._cluster.pods() if wanted(pod)]
+        return self._source.choice(found) if found else None
+
+    def _node(self) -> str:
+        return self._source.choice(sorted(self._world.agents))
+
+    def _create(self) -> None:
+        if len(self._cluster.pods()) < _MOST_PODS:
+            owned, cpu = self._source.random() < 0.5, self._source.choice(_CPUS)
+            self._cluster.create_pod(self._source.choice(_REQUESTS), owned=owned, cpu=cpu)
+
+    def _create_guest(self) -> None:
+        """Create a pod for kube-scheduler, sometimes one that is above most others."""
+        if len(self._cluster.pods()) < _MOST_PODS:
+            spec: dict[str, object] = {"schedulerName": "default-scheduler"}
+            if self._source.random() < 0.2:
+                spec["priorityClassName"] = self._source.choice(CLASSES)
+            request, cpu = self._source.choice(_REQUESTS), self._source.choice(_CPUS)
+            self._cluster.create_pod(request, cpu=cpu, spec=spec, berths=self._source.choice((0, 0, 0, 1, 2)))
+
+    def _create_with_claim(self) -> None:
+        """Let a user make a claim, mostly, and a pod that uses it."""
+        if len(self._cluster.pods()) < _MOST_PODS:
+            self._claims += 1
+            claim = f"c{self._claims}"
+            if self._source.random() < 0.8:
+                self._storage.create_claim(claim)
+            self._use(claim)
+
+    def _create_with_berths(self) -> None:
+        if len(self._cluster.pods()) < _MOST_PODS:
+            request = self._source.choice((None, "[{}]", "[{},{}]", '[{"min_tx_rate":60000}]'))
+            self._cluster.create_pod(request, owned=True, berths=self._source.randrange(1, 4))
+
+    def _share_claim(self) -> None:
+        if claims := sorted(self._storage.claims()):
+            self._use(self._source.choice(claims))
+
+    def _use(self, claim: str) -> None:
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        self._cluster.create_pod(self._source.choice((None, "[{}]", "[{},{}]")), spec={"volumes": volumes})
+
+    def _provision(self) -> None:
+        if asked := self._storage.asked():
+            self._storage.provision(self._source.choice(asked))
+
+    def _refuse_to_provision(self) -> None:
+        if asked := self._storage.asked():
+            self._storage.refuse(self._source.choice(asked))
+
+    def _bind_taken(self) -> None:
+        self._storage.bind_taken()
+
+    def _add_volume(self) -> None:
+        self._storage.add_volume(self._node())
+
+    def _delete_claim(self) -> None:
+        if claims := sorted(self._storage.claims()):
+            self._storage.delete_claim(self._source.choice(claims))
+
+    def _end_claims(self) -> None:
+        self._storage.end_claims()
+
+    def _return_claims(self) -> None:
+        """Make a claim that a pod uses and that is not there."""
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in self._cluster.pods()
+            for volume in pod.document["spec"].get("volumes") or ()
+            if "persistentVolumeClaim" in volume
+        }
+        if absent := sorted(used - self._storage.claims().keys()):
+            self._storage.create_claim(self._source.choice(absent))
+
+    def _create_important(self) -> None:
+        """Create a pod that is above most others, sometimes one that preempts nobody."""
+        if len(self._cluster.pods()) < _MOST_PODS:
+            spec: dict[str, object] = {"priorityClassName": self._source.choice(CLASSES)}
+            if self._source.random() < 0.2:
+                spec["preemptionPolicy"] = "Never"
+            request = self._source.choice((None, *_SCARCE))
+            self._cluster.create_pod(request, cpu=self._source.choice(("100m", "3", "9")), spec=spec)
+
+    def _change_budget(self) -> None:
+        """Let a disruption controller count anew, or an operator take the budget away."""
+        self._cluster.put_budget(self._source.choice((0, 1, 5, None)))
+
+    def _hang(self) -> None:
+        """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or go on again."""
+        agent = self._world.agents[self._node()]
+        agent.hangs = not agent.hangs
+
+    def _keep(self) -> None:
+        """Let a node not get back the VFs of pods that go, or get back all of them."""
+        agent = self._world.agents[self._node()]
+        agent.keeps = not agent.keeps
+
+    def _forbid_binds(self) -> None:
+        """Let an operator's webhook refuse all Bindings for a while, or none any more."""
+        self._world.faults.forbids_binds = self._source.random() < 0.3
+
+    def _create_gated(self) -> None:
+        self._cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]})
+
+    def _ungate(self) -> None:
+        if pod := self._pod(lambda one: one.is_gated):
+            self._cluster.patch_pod(pod.name, {"spec": {"schedulingGates": None}})
+
+    def _correct(self) -> None:
+        """Let a user change what a waiting pod asks for."""
+        if pod := self._pod(lambda one: not one.node):
+            request = self._source.choice(_REQUESTS)
+            self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: request}}})
+            self._world.promises.edited[pod.uid] = self._world.loop.time()
+
+    def _delete(self) -> None:
+        if pod := self._pod(lambda one: not one.is_going):
+            self._cluster.delete_pod(pod.name)
+
+    def _force_delete(self) -> None:
+        if pod := self._pod(lambda one: True):
+            self._cluster.delete_pod(pod.name, 0)
+
+    def _end_pod(self) -> None:
+        if (pod := self._pod(lambda one: one.phase == "Running")) and pod.node in self._world.agents:
+            self._world.agents[pod.node].end(pod)
+
+    def _sync_node(self) -> None:
+        name = self._node()
+        if name in self._cluster.nodes():
+            self._world.agents[name].sync()
+
+    def _foreign_pod(self) -> None:
+        """Let kube-scheduler place a pod that asks for cpu only."""
+        spec = {"schedulerName": "default-scheduler", "nodeName": self._node()}
+        name = self._cluster.create_pod(None, cpu=self._source.choice(_CPUS[:3]), spec=spec)
+        self._note_claim(name)
+
+    def _foreign_claim(self) -> None:
+        """Let somebody forge an assignment on a pod that he has placed himself: a VF and a berth, maybe in use."""
+        node, index = self._node(), self._source.randrange(2)
+        spec = {"schedulerName": "default-scheduler", "nodeName": node}
+        name = self._cluster.create_pod(None, spec=spec)
+        uid = self._note_claim(name)
+        vf = self._source.randrange(VFS[index])
+        pci = self._world.agents[node].hardware.inventory().pfs[index].vf_pci(vf)
+        assigned = AssignedVf(f"pf{index}", vf, pci, "ethernet", f"rail{index}")
+        named = self._source.choice((uid, uid, uid, "of-another-pod"))
+        berth = {"units": [f"b{self._source.randrange(berths.BERTHS)}"]}
+        text = dump_assignment(Assignment(named, node, (assigned,), {berths.KIND: berth}))
+        self._cluster.patch_pod(name, {"metadata": {"annotations": {names.ASSIGNMENT: text}}})
+
+    def _note_claim(self, name: str) -> str:
+        uid = next(pod.uid for pod in self._cluster.pods() if pod.name == name)
+        self._world.promises.claim(uid)
+        return uid
+
+    def _foreign_bind(self) -> None:
+        """Let another binder be first."""
+        if pod := self._pod(lambda one: one.is_ours and not one.node and not one.is_gated):
+            self._cluster.bind_elsewhere(pod, self._node())
+            self._world.promises.claim(pod.uid)
+
+    def _change_hardware(self) -> None:
+        """Take a VF out or back, a PF down or up, or let a link degrade; the advertiser tells it."""
+        name, index = self._node(), self._source.randrange(2)
+        hardware = self._world.agents[name].hardware
+        what = self._source.randrange(3)
+        if what == 0:
+            hardware.out[index] ^= {self._source.randrange(VFS[index])}
+        elif what == 1:
+            hardware.up[index] = not hardware.up[index]
+        else:
+            hardware.offer_mbps[index] = self._source.choice((0, 50_000, OFFER_MBPS, OFFER_MBPS))
+        self._tell(name)
+
+    def _tell(self, name: str, *, ready: bool = True, kernel_boot: str = "") -> None:
+        self._world.promises.offer(name)
+        if name in self._cluster.nodes():
+            hardware = self._world.agents[name].hardware
+            self._cluster.put_node(name, hardware, ready=ready, kernel_boot=kernel_boot)
+
+    def _reboot(self) -> None:
+        """Let a node come back with a new boot id, which its advertiser may tell later than its kubelet."""
+        name = self._node()
+        self._boots += 1
+        if self._source.random() < 0.5:
+            self._tell(name, kernel_boot=f"boot-{self._boots}")
+        else:
+            self._world.agents[name].reboot(f"boot-{self._boots}")
+            self._tell(name)
+
+    def _flap(self) -> None:
+        self._tell(self._node(), ready=self._source.random() < 0.5)
+
+    def _lose_node(self) -> None:
+        if len(self._cluster.nodes()) > 1:
+            self._cluster.delete_node(self._node())
+
+    def _return_node(self) -> None:
+        for name in sorted(self._world.agents.keys() - self._cluster.nodes().keys()):
+            self._cluster.put_node(name, self._world.agents[name].hardware)
+
+    def _collect(self) -> None:
+        """Do as the pod garbage collector: pods on nodes that are gone, and some that have ended, go."""
+        nodes = self._cluster.nodes()
+        for pod in self._cluster.pods():
+            if (pod.node and pod.node not in nodes) or (pod.node and not pod.is_live):
+                self._cluster.delete_pod(pod.name, 0)
+
+    def _slot(self) -> str | None:
+        return self._source.choice(sorted(self._world.slots)) if self._world.slots else None
+
+    def _kill(self) -> Awaitable[None] | None:
+        slot = self._slot()
+        return self._world.kill(slot) if slot else None
+
+    def _stop(self) -> None:
+        if slot := self._slot():
+            self._world.loop.signal(self._world.slots[slot].name)
+
+    def _freeze(self) -> None:
+        if slot := self._slot():
+            name = self._world.slots[slot].name
+            self._world.promises.paused.add(name)
+            self._world.loop.freeze(name)
+
+    def _thaw(self) -> None:
+        for scheduler in self._world.slots.values():
+            self._world.loop.thaw(scheduler.name)
+
+    def _cut_off(self) -> None:
+        if slot := self._slot():
+            self._world.network.cut_off(self._world.slots[slot].name, self._source.uniform(1, 30))
+
+    def _compact(self) -> None:
+        self._world.api.compact()
+
+    def _cut_watches(self) -> None:
+        self._world.api.cut_watches()

@@ -1,0 +1,236 @@
+"""Pods that never start because their node contradicts their assignment: evicted after five minutes, or told of."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import Out, Pf
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cycle.instructions import Evict, Instruction, Report
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
+RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+
+
+class Life:
+    """A machine whose nodes and pods a test changes at given times."""
+
+    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+        self.machine = machine
+        self._make_node = make_node
+        self._make_pf = make_pf
+        self._make_pod = make_pod
+
+    def node(self, now: float, vfs: int = 4, *, ready: bool = True, boot: str = "boot-1", **fields: Any) -> None:
+        """Let node n1 say what it has."""
+        node = self._make_node(pfs=(self._make_pf(vfs=vfs, **fields),), ready=ready, boot=boot)
+        self.machine.nodes(Changed(Identity("n1"), node), now)
+
+    def pod(self, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
+        """Let a pod be seen that is bound to n1 with a VF of pf0."""
+        pod = self._make_pod(node="n1", metadata=metadata, **fields)
+        vfs = (AssignedVf("pf0", vf, f"0000:04:00.{vf + 2}", "ethernet", "rail0"),)
+        document = msgspec.to_builtins(pod)
+        text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
+        document["metadata"]["annotations"] = {names.ASSIGNMENT: text}
+        return self.show(msgspec.convert(document, Pod), now)
+
+    def show(self, pod: Pod, now: float, **status: Any) -> Pod:
+        """Let a pod be seen, with another status."""
+        document = msgspec.to_builtins(pod)
+        document["status"] |= status
+        seen = msgspec.convert(document, Pod)
+        self.machine.pods(Changed(_identity(pod), seen), now)
+        return seen
+
+
+def _identity(pod: Pod) -> Identity:
+    return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+
+@pytest.fixture
+def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
+    return Life(machine, make_node, make_pf, make_pod)
+
+
+def _evicted(instructions: list[Instruction]) -> list[str]:
+    return [one.pod.metadata.uid for one in instructions if isinstance(one, Evict)]
+
+
+def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) -> None:
+    """Not a second before, and once; the time is what the machine waits for, nobody polls."""
+    life.node(0.0)
+    pod = life.pod(0.0)
+    life.node(100.0, vfs=2, boot="boot-1")
+    assert life.machine.next_due() == 400.0
+    assert life.machine.tick(399.9) == []
+    (order,) = life.machine.tick(400.0)
+    assert isinstance(order, Evict)
+    assert order.pod.metadata.uid == pod.metadata.uid
+    assert order.reason == "cannot start on node n1: VF 0000:04:00.5 (pf0/3) does not exist any more"
+    assert life.machine.tick(10_000.0) == []
+    assert life.machine.next_due() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"vf0": "0000:09:00.2"}, "does not exist any more"),
+        ({"name": "pf9"}, "does not exist any more"),
+        ({"network": "rail7"}, "is on ethernet network 'rail7' now, not on ethernet network 'rail0'"),
+        ({"link": "infiniband"}, "is on infiniband network 'rail0' now"),
+        ({"out": (Out(Indexes.of([3]), "bound to vfio-pci"),)}, "cannot be used: bound to vfio-pci"),
+        ({"out": (Out(Indexes.of([3]), "held by pod another"),)}, "cannot be used: held by pod another"),
+    ],
+)
+def test_what_the_node_says_against_an_assignment_is_the_reason(
+    change: dict[str, Any], reason: str, life: Life
+) -> None:
+    """A NIC that was swapped, renamed, recabled; a VF that somebody else has."""
+    life.node(0.0)
+    life.pod(0.0)
+    life.node(0.0, **change)
+    (order,) = life.machine.tick(300.0)
+    assert isinstance(order, Evict)
+    assert reason in order.reason
+
+
+@pytest.mark.parametrize("why", ["drained", "preparing", "lost in the host, yet held by pod uid-0"])
+def test_what_says_nothing_against_the_pod_itself_lets_it_wait(why: str, life: Life) -> None:
+    """A drained VF is its holder's still, one that is being prepared will be there soon."""
+    life.node(0.0, out=(Out(Indexes.of([3]), why),))
+    life.pod(0.0)
+    assert life.machine.next_due() is None
+
+
+@pytest.mark.parametrize("stale", [{"boot": "boot-2"}, {"ready": False}])
+def test_only_a_fresh_inventory_contradicts(stale: dict[str, Any], life: Life) -> None:
+    """Another boot's, or one of a node that is not Ready, says nothing; the five minutes begin again after it."""
+    life.node(0.0, vfs=2)
+    life.pod(0.0)
+    life.node(200.0, vfs=2, **stale)
+    assert life.machine.tick(1000.0) == []
+    life.node(1000.0, vfs=2)
+    assert life.machine.tick(1299.0) == []
+    assert len(_evicted(life.machine.tick(1300.0))) == 1
+
+
+def test_a_vf_that_comes_back_in_time_saves_its_pod(life: Life) -> None:
+    """As after a driver that was loaded late."""
+    life.node(0.0, vfs=2)
+    life.pod(0.0)
+    life.node(299.0, vfs=4)
+    assert life.machine.tick(1000.0) == []
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Running"},
+        {"phase": "Pending", "containerStatuses": [RUNNING]},
+        {"phase": "Pending", "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]},
+        {"phase": "Pending", "containerStatuses": [{"lastState": {"terminated": {}}, "restartCount": 1}]},
+        {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]},
+    ],
+)
+def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], life: Life) -> None:
+    """Whatever the inventory says: its VFs were given to it once, and it may be at work."""
+    life.node(0.0, vfs=2)
+    pod = life.pod(0.0)
+    life.show(pod, 100.0, **status)
+    assert life.machine.tick(1000.0) == []
+
+
+def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
+    """Containers that wait are none that ran."""
+    life.node(0.0, vfs=2)
+    pod = life.pod(0.0)
+    life.show(pod, 1.0, phase="Pending", containerStatuses=[{"state": {"waiting": {"reason": "ContainerCreating"}}}])
+    assert _evicted(life.machine.tick(301.0)) == [pod.metadata.uid]
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}], ids=["bare", "static"]
+)
+def test_a_pod_that_nobody_makes_anew_is_told_of(metadata: dict[str, Any], life: Life) -> None:
+    """By an event, once: deleting it would lose it."""
+    life.node(0.0, vfs=2)
+    life.pod(0.0, metadata=metadata)
+    (report,) = life.machine.tick(300.0)
+    assert isinstance(report, Report)
+    assert (report.reason, report.message) == (
+        "NeverStarts",
+        "cannot start on node n1: VF 0000:04:00.5 (pf0/3) does not exist any more; delete it",
+    )
+    life.node(400.0, vfs=1)
+    assert life.machine.tick(10_000.0) == []
+
+
+def test_eviction_can_be_switched_off(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+    """Then all that happens is that it is told."""
+    life = Life(Machine("mooring", evict_never_started=False), make_node, make_pf, make_pod)
+    life.node(0.0, vfs=2)
+    life.pod(0.0)
+    (report,) = life.machine.tick(300.0)
+    assert isinstance(report, Report)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec"),
+    [(OWNED, {"schedulerName": "other"}), (OWNED | {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {})],
+    ids=["another's", "leaving"],
+)
+def test_pods_that_are_not_ours_to_evict_are_left_alone(
+    metadata: dict[str, Any], spec: dict[str, Any], life: Life
+) -> None:
+    """Anybody can write an annotation; and what is being deleted needs no eviction."""
+    life.node(0.0, vfs=2)
+    life.pod(0.0, metadata=metadata, spec=spec)
+    assert life.machine.tick(1000.0) == []
+
+
+def test_of_two_that_claim_one_vf_and_never_started_one_goes(life: Life) -> None:
+    """The one contested first; with it on its way out nothing contradicts the other."""
+    life.node(0.0)
+    first = life.pod(0.0)
+    life.pod(10.0)
+    assert _evicted(life.machine.tick(1000.0)) == [first.metadata.uid]
+    life.machine.pods(Removed(_identity(first)), 1001.0)
+    assert life.machine.tick(5000.0) == []
+
+
+def test_of_two_that_claim_one_vf_the_one_that_runs_stays(life: Life) -> None:
+    """The node gave it the VF; the other is refused there for ever."""
+    life.node(0.0)
+    late = life.pod(0.0)
+    life.show(life.pod(0.0), 1.0, phase="Running")
+    (order,) = life.machine.tick(301.0)
+    assert isinstance(order, Evict)
+    assert order.pod.metadata.uid == late.metadata.uid
+    assert "is claimed by another pod too" in order.reason
+
+
+def test_an_eviction_that_was_not_taken_is_tried_again(life: Life) -> None:
+    """A minute later, as long as the contradiction lasts; the owner is told once it was taken."""
+    life.node(0.0, vfs=2)
+    life.pod(0.0)
+    (order,) = life.machine.tick(300.0)
+    assert isinstance(order, Evict)
+    assert life.machine.evicted(order, "refused", 301.0) == []
+    assert life.machine.next_due() == 361.0
+    (again,) = life.machine.tick(361.0)
+    assert isinstance(again, Evict)
+    (report,) = life.machine.evicted(again, "evicted", 362.0)
+    assert isinstance(report, Report)
+    assert report.message.startswith("evicted: cannot start on node n1")
+    assert life.machine.evicted(again, "gone", 362.0) == []

@@ -1,0 +1,19 @@
+"""Who is gone is found whatever the number, with pauses in between."""
+
+import random
+
+import pytest
+
+from scheduler.state.relist_diff import missing
+
+
+@pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 10_000])
+def test_those_that_are_not_there_are_named_in_order(size: int) -> None:
+    """And nobody else; the pauses are as many as the work takes."""
+    chance = random.Random(size)
+    known = [f"u{number}" for number in range(size)]
+    there = [uid for uid in known if chance.random() < 0.9] + ["new"]
+    chance.shuffle(there)
+    found = list(missing(known, there))
+    assert [uid for uid in found if uid is not None] == sorted(set(known) - set(there))
+    assert found.count(None) == -(-len(there) // 2048) + -(-size // 2048)
