@@ -107,7 +107,7 @@ def turns(nodes: int, pods: int) -> list[list[float]]:
         for place in order:
             took, bind = _decide(clusters[place])
             times[place].append(took)
-            chosen.add(bind.seat.node)
+            chosen.add(bind.assigned.node)
         if len(chosen) > 1:
             raise ValueError(f"pod {number} was placed on {sorted(chosen)}")
     gc.unfreeze()

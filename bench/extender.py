@@ -20,8 +20,8 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Node
-from scheduler.server.http.extender_handlers import Desk
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.http.extender_handlers import ExtenderHandlers
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 
@@ -60,11 +60,13 @@ async def _run(count: int, calls: int) -> None:
         node = msgspec.convert(document, Node)
         machine.nodes(Changed(Identity(node.metadata.name), node), _NOW)
     client = Client(Access("http://127.0.0.1:9"))
-    ways = Ways(client, client)
-    desk = Desk(machine.guests, Loop(machine, ways, Writer(client, "mooring"), lambda: _NOW), ways, lambda: _NOW)
+    clients = ApiClients(client, client)
+    extender_handlers = ExtenderHandlers(
+        machine.extender_pods, Loop(machine, clients, Writer(client, "mooring"), lambda: _NOW), clients, lambda: _NOW
+    )
     for size in (int(count * _SAMPLE), count):
         for form, body in _questions(documents[:size]).items():
-            for verb, answer in (("filter", desk.filter), ("prioritize", desk.prioritize)):
+            for verb, answer in (("filter", extender_handlers.filter), ("prioritize", extender_handlers.prioritize)):
                 spent = await _time(answer, body, calls)
                 print(f"{verb:10} {size:6} nodes, {form}, {len(body) / 1e6:5.1f} MB: {spent:6.1f} ms")
 

@@ -9,7 +9,7 @@ from typing import Any
 from mooring import names
 from mooring.request import PodRequest, read_request
 from scheduler.kube.quantity import parse_resources
-from scheduler.placement.place import Placed, Room, Want, place
+from scheduler.placement.place import PfCapacity, Placed, VfDemand, place
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ class _Node:
     tainted: bool
     total: dict[str, int]
     left: dict[str, int]
-    rooms: list[Room] = field(default_factory=lambda: [Room(32, 90_000) for _ in range(4)])
+    rooms: list[PfCapacity] = field(default_factory=lambda: [PfCapacity(32, 90_000) for _ in range(4)])
 
 
 class FullScan:
@@ -59,7 +59,7 @@ def _score(node: _Node, needs: dict[str, int]) -> float:
 
 
 def _place(node: _Node, request: PodRequest) -> object:
-    wants = [Want(one.min_tx_rate, (1 << len(node.rooms)) - 1) for one in request.interfaces]
+    wants = [VfDemand(one.min_tx_rate, (1 << len(node.rooms)) - 1) for one in request.interfaces]
     return place(wants, node.rooms, request.pfs)
 
 
@@ -71,4 +71,4 @@ def _take(node: _Node, needs: dict[str, int], request: PodRequest) -> None:
         node.left[name] -= amount
     for interface, pf in zip(request.interfaces, placed.pfs, strict=True):
         room = node.rooms[pf]
-        node.rooms[pf] = Room(room.vfs - 1, room.mbps - interface.min_tx_rate)
+        node.rooms[pf] = PfCapacity(room.vfs - 1, room.mbps - interface.min_tx_rate)

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.cache.node_columns import Nodes
+from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import read_node
-from scheduler.cache.pod_counts import Census
-from scheduler.kube.affinity import read_kin
+from scheduler.cache.pod_counts import PodCounts
+from scheduler.kube.affinity import read_affinity_info
 from scheduler.kube.objects import Node, Pod, Service
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -68,7 +68,7 @@ class Bench:
     """A cluster of nodes in eight zones, full of pods of all families; each has an app of its own."""
 
     def __init__(self, nodes: int, pods: int) -> None:
-        self.random, self.nodes, self.census = Random(1), Nodes(), Census()
+        self.random, self.nodes, self.pod_counts = Random(1), NodeColumns(), PodCounts()
         for number in range(nodes):
             labels = {HOSTNAME: f"n{number}", ZONE: f"z{number % 8}"}
             document = {"metadata": {"name": f"n{number}", "labels": labels}, "spec": {}, "status": {}}
@@ -78,26 +78,29 @@ class Bench:
         for number in range(pods):
             app = number % max(pods // 200, 1)
             spec = list(families(f"app{app}").values())[app % 8]
-            self.census.add(self.random.randrange(nodes), read_kin(pod(f"app{app}", spec)))
+            self.pod_counts.add(self.random.randrange(nodes), read_affinity_info(pod(f"app{app}", spec)))
         self.seating_us = (time.perf_counter() - start) / max(pods, 1) * 1e6
 
     def time(self, spec: Json, calls: int) -> list[float]:
         """Place replicas one by one; return the milliseconds of each decision."""
         taken = []
         for _ in range(calls):
-            task = read_task(pod("measured", spec))
-            assert isinstance(task, Task)
+            pod_info = read_pod_info(pod("measured", spec))
+            assert isinstance(pod_info, PodInfo)
             start = time.perf_counter()
             left = self.rows
-            rules = [rule.prepare(task, self.nodes, self.census) for rule in (pod_topology_spread, inter_pod_affinity)]
+            rules = [
+                rule.pre_filter(pod_info, self.nodes, self.pod_counts)
+                for rule in (pod_topology_spread, inter_pod_affinity)
+            ]
             for rule in rules:
-                left = left if rule is None else left[rule.refuse(left).codes == 0]
-            scorer = image_locality.prepare(task, self.nodes)
+                left = left if rule is None else left[rule.filter(left).codes == 0]
+            scorer = image_locality.pre_filter(pod_info, self.nodes)
             scores = scorer(left) if scorer else np.zeros(len(left), np.int64)
             for rule in rules:
                 scores += 0 if rule is None else 2 * rule.score(left)
             row = int(left[scores.argmax()])
-            self.census.add(row, task.kin)
+            self.pod_counts.add(row, pod_info.affinity_info)
             taken.append((time.perf_counter() - start) * 1000)
         return taken
 
@@ -120,7 +123,7 @@ def main() -> None:
     for name, spec in families("measured").items():
         _print(name, bench.time(spec, options.calls))
     service = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "measured"}}}
-    bench.census.selecting.put_service(msgspec.convert(service, Service))
+    bench.pod_counts.selecting.put_service(msgspec.convert(service, Service))
     _print("spread by the system's default", bench.time({}, options.calls))
 
 

@@ -21,8 +21,8 @@ def measure(family: Family, instances: int, seed: int, budget: int) -> tuple[lis
     random = Random(seed)
     times, outcomes = [], []
     for _ in range(instances):
-        wants, free, spreading = family(random)
-        calls = [timed(lambda: place(wants, free, spreading, budget)) for _ in range(2)]  # noqa: B023 - called at once
+        demands, free, spreading = family(random)
+        calls = [timed(lambda: place(demands, free, spreading, budget)) for _ in range(2)]  # noqa: B023 - called at once
         times.append(min(spent_ms for spent_ms, _ in calls))
         outcomes.append(calls[0][1])
     return times, outcomes

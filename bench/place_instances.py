@@ -12,9 +12,9 @@ from collections.abc import Callable
 from random import Random
 
 from mooring.request import Spreading
-from scheduler.placement.place import Room, Want
+from scheduler.placement.place import PfCapacity, VfDemand
 
-Instance = tuple[list[Want], list[Room], Spreading | None]
+Instance = tuple[list[VfDemand], list[PfCapacity], Spreading | None]
 Family = Callable[[Random], Instance]
 
 PFS = 8
@@ -28,13 +28,13 @@ def cut(random: Random, total: int, parts: int, step: int = 1) -> list[int]:
     return [(high - low) * step for low, high in zip([0, *marks], [*marks, total // step], strict=True)]
 
 
-def shuffled(random: Random, wants: list[Want]) -> list[Want]:
-    return random.sample(wants, len(wants))
+def shuffled(random: Random, demands: list[VfDemand]) -> list[VfDemand]:
+    return random.sample(demands, len(demands))
 
 
 def _from_solution(random: Random, per_pf: int, capacities: list[int], step: int, slots: int = MANY) -> Instance:
-    wants = [Want(size, EVERY) for capacity in capacities for size in cut(random, capacity, per_pf, step)]
-    return shuffled(random, wants), [Room(slots, capacity) for capacity in capacities], None
+    demands = [VfDemand(size, EVERY) for capacity in capacities for size in cut(random, capacity, per_pf, step)]
+    return shuffled(random, demands), [PfCapacity(slots, capacity) for capacity in capacities], None
 
 
 def perfect_fit(per_pf: int, capacity: int, step: int, *, uneven: bool = False) -> Family:
@@ -61,11 +61,11 @@ def moved(family: Family, by: int) -> Family:
     """Move some Mb/s from one PF to another: Σ is the same, whether it fits is open."""
 
     def other(random: Random) -> Instance:
-        wants, free, spreading = family(random)
+        demands, free, spreading = family(random)
         giver, taker = random.sample(range(len(free)), 2)
-        free[giver] = Room(free[giver].vfs, free[giver].mbps - by)
-        free[taker] = Room(free[taker].vfs, free[taker].mbps + by)
-        return wants, free, spreading
+        free[giver] = PfCapacity(free[giver].vfs, free[giver].mbps - by)
+        free[taker] = PfCapacity(free[taker].vfs, free[taker].mbps + by)
+        return demands, free, spreading
 
     return other
 
@@ -74,9 +74,9 @@ def uniform(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
     """Random rates, and equal PFs with ``slack`` of their room to spare."""
 
     def family(random: Random) -> Instance:
-        wants = [Want(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
-        capacity = -(-int(sum(want.min_tx_rate for want in wants) * (1 + slack)) // PFS)
-        return wants, [Room(MANY, capacity)] * PFS, None
+        demands = [VfDemand(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
+        capacity = -(-int(sum(demand.min_tx_rate for demand in demands) * (1 + slack)) // PFS)
+        return demands, [PfCapacity(MANY, capacity)] * PFS, None
 
     return family
 
@@ -85,10 +85,10 @@ def uneven(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
     """Random rates over PFs of which something random is taken already."""
 
     def family(random: Random) -> Instance:
-        wants = [Want(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
-        total = int(sum(want.min_tx_rate for want in wants) * (1 + slack))
+        demands = [VfDemand(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
+        total = int(sum(demand.min_tx_rate for demand in demands) * (1 + slack))
         weights = [random.uniform(0.4, 1) for _ in range(PFS)]
-        return wants, [Room(MANY, int(total * weight / sum(weights)) + 1) for weight in weights], None
+        return demands, [PfCapacity(MANY, int(total * weight / sum(weights)) + 1) for weight in weights], None
 
     return family
 
@@ -97,15 +97,15 @@ def triplets(capacity: int, step: int, slack: int) -> Family:
     """24 VFs, each over a quarter and under half of a PF, three to a PF (3-partition, strongly NP-complete)."""
 
     def family(random: Random) -> Instance:
-        wants = []
+        demands = []
         for _ in range(PFS):
             while True:
                 first, second = (random.randrange(capacity // 4 + step, capacity // 2, step) for _ in range(2))
                 third = capacity - first - second
                 if capacity // 4 < third < capacity // 2:
                     break
-            wants += [Want(size, EVERY) for size in (first, second, third)]
-        return shuffled(random, wants), [Room(MANY, capacity + slack)] * PFS, None
+            demands += [VfDemand(size, EVERY) for size in (first, second, third)]
+        return shuffled(random, demands), [PfCapacity(MANY, capacity + slack)] * PFS, None
 
     return family
 
@@ -114,10 +114,10 @@ def near_equal(vfs: int, middle: int, width: int, slack: int) -> Family:
     """Rates that differ by little: what counts is which few are the larger ones."""
 
     def family(random: Random) -> Instance:
-        wants = [Want(middle + random.randrange(-width, width + 1), EVERY) for _ in range(vfs)]
-        total = sum(want.min_tx_rate for want in wants)
+        demands = [VfDemand(middle + random.randrange(-width, width + 1), EVERY) for _ in range(vfs)]
+        total = sum(demand.min_tx_rate for demand in demands)
         capacities = [total // PFS + (index < total % PFS) + slack for index in range(PFS)]
-        return wants, [Room(MANY, capacity) for capacity in capacities], None
+        return demands, [PfCapacity(MANY, capacity) for capacity in capacities], None
 
     return family
 
@@ -126,10 +126,10 @@ def tight_vfs(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
     """As many VFs free as are asked for, spread unevenly, and little bandwidth to spare."""
 
     def family(random: Random) -> Instance:
-        wants = [Want(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
+        demands = [VfDemand(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
         slots = cut(random, vfs, PFS)
-        total = sum(want.min_tx_rate for want in wants)
-        return wants, [Room(count, int(total * count / vfs * (1 + slack))) for count in slots], None
+        total = sum(demand.min_tx_rate for demand in demands)
+        return demands, [PfCapacity(count, int(total * count / vfs * (1 + slack))) for count in slots], None
 
     return family
 
@@ -138,9 +138,12 @@ def selectors(family: Family, classes: int, keep: float) -> Family:
     """Let a part of the VFs name the network they want: PFs lie in ``classes`` networks."""
 
     def other(random: Random) -> Instance:
-        wants, free, spreading = family(random)
+        demands, free, spreading = family(random)
         networks = [sum(1 << pf for pf in range(PFS) if pf % classes == network) for network in range(classes)]
-        chosen = [want if random.random() < keep else Want(want.min_tx_rate, random.choice(networks)) for want in wants]
+        chosen = [
+            demand if random.random() < keep else VfDemand(demand.min_tx_rate, random.choice(networks))
+            for demand in demands
+        ]
         return chosen, free, spreading
 
     return other
@@ -150,12 +153,12 @@ def selectors_from_solution(per_pf: int, capacity: int, step: int, extra: int) -
     """A perfect fit in which each VF may lie on its own PF and on ``extra`` others."""
 
     def family(random: Random) -> Instance:
-        wants = []
+        demands = []
         for pf in range(PFS):
             for size in cut(random, capacity, per_pf, step):
                 others = random.sample([other for other in range(PFS) if other != pf], extra)
-                wants.append(Want(size, sum(1 << other for other in (pf, *others))))
-        return shuffled(random, wants), [Room(MANY, capacity)] * PFS, None
+                demands.append(VfDemand(size, sum(1 << other for other in (pf, *others))))
+        return shuffled(random, demands), [PfCapacity(MANY, capacity)] * PFS, None
 
     return family
 
@@ -164,18 +167,22 @@ def without_rates(family: Family, share: float) -> Family:
     """Let a part of the VFs reserve nothing: they only need the VFs, of which none is left over."""
 
     def other(random: Random) -> Instance:
-        wants, free, spreading = family(random)
-        wants = [Want(0, want.pfs) if random.random() < share else want for want in wants]
-        slots = cut(random, len(wants), PFS)
-        return wants, [Room(count, room.mbps) for count, room in zip(slots, free, strict=True)], spreading
+        demands, free, spreading = family(random)
+        demands = [VfDemand(0, demand.pfs) if random.random() < share else demand for demand in demands]
+        slots = cut(random, len(demands), PFS)
+        return (
+            demands,
+            [PfCapacity(count, capacity.mbps) for count, capacity in zip(slots, free, strict=True)],
+            spreading,
+        )
 
     return other
 
 
 def policy(family: Family, spreading: Spreading) -> Family:
     def other(random: Random) -> Instance:
-        wants, free, _ = family(random)
-        return wants, free, spreading
+        demands, free, _ = family(random)
+        return demands, free, spreading
 
     return other
 
@@ -186,9 +193,9 @@ def distinct(vfs: int, slack: int) -> Family:
     def family(random: Random) -> Instance:
         rates = [random.randrange(1000, 100_000) for _ in range(vfs)]
         masks = [random.getrandbits(PFS) | 1 << random.randrange(PFS) for _ in rates]
-        rooms = [Room(MANY, rate + random.randrange(-slack, slack + 1)) for rate in rates]
-        wants = [Want(rate, mask) for rate, mask in zip(rates, masks, strict=True)]
-        return shuffled(random, wants), rooms + [Room(1, 0)] * (PFS - vfs), "distinct"
+        capacities = [PfCapacity(MANY, rate + random.randrange(-slack, slack + 1)) for rate in rates]
+        demands = [VfDemand(rate, mask) for rate, mask in zip(rates, masks, strict=True)]
+        return shuffled(random, demands), capacities + [PfCapacity(1, 0)] * (PFS - vfs), "distinct"
 
     return family
 

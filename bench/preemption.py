@@ -25,7 +25,7 @@ from mooring.inventory import read_inventory
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from mooring.settings import VfSettings
-from scheduler.cycle.instructions import Instruction, Preempt
+from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Node, Pod, PodDisruptionBudget
 from scheduler.state.machine import Machine
 
@@ -86,7 +86,7 @@ class Full:
             steps = list(self._steps())
             taken.append(sum(spent for spent, _ in steps))
             longest = max(longest, *(spent for spent, _ in steps))
-            preempting += any(isinstance(one, Preempt) for _, made in steps for one in made)
+            preempting += any(isinstance(one, DeleteVictims) for _, made in steps for one in made)
         return taken, longest, preempting
 
     def _steps(self) -> Iterator[tuple[float, list[Instruction]]]:

@@ -72,7 +72,7 @@ class Scheduling:
 
     def end(self, decision: Bind) -> None:
         """Let a bound pod vanish."""
-        self.machine.pods(Removed(_identity(decision.task.pod)), self.now)
+        self.machine.pods(Removed(_identity(decision.pod_info.pod)), self.now)
 
 
 def _hash(name: str) -> int:

@@ -139,12 +139,12 @@ async def watching_binds(client: Client) -> AsyncIterator[Binds]:
                 entered = sum(line.startswith(b'{"type":"ADDED"') for line in lines)
                 binds.times += [time.monotonic()] * entered
 
-    task = asyncio.create_task(follow())
+    pod_info = asyncio.create_task(follow())
     try:
         await ready.wait()
         yield binds
     finally:
-        task.cancel()
+        pod_info.cancel()
 
 
 async def _version(client: Client) -> str:

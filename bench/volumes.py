@@ -16,7 +16,7 @@ from bench import scheduler_load as load
 from bench import storage_load as storage
 from bench.scheduler import Scheduling, line
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Prepare
+from scheduler.cycle.instructions import PreBind
 
 Build = Callable[[storage.Tell, int, int], None]
 # Enough that no node is full, few enough that the rule has to count.
@@ -55,7 +55,7 @@ def measure(nodes: int, pods: int, claims: str, build: Build) -> list[float]:
         began = time.thread_time()
         made = scheduling.machine.step(scheduling.now) or []
         times.append(time.thread_time() - began)
-        if not any(isinstance(one, Bind | Prepare) for one in made):
+        if not any(isinstance(one, Bind | PreBind) for one in made):
             raise ValueError(f"pod {number} with claims {claims!r} found no node: {made}")
     scheduling.machine.check()
     return times

@@ -19,13 +19,13 @@ from mooring.config import ConfigError, load, option
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
 from scheduler.server import metrics
-from scheduler.server.http.extender_handlers import Desk
+from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend
 from scheduler.server.http.extender_tls import server_tls
 from scheduler.server.http.health import serve
 from scheduler.server.installed_constraints import installed
 from scheduler.server.leader import Election
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.log_encoder import quickly
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
@@ -111,9 +111,9 @@ async def _run(config: Config, access: Access) -> None:
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
             writer = Writer(telling, config.scheduler_name)
-            ways = Ways(api, leaders)
-            loop = Loop(machine, ways, writer, time.time, may_decide, gc.freeze)
-            desk = Desk(machine.guests, loop, ways, time.time)
+            clients = ApiClients(api, leaders)
+            loop = Loop(machine, clients, writer, time.time, may_decide, gc.freeze)
+            desk = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
             async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, desk, tls):

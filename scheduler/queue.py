@@ -28,7 +28,7 @@ _Timed = tuple[float, str, int]
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 
-class Happening(enum.Flag):
+class ClusterEvent(enum.Flag):
     """What can help a parked pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
 
     NODE_ADDED = enum.auto()
@@ -42,7 +42,7 @@ class Happening(enum.Flag):
     PORTS_FREED = enum.auto()  # and so are host ports
     VFS_FREED = enum.auto()  # and so are VFs and their rates
     UNITS_FREED = enum.auto()  # and so are units of another kind
-    POD_SEATED = enum.auto()  # a pod is on a node that was not there before: affinity, spread
+    POD_ASSIGNED = enum.auto()  # a pod is on a node that was not there before: affinity, spread
     POD_LABELS = enum.auto()  # the labels of a pod on a node changed: affinity, spread
     NAMESPACE = enum.auto()  # a namespace is new or its labels changed: a namespaceSelector may take it
     CLAIM = enum.auto()  # one of the pod's own volume claims is new or changed
@@ -54,7 +54,7 @@ class Happening(enum.Flag):
     NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY | NODE_UNITS
 
 
-NOTHING = Happening(0)
+NO_EVENT = ClusterEvent(0)
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class _Entry:
     ready_at: float = 0.0
     ticket: int = 0
     place: str = ""
-    kin: Hashable = None
+    signature: Hashable = None
 
     @property
     def order(self) -> Order:
@@ -77,15 +77,15 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Kin:
+class _SignatureGroup:
     """The parked pods that share an answer, in heaps: those whose backoff is over by order, the others by its end."""
 
-    waits_for: Happening
+    waits_for: ClusterEvent
     members: set[str] = field(default_factory=set)
     ripe: list[_Ordered] = field(default_factory=list)
     unripe: list[_Timed] = field(default_factory=list)
     # Who was sent to look whether what has happened helps; empty while nothing has.
-    scout: str = ""
+    probe: str = ""
     # Whose answer it is.
     asker: str = ""
 
@@ -97,26 +97,26 @@ class Queue:
         self._entries: dict[str, _Entry] = {}
         self._active: list[_Ordered] = []
         self._backoff: list[_Timed] = []
-        self._kins: dict[Hashable, _Kin] = {}
-        self._waiting: dict[Happening, set[Hashable]] = {}
+        self._kins: dict[Hashable, _SignatureGroup] = {}
+        self._waiting: dict[ClusterEvent, set[Hashable]] = {}
         self._tickets = 0
         self._now = 0.0
         # What has happened since the last pod was popped: it may have helped that one while it was decided about.
-        self.missed = NOTHING
+        self.missed = NO_EVENT
         # How many pods have come to a place, and by what.
         self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
-    def offer(self, uid: str, priority: int, created: str, now: float) -> None:
+    def add(self, uid: str, priority: int, created: str, now: float) -> None:
         """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time."""
         self._now = max(self._now, now)
-        self.forget(uid)
+        self.delete(uid)
         self._activate(_Entry(uid, priority, created, now, ready_at=now), "PodAdd")
 
-    def forget(self, uid: str) -> None:
+    def delete(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        if entry.place == "parked":
+        if entry.place == "unschedulable":
             self._unpark(entry)
         else:
             self._send_next(entry)
@@ -128,8 +128,8 @@ class Queue:
             _, _, _, uid, ticket = heapq.heappop(self._active)
             entry = self._entries.get(uid)
             if entry is not None and entry.ticket == ticket:
-                self.missed = NOTHING
-                entry.place = "out"
+                self.missed = NO_EVENT
+                entry.place = "in_flight"
                 entry.attempts += 1
                 entry.queued_at = now
                 entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
@@ -139,46 +139,46 @@ class Queue:
     def is_tried(self, uid: str) -> bool:
         """Say whether a pod was popped, and nothing has become of that yet."""
         entry = self._entries.get(uid)
-        return entry is not None and entry.place == "out"
+        return entry is not None and entry.place == "in_flight"
 
     @property
-    def parks(self) -> bool:
+    def has_unschedulable(self) -> bool:
         """Say whether any pod is parked."""
         return bool(self._kins)
 
-    def answered(self, kin: Hashable) -> str:
+    def answered(self, signature: Hashable) -> str:
         """Return the parked pod of this kin whose answer holds for all of it; empty if something may have helped since.
 
         A pod of that kin which comes now need not be looked at.
         """
-        group = self._kins.get(kin)
-        return group.asker if group is not None and not group.scout and group.asker in group.members else ""
+        group = self._kins.get(signature)
+        return group.asker if group is not None and not group.probe and group.asker in group.members else ""
 
     def placed(self, uid: str) -> None:
         """Say that a popped pod found a place: the next of its kin may find one too."""
         entry = self._entries.get(uid)
-        group = self._kins.get(entry.kin) if entry is not None else None
-        if entry is not None and group is not None and group.scout in ("", uid):
-            self._stop_waiting(entry.kin, group)
+        group = self._kins.get(entry.signature) if entry is not None else None
+        if entry is not None and group is not None and group.probe in ("", uid):
+            self._stop_waiting(entry.signature, group)
             self._send_scout(group)
 
-    def park(self, uid: str, waits_for: Happening, kin: Hashable = None) -> frozenset[str]:
+    def add_unschedulable(self, uid: str, waits_for: ClusterEvent, signature: Hashable = None) -> frozenset[str]:
         """Set a popped pod aside until something that it waits for happens; nothing: until it changes itself.
 
-        The answer holds for all of its ``kin``. Return the others of them that wait for something else by it.
+        The answer holds for all of its ``signature``. Return the others of them that wait for something else by it.
         """
         entry = self._entries.get(uid)
-        if entry is None or entry.place != "out":
+        if entry is None or entry.place != "in_flight":
             return frozenset()
-        kin = uid if kin is None or not waits_for else kin
-        if entry.kin != kin:
+        signature = uid if signature is None or not waits_for else signature
+        if entry.signature != signature:
             self._send_next(entry)
-        group = self._kins.setdefault(kin, _Kin(waits_for))
+        group = self._kins.setdefault(signature, _SignatureGroup(waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
-        self._stop_waiting(kin, group)
-        group.waits_for, group.scout, group.asker = waits_for, "", uid
-        self._waiting.setdefault(waits_for, set()).add(kin)
-        self._move(entry, "parked", kin, "ScheduleAttemptFailure")
+        self._stop_waiting(signature, group)
+        group.waits_for, group.probe, group.asker = waits_for, "", uid
+        self._waiting.setdefault(waits_for, set()).add(signature)
+        self._move(entry, "unschedulable", signature, "ScheduleAttemptFailure")
         group.members.add(uid)
         heapq.heappush(group.unripe, (entry.ready_at, uid, entry.ticket))
         return differs
@@ -186,39 +186,41 @@ class Queue:
     def retry(self, uid: str) -> None:
         """Let a popped pod come again after its backoff."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.place == "out":
+        if entry is not None and entry.place == "in_flight":
             self._defer(entry, "ScheduleAttemptFailure")
 
-    def wake_pods(self, uids: Iterable[str], happening: Happening, now: float) -> None:
-        """Do as `wake` for what has happened to these pods only, and to their kin."""
+    def move_pods_on_event(self, uids: Iterable[str], cluster_event: ClusterEvent, now: float) -> None:
+        """Do as `move_on_event` for what has happened to these pods only, and to their kin."""
         self._now = max(self._now, now)
         uids = list(uids)
         if any(self.is_tried(uid) for uid in uids):
-            self.missed |= happening
-        parked = [
-            self._entries[uid].kin for uid in uids if uid in self._entries and self._entries[uid].place == "parked"
+            self.missed |= cluster_event
+        unschedulable = [
+            self._entries[uid].signature
+            for uid in uids
+            if uid in self._entries and self._entries[uid].place == "unschedulable"
         ]
-        for kin in dict.fromkeys(parked):
-            group = self._kins.get(kin)
-            if group is not None and group.waits_for & happening and not group.scout:
-                self._stop_waiting(kin, group)
+        for signature in dict.fromkeys(unschedulable):
+            group = self._kins.get(signature)
+            if group is not None and group.waits_for & cluster_event and not group.probe:
+                self._stop_waiting(signature, group)
                 self._send_scout(group)
 
-    def rouse(self, uid: str) -> None:
+    def requeue(self, uid: str) -> None:
         """Let one parked pod come again after its backoff, whatever it waits for."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.place == "parked":
+        if entry is not None and entry.place == "unschedulable":
             self._unpark(entry)
             self._defer(entry, "ClusterEvent")
 
-    def wake(self, happening: Happening, now: float) -> None:
+    def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
         """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
         self._now = max(self._now, now)
         # Of two flags Python makes the third slowly, and each pod that is placed wakes others.
-        self.missed = happening if self.missed is NOTHING else self.missed | happening
-        for waits_for in [waits_for for waits_for in self._waiting if waits_for & happening]:
-            for kin in self._waiting.pop(waits_for):
-                self._send_scout(self._kins[kin])
+        self.missed = cluster_event if self.missed is NO_EVENT else self.missed | cluster_event
+        for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
+            for signature in self._waiting.pop(waits_for):
+                self._send_scout(self._kins[signature])
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready; None if there is none."""
@@ -228,7 +230,7 @@ class Queue:
 
     def depths(self) -> dict[str, int]:
         """Count the pods by place."""
-        counts = dict.fromkeys(("active", "backoff", "parked", "out"), 0)
+        counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)
         for entry in self._entries.values():
             counts[entry.place] += 1
         return counts
@@ -239,19 +241,23 @@ class Queue:
     def check(self) -> None:
         """Raise AssertionError unless every pod is in exactly one place, and every parked one can be woken."""
         active, backoff = self._standing(self._active), self._standing(self._backoff)
-        parked = [uid for group in self._kins.values() for uid in group.members]
-        for place, uids in (("active", active), ("backoff", backoff), ("parked", parked)):
+        unschedulable = [uid for group in self._kins.values() for uid in group.members]
+        for place, uids in (("active", active), ("backoff", backoff), ("unschedulable", unschedulable)):
             expected = {uid for uid, entry in self._entries.items() if entry.place == place}
             assert len(uids) == len(set(uids)), f"a pod stands twice among those {place}"
             assert set(uids) == expected, f"{place}: {sorted(set(uids) ^ expected)} differ"
-        for kin, group in self._kins.items():
-            assert group.members, f"kin {kin!r} is kept without a pod"
+        for signature, group in self._kins.items():
+            assert group.members, f"signature {signature!r} is kept without a pod"
             inside = self._standing(group.ripe) + self._standing(group.unripe)
-            assert sorted(inside) == sorted(group.members), f"kin {kin!r}: its heaps differ from its members"
-            waiting = kin in self._waiting.get(group.waits_for, ())
-            assert waiting != bool(group.scout), f"kin {kin!r} neither waits nor has a scout on the way"
-            assert not group.scout or group.scout in self._entries, f"kin {kin!r} waits for a scout that is gone"
-        strays = {kin for kins in self._waiting.values() for kin in kins} - self._kins.keys()
+            assert sorted(inside) == sorted(group.members), (
+                f"signature {signature!r}: its heaps differ from its members"
+            )
+            waiting = signature in self._waiting.get(group.waits_for, ())
+            assert waiting != bool(group.probe), f"signature {signature!r} neither waits nor has a scout on the way"
+            assert not group.probe or group.probe in self._entries, (
+                f"signature {signature!r} waits for a scout that is gone"
+            )
+        strays = {signature for kins in self._waiting.values() for signature in kins} - self._kins.keys()
         assert not strays, f"kins that wait and are not known: {strays}"
 
     def _standing(self, heap: Sequence[_Ordered | _Timed]) -> list[str]:
@@ -269,42 +275,42 @@ class Queue:
         return entry is not None and entry.ticket == heap_entry[-1]
 
     def _activate(self, entry: _Entry, event: Incoming) -> None:
-        self._move(entry, "active", entry.kin, event)
+        self._move(entry, "active", entry.signature, event)
         heapq.heappush(self._active, (*entry.order, entry.ticket))
 
     def _defer(self, entry: _Entry, event: Incoming) -> None:
-        self._move(entry, "backoff", entry.kin, event)
+        self._move(entry, "backoff", entry.signature, event)
         heapq.heappush(self._backoff, (entry.ready_at, entry.uid, entry.ticket))
 
-    def _move(self, entry: _Entry, place: str, kin: Hashable, event: Incoming) -> None:
+    def _move(self, entry: _Entry, place: str, signature: Hashable, event: Incoming) -> None:
         self._tickets += 1
         self.incoming[place, event] += 1
         self._entries[entry.uid] = entry
-        entry.ticket, entry.place, entry.kin = self._tickets, place, kin
+        entry.ticket, entry.place, entry.signature = self._tickets, place, signature
 
     def _unpark(self, entry: _Entry) -> None:
-        group = self._kins[entry.kin]
+        group = self._kins[entry.signature]
         group.members.discard(entry.uid)
         if not group.members:
-            self._drop(entry.kin, group)
+            self._drop(entry.signature, group)
 
-    def _drop(self, kin: Hashable, group: _Kin) -> None:
-        self._stop_waiting(kin, group)
-        del self._kins[kin]
+    def _drop(self, signature: Hashable, group: _SignatureGroup) -> None:
+        self._stop_waiting(signature, group)
+        del self._kins[signature]
 
-    def _stop_waiting(self, kin: Hashable, group: _Kin) -> None:
+    def _stop_waiting(self, signature: Hashable, group: _SignatureGroup) -> None:
         waiting = self._waiting.get(group.waits_for, set())
-        waiting.discard(kin)
+        waiting.discard(signature)
         if not waiting:
             self._waiting.pop(group.waits_for, None)
 
     def _send_next(self, entry: _Entry) -> None:
         """Send another of its kin where a scout has found a place, or will never tell."""
-        group = self._kins.get(entry.kin)
-        if group is not None and group.scout == entry.uid:
+        group = self._kins.get(entry.signature)
+        if group is not None and group.probe == entry.uid:
             self._send_scout(group)
 
-    def _send_scout(self, group: _Kin) -> None:
+    def _send_scout(self, group: _SignatureGroup) -> None:
         """Let the best of those come whose backoff is over; where there is none, the first whose backoff will be."""
         while group.unripe and (group.unripe[0][0] <= self._now or not self._is_valid(group.unripe[0])):
             heap_entry = heapq.heappop(group.unripe)
@@ -314,8 +320,8 @@ class Queue:
             heapq.heappop(group.ripe)
         uid = (heapq.heappop(group.ripe) if group.ripe else heapq.heappop(group.unripe))[-2]
         entry = self._entries[uid]
-        group.scout = uid
+        group.probe = uid
         group.members.discard(uid)
         if not group.members:
-            self._drop(entry.kin, group)
+            self._drop(entry.signature, group)
         self._defer(entry, "ClusterEvent")

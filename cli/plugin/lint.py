@@ -13,7 +13,7 @@ from mooring.errors import AnnotationError
 from mooring.parsing import MAX_BYTES, shorten
 from mooring.request import PodRequest, read_request
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, read_task
+from scheduler.kube.pod_info import Refusal, read_pod_info
 
 # As the guard has them (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
@@ -146,6 +146,6 @@ def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
     except msgspec.ValidationError as unreadable:
         yield pod, f"not a pod: {unreadable}"
         return
-    task = read_task(read)
-    if isinstance(task, Refusal) and not any(key.startswith(names.REQUEST_OF) for key in read.annotations):
-        yield pod.at("spec"), task.reason
+    pod_info = read_pod_info(read)
+    if isinstance(pod_info, Refusal) and not any(key.startswith(names.REQUEST_OF) for key in read.annotations):
+        yield pod.at("spec"), pod_info.reason

@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
-from scheduler.kube.objects import NodeInfo, Struct
+from scheduler.kube.objects import NodeSystemInfo, Struct
 
 
 class Metadata(Struct):
@@ -32,7 +32,7 @@ class Condition(Struct):
 
 class NodeStatus(Struct):
     conditions: list[Condition] | None = None
-    node_info: NodeInfo | None = None
+    node_info: NodeSystemInfo | None = None
 
 
 class Node(Struct):

@@ -10,18 +10,18 @@ from typing import Any
 
 from cli.plugin.explain import Told
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.assigned_pod import read_seat
-from scheduler.cache.cache import Cluster
+from scheduler.cache.assigned_pod import read_assigned_pod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
-from scheduler.cycle.cycle import Decider
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.node_dry_run import stand_for
+from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import Refusal, Task, read_task
+from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.state.cluster_objects import PATHS as AROUND
-from scheduler.state.cluster_objects import Surroundings
+from scheduler.state.cluster_objects import ClusterObjects
 
 PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **AROUND, **STORED}
 
@@ -31,39 +31,39 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
     if pod is None:
         return Told("none", "the pod is gone", {})
-    task = read_task(pod)
-    if isinstance(task, Refusal):
-        return Told("recomputed", task.reason, {"v": 1})
-    decision = _decider(objects, pod.spec.scheduler_name, now).decide(task, now)
+    pod_info = read_pod_info(pod)
+    if isinstance(pod_info, Refusal):
+        return Told("recomputed", pod_info.reason, {"v": 1})
+    decision = _scheduling_cycle(objects, pod.spec.scheduler_name, now).decide(pod_info, now)
     if isinstance(decision, Bind):
-        return Told("recomputed", f"would be bound to {decision.seat.node}", decision.why)
+        return Told("recomputed", f"would be bound to {decision.assigned.node}", decision.why)
     return Told("recomputed", decision.reason, decision.why)
 
 
-def _decider(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> Decider:
+def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:
     """Return what knows of all that was listed."""
-    cluster = Cluster()
-    decider = Decider(cluster, named=len(objects[Node]))
+    cluster = Cache()
+    scheduling_cycle = SchedulingCycle(cluster, named=len(objects[Node]))
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
-            cluster.put(read_seat(pod)[0], now)
+            cluster.put(read_assigned_pod(pod)[0], now)
     # After the pods, so that what a node has left is worked out once.
     for node in objects[Node]:
         _put_node(cluster, node, now)
-    surroundings = Surroundings(cluster.census, decider.preemption.budgets)
+    cluster_objects = ClusterObjects(cluster.pod_counts, scheduling_cycle.preemption.budgets)
     for around in AROUND:
         for item in objects[around]:
-            surroundings.take(around, Changed(_identity(item), item))
+            cluster_objects.take(around, Changed(_identity(item), item))
     for stored in STORED:
         for item in objects[stored]:
-            cluster.storage.take(stored, Changed(_identity(item), item))
+            cluster.volumes.take(stored, Changed(_identity(item), item))
     for nomination in _nominations(live, scheduler):
-        decider.preemption.nominations.put(nomination)
-    return decider
+        scheduling_cycle.preemption.nominations.put(nomination)
+    return scheduling_cycle
 
 
-def _put_node(cluster: Cluster, node: Node, now: float) -> None:
+def _put_node(cluster: Cache, node: Node, now: float) -> None:
     try:
         facts, _ = read_node(node, None, now)
     except ValueError:
@@ -77,9 +77,9 @@ def _nominations(pods: Iterable[Pod], scheduler: str) -> Iterable[Nomination]:
     for pod in pods:
         node = pod.status.nominated_node_name
         if node and not pod.spec.node_name and pod.spec.scheduler_name == scheduler:
-            task = read_task(pod)
-            if isinstance(task, Task):
-                yield Nomination(stand_for(task, node))
+            pod_info = read_pod_info(pod)
+            if isinstance(pod_info, PodInfo):
+                yield Nomination(assigned_pod_for(pod_info, node))
 
 
 def _identity(item: Any) -> Identity:

@@ -7,7 +7,7 @@ from cli.plugin.objects import Node, Pod
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory
-from scheduler.placement.vf_accounting import Claim, disputes, existing, supply
+from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of
 
 NO_INVENTORY = "no inventory"
 
@@ -90,9 +90,9 @@ def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, .
     for claim in claims:
         for vf in existing(inventory, claim.assignment):
             held.setdefault(vf.pf, set()).add(vf.vf)
-    left = supply(inventory, claims)
+    left = free_vfs_of(inventory, claims)
     found = []
-    for pf, room in zip(inventory.pfs, left.rooms, strict=True):
+    for pf, room in zip(inventory.pfs, left.capacities, strict=True):
         used = len(held.get(pf.name, ()))
         # A VF that is both out and held counts as held.
         found.append(PfUse(pf, room.vfs, used, len(pf.vfs) - room.vfs - used, room.mbps))

@@ -10,8 +10,8 @@ import msgspec
 from mooring import names
 from mooring.assignment import Assignment, believe
 from mooring.errors import AnnotationError
-from scheduler.cache.cache import Seat
-from scheduler.kube.affinity import bare_kin, read_kin
+from scheduler.cache.cache import AssignedPod
+from scheduler.kube.affinity import read_affinity_info, without_terms
 from scheduler.kube.objects import Container, Metadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import HostPort, host_ports
 from scheduler.kube.pod_resources import NO_DEFAULTS, Amounts, pod_requests, scored_requests
@@ -30,7 +30,7 @@ class Unreadable:
     fields: Mapping[str, str]
 
 
-def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Unreadable]]:
+def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[AssignedPod, list[Unreadable]]:
     """Return what a bound pod uses; what cannot be read counts as nothing and is listed.
 
     ``known`` is what was known of it before.
@@ -47,11 +47,11 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Unreadabl
     if use.error:
         faults.append(Unreadable("pod", "pod's resources cannot be read", about | {"reason": use.error}))
     try:
-        kin = read_kin(pod)
+        affinity_info = read_affinity_info(pod)
     except ValueError as unreadable:
-        kin = bare_kin(pod)
+        affinity_info = without_terms(pod)
         faults.append(Unreadable("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
-    seat = Seat(
+    assigned = AssignedPod(
         uid=uid,
         pod=pod.key,
         node=node,
@@ -59,14 +59,14 @@ def read_seat(pod: Pod, known: Seat | None = None) -> tuple[Seat, list[Unreadabl
         scored=use.scored,
         ports=use.ports,
         assignment=assignment,
-        kin=kin,
+        affinity_info=affinity_info,
         volumes=read_used(pod),
         priority=pod.spec.priority or 0,
         preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
         version=pod.metadata.resource_version,
     )
-    return seat, faults
+    return assigned, faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _is_preempted(pod: Pod) -> bool:
     return target is not None and target.status == "True" and target.reason == PREEMPTED
 
 
-def _given(known: Seat | None, node: str) -> Assignment | None:
+def _given(known: AssignedPod | None, node: str) -> Assignment | None:
     """Return what a pod is known to have been given: it stands though its annotation is taken away or made unreadable.
 
     What is only assumed does not: somebody else may have bound the pod.
@@ -123,7 +123,7 @@ def _given(known: Seat | None, node: str) -> Assignment | None:
     return None if known is None or known.assumed or known.node != node else known.assignment
 
 
-def _shown(pod: Pod, known: Seat | None) -> Assignment | None:
+def _shown(pod: Pod, known: AssignedPod | None) -> Assignment | None:
     if known is not None and known.written and _is_as_written(pod, known):
         return known.assignment
     shown = believe(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
@@ -131,11 +131,11 @@ def _shown(pod: Pod, known: Seat | None) -> Assignment | None:
     return known.assignment if known is not None and known.assignment == shown else shown
 
 
-def _is_as_written(pod: Pod, known: Seat) -> bool:
+def _is_as_written(pod: Pod, known: AssignedPod) -> bool:
     return pod.spec.node_name == known.node and pod.annotations.get(names.ASSIGNMENT) == known.written
 
 
-def stand_in(seat: Seat) -> Pod:
+def pod_reference(assigned: AssignedPod) -> Pod:
     """Return as much of a bound pod as an event needs: the pod itself is not kept."""
-    namespace, _, name = seat.pod.partition("/")
-    return Pod(Metadata(name=name, namespace=namespace, uid=seat.uid))
+    namespace, _, name = assigned.pod.partition("/")
+    return Pod(Metadata(name=name, namespace=namespace, uid=assigned.uid))

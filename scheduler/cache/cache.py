@@ -15,31 +15,31 @@ from operator import attrgetter
 from typing import Literal
 
 from mooring.assignment import Assignment
-from scheduler.cache.node_columns import Nodes
-from scheduler.cache.node_info import NOT_READY_S, NodeFacts
-from scheduler.cache.pod_counts import Census
-from scheduler.cache.unit_pools import Shelves, Unit
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_info import NOT_READY_S, NodeInfo
+from scheduler.cache.pod_counts import PodCounts
+from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.usage import Usage
-from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.affinity import Kin
+from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.pod_info import HostPort
 from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, Used
-from scheduler.placement.vf_accounting import Claim, Stock, Supply, disputes, existing, supply
+from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, disputes, existing, free_vfs_of
 
 # What is new about a pod that was known: nothing, its kin only (its labels, or that it terminates), or what it uses.
-Difference = Literal["", "kin", "use"]
+Difference = Literal["", "affinity", "use"]
 
 
 @dataclass(slots=True)
-class Seat:
+class AssignedPod:
     """A pod on a node: what it uses there, and what it counts for when nodes are compared (``scored``).
 
-    Nothing of it changes but ``assumed``, which it is until the API server has shown it bound; ``kin`` is what rules
-    about other pods look at. ``preempted`` while it is being deleted for the sake of a pod of higher priority;
-    ``started`` is RFC 3339, empty until it has.
+    Nothing of it changes but ``assumed``, which it is until the API server has shown it bound; ``affinity_info`` is
+    what rules about other pods look at. ``preempted`` while it is being deleted for the sake of a pod of higher
+    priority; ``started`` is RFC 3339, empty until it has.
     """
 
     uid: str
@@ -50,7 +50,7 @@ class Seat:
     ports: frozenset[HostPort] = frozenset()
     assignment: Assignment | None = None
     assumed: bool = field(default=False, compare=False)
-    kin: Kin | None = None
+    affinity_info: AffinityInfo | None = None
     volumes: Used = NO_VOLUMES
     priority: int = 0
     preempted: bool = False
@@ -64,24 +64,26 @@ class Seat:
     def claim(self) -> Claim | None:
         return None if self.assignment is None else Claim(self.uid, self.assignment)
 
-    def differs(self, known: "Seat | None") -> Difference:
+    def differs(self, known: "AssignedPod | None") -> Difference:
         """Say in what a pod differs from what was known of it."""
-        if known is None or _besides_kin(self) != _besides_kin(known):
+        if known is None or _besides_affinity(self) != _besides_affinity(known):
             return "use"
-        return "" if self.kin == known.kin else "kin"
+        return "" if self.affinity_info == known.affinity_info else "affinity"
 
 
-_besides_kin = attrgetter(*(one.name for one in fields(Seat) if one.compare and one.name != "kin"))
+_besides_affinity = attrgetter(
+    *(one.name for one in fields(AssignedPod) if one.compare and one.name != "affinity_info")
+)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class DerivedUsage:
     """A node at one moment, derived from scratch: its facts, and what its pods have left."""
 
-    facts: NodeFacts
+    node_info: NodeInfo
     used: Mapping[str, int]
     ports: frozenset[HostPort]
-    supply: Supply
+    free_vfs: FreeVfs
 
 
 @dataclass(slots=True)
@@ -90,242 +92,248 @@ class _Unready:
 
     due: list[tuple[float, str]] = field(default_factory=list)
 
-    def await_end(self, facts: NodeFacts) -> None:
-        if facts.unready_since is not None:
-            heapq.heappush(self.due, (facts.unready_since + NOT_READY_S, facts.name))
+    def await_end(self, node_info: NodeInfo) -> None:
+        if node_info.unready_since is not None:
+            heapq.heappush(self.due, (node_info.unready_since + NOT_READY_S, node_info.name))
 
     def over(self, now: float) -> Iterator[str]:
         while self.due and self.due[0][0] < now:
             yield heapq.heappop(self.due)[1]
 
 
-class Cluster:
+class Cache:
     """Nodes by name and seats by pod uid; seats on nodes that are not known yet are kept for their coming."""
 
     def __init__(self, kinds: Kinds = NONE) -> None:
-        self.nodes = Nodes()
-        self.shelves = Shelves(kinds, self.nodes)
-        self.census = Census()
-        self.storage = Catalogue()
-        self._facts: dict[str, NodeFacts] = {}
-        self._seats: dict[str, Seat] = {}
-        self._on: dict[str, dict[str, Seat]] = {}
+        self.nodes = NodeColumns()
+        self.unit_pools = UnitPools(kinds, self.nodes)
+        self.pod_counts = PodCounts()
+        self.volumes = VolumeCache()
+        self._node_info: dict[str, NodeInfo] = {}
+        self._assigned_pods: dict[str, AssignedPod] = {}
+        self._on: dict[str, dict[str, AssignedPod]] = {}
         # How many pods have a priority.
         self._priorities: dict[int, int] = {}
-        self._stocks: dict[str, Stock] = {}
+        self._vf_accountings: dict[str, VfAccounting] = {}
         self._free_since: dict[str, dict[tuple[str, int], float]] = {}
         self._unready = _Unready()
 
-    def node(self, name: str) -> NodeFacts | None:
-        return self._facts.get(name)
+    def node(self, name: str) -> NodeInfo | None:
+        return self._node_info.get(name)
 
     def node_names(self) -> frozenset[str]:
-        return frozenset(self._facts)
+        return frozenset(self._node_info)
 
-    def put_node(self, facts: NodeFacts) -> None:
-        known = self._facts.get(facts.name)
-        self._facts[facts.name] = facts
-        row = self.nodes.put(facts)
-        self._unready.await_end(facts)
-        if known is None or known.inventory != facts.inventory:
-            self._stocks[facts.name] = Stock(facts.inventory, self._claims(facts.name))
+    def put_node(self, node_info: NodeInfo) -> None:
+        known = self._node_info.get(node_info.name)
+        self._node_info[node_info.name] = node_info
+        row = self.nodes.put(node_info)
+        self._unready.await_end(node_info)
+        if known is None or known.inventory != node_info.inventory:
+            self._vf_accountings[node_info.name] = VfAccounting(node_info.inventory, self._claims(node_info.name))
         if known is None:
-            for seat in self._on.get(facts.name, {}).values():
-                self._count(row, seat, 1)
-            self._list_ports(row, facts.name)
-        self.nodes.offers[row] = facts.fault, self._stocks[facts.name].pfs
-        self.nodes.offer(row, self._stocks[facts.name].supply.offered_vfs)
-        self.nodes.show_supply(row, self._stocks[facts.name].supply)
-        if self.nodes.shelves:
-            self.shelves.put(row, facts, self._assignments(facts.name))
+            for assigned in self._on.get(node_info.name, {}).values():
+                self._count(row, assigned, 1)
+            self._list_ports(row, node_info.name)
+        self.nodes.offers[row] = node_info.fault, self._vf_accountings[node_info.name].pfs
+        self.nodes.offer(row, self._vf_accountings[node_info.name].free_vfs.offered_vfs)
+        self.nodes.show_free_vfs(row, self._vf_accountings[node_info.name].free_vfs)
+        if self.nodes.unit_pools:
+            self.unit_pools.put(row, node_info, self._assignments(node_info.name))
 
     def remove_node(self, name: str) -> None:
-        if self._facts.pop(name, None) is None:
+        if self._node_info.pop(name, None) is None:
             return
         row = self.nodes.row_of[name]
-        for seat in self._on.get(name, {}).values():
-            self._count(row, seat, -1)
+        for assigned in self._on.get(name, {}).values():
+            self._count(row, assigned, -1)
         self.nodes.ports[row], self.nodes.offers[row] = frozenset(), ("", ())
-        self.shelves.remove(row, name)
-        del self._stocks[name]
+        self.unit_pools.remove(row, name)
+        del self._vf_accountings[name]
         self._free_since.pop(name, None)
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
         """Let time pass: a node that has been not Ready for too long gives no VF any more."""
         for name in self._unready.over(now):
-            facts = self._facts.get(name)
-            if facts is not None and (fault := facts.inventory_fault(now)) != facts.fault:
+            node_info = self._node_info.get(name)
+            if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
                 row = self.nodes.row_of[name]
-                self.nodes.offers[row] = fault, self._stocks[name].pfs
-                self.shelves.stop(row, name, fault)
+                self.nodes.offers[row] = fault, self._vf_accountings[name].pfs
+                self.unit_pools.stop(row, name, fault)
                 self.nodes.touch(row, renewed=True)
 
-    def seat(self, uid: str) -> Seat | None:
-        return self._seats.get(uid)
+    def assigned(self, uid: str) -> AssignedPod | None:
+        return self._assigned_pods.get(uid)
 
     def uids(self) -> list[str]:
-        return list(self._seats)
+        return list(self._assigned_pods)
 
-    def seats(self) -> Iterator[Seat]:
-        yield from self._seats.values()
+    def assigned_pods(self) -> Iterator[AssignedPod]:
+        yield from self._assigned_pods.values()
 
-    def seats_on(self, node: str) -> Collection[Seat]:
+    def assigned_pods_on(self, node: str) -> Collection[AssignedPod]:
         return self._on.get(node, {}).values()
 
-    def stock(self, node: str) -> Stock:
+    def vf_accounting(self, node: str) -> VfAccounting:
         """Return what a known node has left; whoever changes it undoes that before anybody else looks."""
-        return self._stocks[node]
+        return self._vf_accountings[node]
 
     def lowest_priority(self) -> int | None:
         """Return the lowest priority that a pod has; None if there is no pod."""
         return min(self._priorities, default=None)
 
-    def put(self, seat: Seat, now: float) -> Difference:
+    def put(self, assigned: AssignedPod, now: float) -> Difference:
         """Seat a pod, in place of what was known of it; say what is new."""
-        known = self._seats.get(seat.uid)
-        new = seat.differs(known)
+        known = self._assigned_pods.get(assigned.uid)
+        new = assigned.differs(known)
         if known is not None and new != "use":
             # The watch shows what was assumed, or known already; API servers write a node's zone on its pods.
-            self._seats[seat.uid] = self._on[seat.node][seat.uid] = seat
-            if new == "kin":
-                self._recount(known, seat)
+            self._assigned_pods[assigned.uid] = self._on[assigned.node][assigned.uid] = assigned
+            if new == "affinity":
+                self._recount(known, assigned)
             return new
         if known is not None:
-            self.remove(seat.uid, now)
-        self._seats[seat.uid] = seat
-        self._priorities[seat.priority] = self._priorities.get(seat.priority, 0) + 1
-        self._on.setdefault(seat.node, {})[seat.uid] = seat
-        self._move(seat, 1)
+            self.remove(assigned.uid, now)
+        self._assigned_pods[assigned.uid] = assigned
+        self._priorities[assigned.priority] = self._priorities.get(assigned.priority, 0) + 1
+        self._on.setdefault(assigned.node, {})[assigned.uid] = assigned
+        self._move(assigned, 1)
         return new
 
-    def remove(self, uid: str, now: float) -> Seat | None:
+    def remove(self, uid: str, now: float) -> AssignedPod | None:
         """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""
-        seat = self._seats.pop(uid, None)
-        if seat is None:
+        assigned = self._assigned_pods.pop(uid, None)
+        if assigned is None:
             return None
-        self._priorities[seat.priority] -= 1
-        if not self._priorities[seat.priority]:
-            del self._priorities[seat.priority]
-        del self._on[seat.node][uid]
-        if not self._on[seat.node]:
-            del self._on[seat.node]
-        self._move(seat, -1)
-        facts = self._facts.get(seat.node)
-        if seat.assignment is not None and facts is not None and facts.inventory is not None:
-            since = self._free_since.setdefault(seat.node, {})
-            since |= {(vf.pf, vf.vf): now for vf in existing(facts.inventory, seat.assignment)}
-        return seat
+        self._priorities[assigned.priority] -= 1
+        if not self._priorities[assigned.priority]:
+            del self._priorities[assigned.priority]
+        del self._on[assigned.node][uid]
+        if not self._on[assigned.node]:
+            del self._on[assigned.node]
+        self._move(assigned, -1)
+        node_info = self._node_info.get(assigned.node)
+        if assigned.assignment is not None and node_info is not None and node_info.inventory is not None:
+            since = self._free_since.setdefault(assigned.node, {})
+            since |= {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
+        return assigned
 
-    def confirm(self, uid: str) -> None:
+    def finish_binding(self, uid: str) -> None:
         """Take a pod as bound: the API server has said so."""
-        seat = self._seats.get(uid)
-        if seat is not None:
-            seat.assumed = False
+        assigned = self._assigned_pods.get(uid)
+        if assigned is not None:
+            assigned.assumed = False
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
         """Return when each VF of a node became free, by PF name and index, as far as it is known."""
         return self._free_since.get(node, {})
 
-    def view(self, name: str) -> NodeView:
+    def derive_usage(self, name: str) -> DerivedUsage:
         """Derive a known node from scratch."""
-        facts, seats = self._facts[name], self._on.get(name, {}).values()
+        node_info, assigned_pods = self._node_info[name], self._on.get(name, {}).values()
         used: dict[str, int] = {}
-        for seat in seats:
-            used = add(used, dict(_amounts(seat)))
-        ports = frozenset(port for seat in seats for port in seat.ports)
-        return NodeView(facts, used, ports, supply(facts.inventory, self._claims(name)))
+        for assigned in assigned_pods:
+            used = add(used, dict(_amounts(assigned)))
+        ports = frozenset(port for assigned in assigned_pods for port in assigned.ports)
+        return DerivedUsage(node_info, used, ports, free_vfs_of(node_info.inventory, self._claims(name)))
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what of a node more than one pod claims, VFs and units of other kinds, with the pods' uids."""
-        facts = self._facts.get(name)
-        if facts is None:
+        node_info = self._node_info.get(name)
+        if node_info is None:
             return {}
-        found = self.shelves.disputes(name, self._claims(name)) if self.nodes.shelves else {}
-        if facts.inventory is None or not self._stocks[name].is_disputed:
+        found = self.unit_pools.disputes(name, self._claims(name)) if self.nodes.unit_pools else {}
+        if node_info.inventory is None or not self._vf_accountings[name].is_disputed:
             return found
-        vfs = disputes(facts.inventory, self._claims(name))
+        vfs = disputes(node_info.inventory, self._claims(name))
         return found | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
-        on_nodes = {uid: seat for seats in self._on.values() for uid, seat in seats.items()}
-        assert on_nodes == self._seats, "pods by node differ from pods by uid"
-        assert all(seat.node == node for node, seats in self._on.items() for seat in seats.values())
-        assert self._priorities == Counter(seat.priority for seat in self._seats.values()), "priorities are miscounted"
-        assert self.nodes.row_of.keys() == self._facts.keys() == self._stocks.keys()
+        on_nodes = {uid: assigned for assigned_pods in self._on.values() for uid, assigned in assigned_pods.items()}
+        assert on_nodes == self._assigned_pods, "pods by node differ from pods by uid"
+        assert all(
+            assigned.node == node for node, assigned_pods in self._on.items() for assigned in assigned_pods.values()
+        )
+        assert self._priorities == Counter(assigned.priority for assigned in self._assigned_pods.values()), (
+            "priorities are miscounted"
+        )
+        assert self.nodes.row_of.keys() == self._node_info.keys() == self._vf_accountings.keys()
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
-        self.storage.check()
-        used = Usage((seat.node, seat.volumes) for seat in self._seats.values())
-        assert self.storage.usage == used, "the volumes in use are not those of the pods"
-        self.census.check(
-            (self.nodes.row_of[seat.node], seat.kin)
-            for seat in self._seats.values()
-            if seat.kin is not None and seat.node in self._facts
+        self.volumes.check()
+        used = Usage((assigned.node, assigned.volumes) for assigned in self._assigned_pods.values())
+        assert self.volumes.usage == used, "the volumes in use are not those of the pods"
+        self.pod_counts.check(
+            (self.nodes.row_of[assigned.node], assigned.affinity_info)
+            for assigned in self._assigned_pods.values()
+            if assigned.affinity_info is not None and assigned.node in self._node_info
         )
 
     def _check_row(self, name: str, row: int) -> None:
-        view, nodes = self.view(name), self.nodes
-        assert nodes.facts[row] == view.facts, f"node {name!r}: the row's facts are not the node's"
+        view, nodes = self.derive_usage(name), self.nodes
+        assert nodes.facts[row] == view.node_info, f"node {name!r}: the row's facts are not the node's"
         assert nodes.ports[row] == view.ports, f"node {name!r}: the ports differ"
-        claimed_twice = disputes(view.facts.inventory, self._claims(name)) if view.facts.inventory else {}
-        assert self._stocks[name].is_disputed == bool(claimed_twice), f"node {name!r}: disputes are missed or made up"
-        assert nodes.supplies[row] == view.supply, f"node {name!r}: the supply differs from a new one"
+        claimed_twice = disputes(view.node_info.inventory, self._claims(name)) if view.node_info.inventory else {}
+        assert self._vf_accountings[name].is_disputed == bool(claimed_twice), (
+            f"node {name!r}: disputes are missed or made up"
+        )
+        assert nodes.free_vfs_of_row[row] == view.free_vfs, f"node {name!r}: the supply differs from a new one"
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
-        room = view.supply.offered_vfs, view.supply.free_vfs, view.supply.free_mbps
-        assert nodes.vfs_of(row) == room, f"node {name!r}: its VFs are not counted as a new supply has them"
-        self.shelves.check(row, name, self._assignments(name))
-        free = {pf.name: mask for pf, mask in zip(view.supply.pfs, view.supply.free, strict=True)}
-        for claim in self._claims(name) if view.facts.inventory is not None else ():
-            for vf in existing(view.facts.inventory, claim.assignment) if view.facts.inventory else ():
+        capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
+        assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as a new supply has them"
+        self.unit_pools.check(row, name, self._assignments(name))
+        free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
+        for claim in self._claims(name) if view.node_info.inventory is not None else ():
+            for vf in existing(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
-    def _move(self, seat: Seat, sign: int) -> None:
+    def _move(self, assigned: AssignedPod, sign: int) -> None:
         """Count a seat in its node's row, or out of it."""
-        if seat.volumes:
-            self.storage.usage.shift(seat.node, seat.volumes, sign)
-        row, stock = self.nodes.row_of.get(seat.node), self._stocks.get(seat.node)
-        if row is None or stock is None:
+        if assigned.volumes:
+            self.volumes.usage.shift(assigned.node, assigned.volumes, sign)
+        row, vf_accounting = self.nodes.row_of.get(assigned.node), self._vf_accountings.get(assigned.node)
+        if row is None or vf_accounting is None:
             return
-        self._count(row, seat, sign)
-        if seat.ports:
-            self._list_ports(row, seat.node)
-        if (claim := seat.claim) is not None:
-            (stock.add if sign > 0 else stock.remove)(claim)
-            self.nodes.show_supply(row, stock.supply)
+        self._count(row, assigned, sign)
+        if assigned.ports:
+            self._list_ports(row, assigned.node)
+        if (claim := assigned.claim) is not None:
+            (vf_accounting.add if sign > 0 else vf_accounting.remove)(claim)
+            self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
             if claim.assignment.ext:
-                self.shelves.show(row, seat.node, self._assignments(seat.node))
+                self.unit_pools.show(row, assigned.node, self._assignments(assigned.node))
         self.nodes.touch(row)
 
-    def _recount(self, known: Seat, seat: Seat) -> None:
+    def _recount(self, known: AssignedPod, assigned: AssignedPod) -> None:
         """Count a seat as it is to other pods now."""
-        row = self.nodes.row_of.get(seat.node)
-        if row is None or seat.node not in self._stocks:
+        row = self.nodes.row_of.get(assigned.node)
+        if row is None or assigned.node not in self._vf_accountings:
             return
-        if known.kin is not None:
-            self.census.remove(row, known.kin)
-        if seat.kin is not None:
-            self.census.add(row, seat.kin)
+        if known.affinity_info is not None:
+            self.pod_counts.remove(row, known.affinity_info)
+        if assigned.affinity_info is not None:
+            self.pod_counts.add(row, assigned.affinity_info)
 
-    def _count(self, row: int, seat: Seat, sign: int) -> None:
-        self.nodes.use(row, _amounts(seat), sign)
-        if seat.kin is not None:
-            (self.census.add if sign > 0 else self.census.remove)(row, seat.kin)
+    def _count(self, row: int, assigned: AssignedPod, sign: int) -> None:
+        self.nodes.use(row, _amounts(assigned), sign)
+        if assigned.affinity_info is not None:
+            (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, assigned.affinity_info)
 
     def _list_ports(self, row: int, name: str) -> None:
-        seats = self._on.get(name, {}).values()
-        self.nodes.ports[row] = frozenset(port for seat in seats for port in seat.ports)
+        assigned_pods = self._on.get(name, {}).values()
+        self.nodes.ports[row] = frozenset(port for assigned in assigned_pods for port in assigned.ports)
 
     def _claims(self, name: str) -> list[Claim]:
-        return [claim for seat in self._on.get(name, {}).values() if (claim := seat.claim) is not None]
+        return [claim for assigned in self._on.get(name, {}).values() if (claim := assigned.claim) is not None]
 
     def _assignments(self, name: str) -> list[Assignment]:
         return [claim.assignment for claim in self._claims(name)]
 
 
-def _amounts(seat: Seat) -> Iterator[tuple[str, int]]:
+def _amounts(assigned: AssignedPod) -> Iterator[tuple[str, int]]:
     yield "pods", 1
-    yield from seat.resources.items()
-    for name, amount in seat.scored.items():
+    yield from assigned.resources.items()
+    for name, amount in assigned.scored.items():
         yield SCORED[name], amount

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.inventory import Pf
-from scheduler.cache.node_info import NodeFacts
-from scheduler.cache.node_view import Fact, Many, One
+from scheduler.cache.node_info import NodeInfo
+from scheduler.cache.node_view import BatchView, Fact, RowView
 from scheduler.cache.node_view import Rows as Rows
 from scheduler.kube.objects import Taint
 from scheduler.kube.pod_info import HostPort
 from scheduler.kube.pod_resources import SCORED
-from scheduler.placement.vf_accounting import EMPTY, Supply
+from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
 Flags = NDArray[np.bool_]
 Amounts = NDArray[np.int64]
@@ -111,15 +111,15 @@ class Journal:
         return found
 
 
-class Nodes:
+class NodeColumns:
     """All nodes; `put` and `remove` are for the cluster only, rules read."""
 
     def __init__(self) -> None:
         self.size = 0
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
-        self.facts: list[NodeFacts | None] = []
-        self.supplies: list[Supply] = []
+        self.facts: list[NodeInfo | None] = []
+        self.free_vfs_of_row: list[FreeVfs] = []
         self._capacity = _SMALLEST
         self.valid: Flags = np.zeros(_SMALLEST, np.bool_)
         self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
@@ -130,7 +130,7 @@ class Nodes:
         # Why nothing may be given from a node's inventory (empty where it may), and the PFs that it lists.
         self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
         # What is left of other kinds of resource, by kind.
-        self.shelves: dict[str, Column[Any]] = {}
+        self.unit_pools: dict[str, Column[Any]] = {}
         self._labels: dict[str, Column[str | None]] = {}
         self._images: dict[str, Amounts] = {}
         self._lines = dict(_RESOURCE_LINES)
@@ -146,9 +146,9 @@ class Nodes:
         """Return the rows that have a node."""
         return np.flatnonzero(self.valid[: self.size])
 
-    def add_shelf(self, kind: str, empty: Hashable) -> None:
+    def add_unit_pool(self, kind: str, empty: Hashable) -> None:
         """Keep a column for what is left of another kind of resource."""
-        self.shelves[kind] = Column(self._capacity, empty)
+        self.unit_pools[kind] = Column(self._capacity, empty)
 
     def label(self, key: str) -> Column[str | None]:
         """Return a label's values; None where a node lacks it."""
@@ -172,17 +172,17 @@ class Nodes:
                     sizes[row] = facts.images[name]
         return sizes
 
-    def look(self, rows: Rows) -> Many:
+    def view(self, rows: Rows) -> BatchView:
         """Return what these rows have and have left; cpu in thousandths, all else in units."""
         if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
             # Nothing to pick, so nothing to copy: for thousands of rows that is what a look costs.
-            return Many(rows, self._allocatable[:, : self.size], self._left[:, : self.size])
-        return Many(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
+            return BatchView(rows, self._allocatable[:, : self.size], self._left[:, : self.size])
+        return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
 
-    def look_at(self, row: int) -> One:
+    def row_view(self, row: int) -> RowView:
         """Return what one row has and has left."""
         # Not the lines that nobody uses yet: each number of a row is in another line of the CPU's cache.
-        return One(row, self._allocatable[: self.width, row].tolist(), self._left[: self.width, row].tolist())
+        return RowView(row, self._allocatable[: self.width, row].tolist(), self._left[: self.width, row].tolist())
 
     def line(self, resource: str) -> int:
         """Return the line of a resource; it stays the same but for 0, as long as nobody has any of it."""
@@ -194,10 +194,10 @@ class Nodes:
             line = self._lines.get(resource) or self._new_line(resource)
             self._left[line, row] -= sign * amount
 
-    def show_supply(self, row: int, supply: Supply) -> None:
+    def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Take what the row's PFs have left now."""
-        self.supplies[row] = supply
-        self._left[VFS, row], self._left[MBPS, row] = supply.free_vfs, supply.free_mbps
+        self.free_vfs_of_row[row] = free_vfs
+        self._left[VFS, row], self._left[MBPS, row] = free_vfs.vf_count, free_vfs.free_mbps
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all that is used in one row."""
@@ -208,7 +208,7 @@ class Nodes:
         """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
         return int(self._allocatable[VFS, row]), int(self._left[VFS, row]), int(self._left[MBPS, row])
 
-    def put(self, facts: NodeFacts) -> int:
+    def put(self, facts: NodeInfo) -> int:
         """Write a node's facts into its row; return the row."""
         row = self.row_of.get(facts.name)
         if row is None:
@@ -245,11 +245,11 @@ class Nodes:
             self.size += 1
             self.names.append(name)
             self.facts.append(None)
-            self.supplies.append(EMPTY)
+            self.free_vfs_of_row.append(EMPTY)
         self.row_of[name], self.names[row] = row, name
         return row
 
-    def _write(self, row: int, facts: NodeFacts) -> None:
+    def _write(self, row: int, facts: NodeInfo) -> None:
         self._allocate(row, facts.allocatable)
         self.facts[row] = facts
         self.valid[row] = True
@@ -265,7 +265,7 @@ class Nodes:
 
     def _clear(self, row: int) -> None:
         self._allocate(row, {})
-        self.facts[row], self.supplies[row], self.valid[row] = None, EMPTY, False
+        self.facts[row], self.free_vfs_of_row[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)
 
@@ -291,7 +291,7 @@ class Nodes:
             self.published,
             self.offers,
             *self._labels.values(),
-            *self.shelves.values(),
+            *self.unit_pools.values(),
         ]
         for column in columns:
             column.grow(capacity)

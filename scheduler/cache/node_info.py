@@ -17,7 +17,7 @@ _LONGEST_NAME = 253
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeInfo:
     """What a node offers. ``fault`` says why its inventory cannot be used, empty where it can."""
 
     name: str
@@ -48,7 +48,7 @@ UNREADABLE_INVENTORY = "node(s) had an unreadable RDMA inventory"
 STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
 
 
-def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFacts, str]:
+def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
     """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for what none has."""
     if len(node.metadata.name) > _LONGEST_NAME:
         raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
@@ -58,7 +58,7 @@ def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFact
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory is not None and inventory.boot != boot:
         fault = STALE_INVENTORY
-    facts = NodeFacts(
+    node_info = NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels or {},
         taints=tuple(node.spec.taints or ()),
@@ -75,10 +75,10 @@ def read_node(node: Node, known: NodeFacts | None, now: float) -> tuple[NodeFact
             if key.startswith(names.INVENTORY_OF)
         },
     )
-    return facts, error
+    return node_info, error
 
 
-def _inventory(text: str | None, known: NodeFacts | None) -> tuple[Inventory | None, str, str]:
+def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | None, str, str]:
     if text is None:
         return None, NO_INVENTORY, ""
     if known is not None and known.text == text:
@@ -89,7 +89,7 @@ def _inventory(text: str | None, known: NodeFacts | None) -> tuple[Inventory | N
         return None, UNREADABLE_INVENTORY, str(unreadable)
 
 
-def _unready_since(node: Node, known: NodeFacts | None, now: float) -> float | None:
+def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | None:
     ready = next((one for one in node.status.conditions or () if one.type == "Ready"), None)
     if ready is not None and ready.status == "True":
         return None

@@ -1,8 +1,8 @@
 """What a rule sees of nodes: many rows at once as arrays, or one row as plain integers.
 
-A formula of ``+ - * // / < > == & | <<`` and `abs` reads the same for both, so that a rule is written once; `Look` has
-what an operator cannot say. It matters because a pod changes one row, and a call of numpy costs as much for one number
-as for a hundred: some fifty calls for a row are several times the price of the arithmetic.
+A formula of ``+ - * // / < > == & | <<`` and `abs` reads the same for both, so that a rule is written once; `NodeView`
+has what an operator cannot say. It matters because a pod changes one row, and a call of numpy costs as much for one
+number as for a hundred: some fifty calls for a row are several times the price of the arithmetic.
 """
 
 from collections.abc import Callable, Hashable
@@ -32,7 +32,7 @@ class Lines(Protocol):
     def __getitem__(self, line: int, /) -> Measure: ...
 
 
-class Look(Protocol):
+class NodeView(Protocol):
     """What the nodes have, and what their pods leave of it."""
 
     @property
@@ -54,7 +54,7 @@ class Look(Protocol):
         """Return what ``judge`` says of a fact."""
 
 
-class Many(NamedTuple):
+class BatchView(NamedTuple):
     """Some rows, a column each."""
 
     rows: Rows
@@ -74,7 +74,7 @@ class Many(NamedTuple):
         return facts.spread(judge, self.rows)
 
 
-class One(NamedTuple):
+class RowView(NamedTuple):
     """A single row."""
 
     row: int

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from scheduler.cache.row_counts import Counts, Tally
-from scheduler.kube.affinity import Kin, Scope, Term
+from scheduler.cache.row_counts import Counts, RowCounts
+from scheduler.kube.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.spread_constraints import Selecting
 
 # What a pod's required affinity weighs for the pods that it asks for. Source: InterPodAffinityArgs' default.
@@ -30,18 +30,18 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     scopes: tuple[Scope, ...]
     living_only: bool = False
 
-    def counts(self, kin: Kin, namespace_labels: Mapping[str, str]) -> bool:
+    def counts(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
         """Say whether it counts a pod of this kin."""
-        return self.covers(kin.namespace, namespace_labels) and self.matches(kin)
+        return self.covers(affinity_info.namespace, namespace_labels) and self.matches(affinity_info)
 
     def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
         return all(scope.covers(namespace, namespace_labels) for scope in self.scopes)
 
-    def matches(self, kin: Kin) -> bool:
+    def matches(self, affinity_info: AffinityInfo) -> bool:
         """Say whether it counts a pod of this kin, its namespace aside."""
-        if self.living_only and kin.terminating:
+        if self.living_only and affinity_info.terminating:
             return False
-        return all(scope.selector.selects(kin.labels) for scope in self.scopes)
+        return all(scope.selector.selects(affinity_info.labels) for scope in self.scopes)
 
     @property
     def namespaces(self) -> frozenset[str] | None:
@@ -58,47 +58,48 @@ class _Group:
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
         self.pods = 0
-        self.moves: list[tuple[Tally, int]] = []
+        self.moves: list[tuple[RowCounts, int]] = []
 
 
 class Terms:
     """Distinct terms of seated pods with a tally each, found by namespace and by a label that they ask for."""
 
     def __init__(self) -> None:
-        self.tallies: dict[Term, Tally] = {}
-        self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, Tally]] = {}
+        self.row_counts: dict[Term, RowCounts] = {}
+        self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
-    def use(self, term: Term) -> Tally:
+    def use(self, term: Term) -> RowCounts:
         """Return a term's tally; each use ends with `leave`."""
-        tally = self.tallies.get(term)
-        if tally is None:
-            tally = self.tallies[term] = Tally()
+        row_counts = self.row_counts.get(term)
+        if row_counts is None:
+            row_counts = self.row_counts[term] = RowCounts()
             for place in _places(term):
-                self._speaking.setdefault(place, {})[term] = tally
-        tally.users += 1
-        return tally
+                self._speaking.setdefault(place, {})[term] = row_counts
+        row_counts.users += 1
+        return row_counts
 
     def leave(self, term: Term) -> None:
-        tally = self.tallies[term]
-        tally.users -= 1
-        if tally.users:
+        row_counts = self.row_counts[term]
+        row_counts.users -= 1
+        if row_counts.users:
             return
-        del self.tallies[term]
+        del self.row_counts[term]
         for place in _places(term):
             del self._speaking[place][term]
             if not self._speaking[place]:
                 del self._speaking[place]
 
-    def about(self, kin: Kin, namespace_labels: Mapping[str, str]) -> list[tuple[Term, Tally]]:
+    def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> list[tuple[Term, RowCounts]]:
         """Return the terms that speak of a pod."""
-        if not self.tallies:
+        if not self.row_counts:
             return []
         return [
-            (term, tally)
-            for namespace in (kin.namespace, None)
-            for label in (None, *kin.labels)
-            for term, tally in self._speaking.get((namespace, label), {}).items()
-            if term.scope.selector.selects(kin.labels) and term.scope.covers(kin.namespace, namespace_labels)
+            (term, row_counts)
+            for namespace in (affinity_info.namespace, None)
+            for label in (None, *affinity_info.labels)
+            for term, row_counts in self._speaking.get((namespace, label), {}).items()
+            if term.scope.selector.selects(affinity_info.labels)
+            and term.scope.covers(affinity_info.namespace, namespace_labels)
         ]
 
 
@@ -114,47 +115,47 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
         yield from ((namespace, label) for namespace in scope.namespaces)
 
 
-class Census:
+class PodCounts:
     """All seated pods on rows, ours and others'; the namespaces' labels; what services and controllers select."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Kin, _Group]] = {}
-        self._questions: OrderedDict[Question, Tally] = OrderedDict()
+        self._groups: dict[str, dict[AffinityInfo, _Group]] = {}
+        self._questions: OrderedDict[Question, RowCounts] = OrderedDict()
         # Questions by namespace, and under None those whose namespaces go by labels.
-        self._asked_in: dict[str | None, dict[Question, Tally]] = {}
+        self._asked_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.repelling = Terms()
         self.drawing = Terms()
         self.selecting = Selecting()
 
-    def add(self, row: int, kin: Kin) -> None:
+    def add(self, row: int, affinity_info: AffinityInfo) -> None:
         """Seat a pod."""
-        group = self._groups.get(kin.namespace, {}).get(kin) or self._open(kin)
+        group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
         group.pods += 1
         group.rows[row] = group.rows.get(row, 0) + 1
-        for tally, by in group.moves:
-            tally.shift(row, by)
+        for row_counts, by in group.moves:
+            row_counts.shift(row, by)
 
-    def remove(self, row: int, kin: Kin) -> None:
+    def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         """Take a pod off that was seated there."""
-        group = self._groups[kin.namespace][kin]
+        group = self._groups[affinity_info.namespace][affinity_info]
         group.pods -= 1
         left = group.rows.pop(row) - 1
         if left:
             group.rows[row] = left
-        for tally, by in group.moves:
-            tally.shift(row, -by)
+        for row_counts, by in group.moves:
+            row_counts.shift(row, -by)
         if not group.pods:
-            self._close(kin)
+            self._close(affinity_info)
 
-    def is_asked_about(self, kin: Kin) -> bool:
+    def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
         """Say whether anybody's rule looks at a seated pod of this kin."""
-        group = self._groups.get(kin.namespace, {}).get(kin)
+        group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
         return group is not None and bool(group.moves)
 
-    def is_passed_over(self, kin: Kin) -> bool:
+    def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
         """Say whether pods of this kin are seated and no rule looks at them."""
-        group = self._groups.get(kin.namespace, {}).get(kin)
+        group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
         return group is not None and not group.moves
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
@@ -179,69 +180,71 @@ class Census:
         """Return how many pods of the question are on each of the first ``size`` rows; not to be written to."""
         return self._answer(question, size).array(size)
 
-    def check(self, seated: Iterable[tuple[int, Kin]]) -> None:
+    def check(self, seated: Iterable[tuple[int, AffinityInfo]]) -> None:
         """Prove all that is kept against the seated pods; raise AssertionError naming what differs."""
-        fresh = Census()
+        fresh = PodCounts()
         fresh._namespaces = self._namespaces
-        for row, kin in seated:
-            fresh.add(row, kin)
-        for question, tally in self._questions.items():
-            assert _same(tally, fresh._answer(question, 1)), f"{question} is not counted right"
+        for row, affinity_info in seated:
+            fresh.add(row, affinity_info)
+        for question, row_counts in self._questions.items():
+            assert _same(row_counts, fresh._answer(question, 1)), f"{question} is not counted right"
         assert self._what_is_kept() == fresh._what_is_kept(), "the census counts other pods than are seated"
         for kept, new in ((self.repelling, fresh.repelling), (self.drawing, fresh.drawing)):
-            assert kept.tallies.keys() == new.tallies.keys(), "terms of pods that are not seated, or some are missing"
-            for term, tally in kept.tallies.items():
-                assert _same(tally, new.tallies[term]), f"{term} is not counted right"
+            assert kept.row_counts.keys() == new.row_counts.keys(), (
+                "terms of pods that are not seated, or some are missing"
+            )
+            for term, row_counts in kept.row_counts.items():
+                assert _same(row_counts, new.row_counts[term]), f"{term} is not counted right"
 
-    def _what_is_kept(self) -> dict[Kin, tuple[dict[int, int], int]]:
+    def _what_is_kept(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
         """Return by kin the rows of its pods, and how many tallies it moves."""
         groups = (one for groups in self._groups.values() for one in groups.items())
-        return {kin: (group.rows, len(group.moves)) for kin, group in groups}
+        return {affinity_info: (group.rows, len(group.moves)) for affinity_info, group in groups}
 
-    def _open(self, kin: Kin) -> _Group:
-        group = self._groups.setdefault(kin.namespace, {})[kin] = _Group()
-        for terms, term, weight in self._terms_of(kin):
+    def _open(self, affinity_info: AffinityInfo) -> _Group:
+        group = self._groups.setdefault(affinity_info.namespace, {})[affinity_info] = _Group()
+        for terms, term, weight in self._terms_of(affinity_info):
             group.moves.append((terms.use(term), weight))
-        for place in (kin.namespace, None):
-            for question, tally in self._asked_in.get(place, {}).items():
-                if question.counts(kin, self.namespace_labels(kin.namespace)):
-                    group.moves.append((tally, 1))
+        for place in (affinity_info.namespace, None):
+            for question, row_counts in self._asked_in.get(place, {}).items():
+                if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
+                    group.moves.append((row_counts, 1))
         return group
 
-    def _close(self, kin: Kin) -> None:
-        groups = self._groups[kin.namespace]
-        del groups[kin]
+    def _close(self, affinity_info: AffinityInfo) -> None:
+        groups = self._groups[affinity_info.namespace]
+        del groups[affinity_info]
         if not groups:
-            del self._groups[kin.namespace]
-        for terms, term, _ in self._terms_of(kin):
+            del self._groups[affinity_info.namespace]
+        for terms, term, _ in self._terms_of(affinity_info):
             terms.leave(term)
 
-    def _terms_of(self, kin: Kin) -> Iterator[tuple[Terms, Term, int]]:
-        yield from ((self.repelling, term, 1) for term in kin.repelled)
-        yield from ((self.drawing, term, HARD_WEIGHT) for term in kin.attracted)
-        yield from ((self.drawing, term, weight) for term, weight in kin.preferred)
+    def _terms_of(self, affinity_info: AffinityInfo) -> Iterator[tuple[Terms, Term, int]]:
+        yield from ((self.repelling, term, 1) for term in affinity_info.repelled)
+        yield from ((self.drawing, term, HARD_WEIGHT) for term in affinity_info.attracted)
+        yield from ((self.drawing, term, weight) for term, weight in affinity_info.preferred)
 
-    def _answer(self, question: Question, size: int) -> Tally:
-        tally = self._questions.get(question)
-        if tally is not None:
+    def _answer(self, question: Question, size: int) -> RowCounts:
+        row_counts = self._questions.get(question)
+        if row_counts is not None:
             self._questions.move_to_end(question)
-            return tally
+            return row_counts
         while len(self._questions) >= max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS):
             self._forget(next(iter(self._questions)))
-        groups = [group for kin, group in self._groups_for(question) if question.matches(kin)]
-        tally = self._questions[question] = Tally.of([group.rows for group in groups])
-        move = (tally, 1)
+        groups = [group for affinity_info, group in self._groups_for(question) if question.matches(affinity_info)]
+        row_counts = self._questions[question] = RowCounts.of([group.rows for group in groups])
+        move = (row_counts, 1)
         for group in groups:
             group.moves.append(move)
         for place in self._places(question):
-            self._asked_in.setdefault(place, {})[question] = tally
-        return tally
+            self._asked_in.setdefault(place, {})[question] = row_counts
+        return row_counts
 
     def _places(self, question: Question) -> Iterable[str | None]:
         named = question.namespaces
         return (None,) if named is None else named
 
-    def _groups_for(self, question: Question) -> Iterator[tuple[Kin, _Group]]:
+    def _groups_for(self, question: Question) -> Iterator[tuple[AffinityInfo, _Group]]:
         """Yield the pods of the namespaces that a question covers."""
         named = question.namespaces
         for namespace in self._groups if named is None else named:
@@ -249,15 +252,15 @@ class Census:
                 yield from self._groups.get(namespace, {}).items()
 
     def _forget(self, question: Question) -> None:
-        tally = self._questions.pop(question)
+        row_counts = self._questions.pop(question)
         for place in self._places(question):
             del self._asked_in[place][question]
         # Not those that it covers: namespaces may have other labels by now.
         named = question.namespaces
         for namespace in self._groups if named is None else named:
             for group in self._groups.get(namespace, {}).values():
-                if any(other is tally for other, _ in group.moves):
-                    group.moves = [(other, by) for other, by in group.moves if other is not tally]
+                if any(other is row_counts for other, _ in group.moves):
+                    group.moves = [(other, by) for other, by in group.moves if other is not row_counts]
 
     def _forget_by_labels(self) -> None:
         """Count anew whatever goes by namespaces' labels."""
@@ -265,5 +268,5 @@ class Census:
             self._forget(question)
 
 
-def _same(one: Tally, other: Tally) -> bool:
+def _same(one: RowCounts, other: RowCounts) -> bool:
     return dict(zip(*map(list, one.rows()), strict=True)) == dict(zip(*map(list, other.rows()), strict=True))

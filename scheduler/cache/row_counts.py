@@ -10,7 +10,7 @@ Counts = NDArray[np.int64]
 _FEW = 64
 
 
-class Tally:
+class RowCounts:
     """Counts by row, each below or above zero; ``users`` is for who keeps it."""
 
     __slots__ = ("_counts", "_few", "users")
@@ -21,17 +21,17 @@ class Tally:
         self.users = 0
 
     @classmethod
-    def of(cls, parts: Sequence[Mapping[int, int]]) -> "Tally":
+    def of(cls, parts: Sequence[Mapping[int, int]]) -> "RowCounts":
         """Return the sum of these counts by row."""
-        tally = cls()
+        row_counts = cls()
         rows = np.fromiter(chain.from_iterable(parts), np.intp)
         if len(rows) <= _FEW:
             for row, count in chain.from_iterable(part.items() for part in parts):
-                tally.shift(row, count)
-            return tally
+                row_counts.shift(row, count)
+            return row_counts
         counts = np.fromiter(chain.from_iterable(part.values() for part in parts), np.int64, len(rows))
-        tally._few, tally._counts = None, np.bincount(rows, counts).astype(np.int64)
-        return tally
+        row_counts._few, row_counts._counts = None, np.bincount(rows, counts).astype(np.int64)
+        return row_counts
 
     def shift(self, row: int, by: int) -> None:
         few = self._few

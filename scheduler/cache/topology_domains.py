@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Domains:
         return found
 
 
-def domains(nodes: Nodes, key: str) -> Domains:
+def domains(nodes: NodeColumns, key: str) -> Domains:
     """Return the domains of a node label; rows without a node hold no pods and are nobody's candidates."""
     column = nodes.label(key)
     return Domains(column.ids[: nodes.size], len(column.values))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mooring.assignment import Assignment
-from scheduler.cache.node_columns import Nodes
-from scheduler.cache.node_info import NodeFacts
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_info import NodeInfo
 from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
 from scheduler.constraints.protocol import NodeSide, Units
 from scheduler.placement.vf_accounting import Claim
@@ -20,14 +20,14 @@ _NOTHING: Units[Hashable] = Units()
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class UnitPool:
     """One node's units of one kind that are left; ``fault`` says why nothing may be given, empty where it may."""
 
     fault: str = ""
     left: Units[Hashable] = _NOTHING
 
 
-EMPTY = Shelf()
+EMPTY = UnitPool()
 
 
 class Unit(NamedTuple):
@@ -47,35 +47,35 @@ class _Read:
     why: str = ""
 
 
-class Shelves:
-    """Fills the columns ``nodes.shelves`` as nodes and assignments come and go."""
+class UnitPools:
+    """Fills the columns ``nodes.unit_pools`` as nodes and assignments come and go."""
 
-    def __init__(self, kinds: Kinds, nodes: Nodes) -> None:
+    def __init__(self, kinds: Kinds, nodes: NodeColumns) -> None:
         self._kinds = kinds
         for kind in kinds:
-            nodes.add_shelf(kind.name, EMPTY)
-        self._columns = nodes.shelves
+            nodes.add_unit_pool(kind.name, EMPTY)
+        self._columns = nodes.unit_pools
         self._read: dict[str, dict[str, _Read]] = {}
         self._stopped: dict[str, str] = {}
 
-    def put(self, row: int, facts: NodeFacts, assignments: Collection[Assignment]) -> None:
+    def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
         """Take a node as it is now."""
-        self._stopped.pop(facts.name, None)
-        known = self._read.get(facts.name, {})
-        pfs = facts.inventory.pfs if facts.inventory is not None else ()
-        self._read[facts.name] = {
-            kind.name: _read(kind, NodeSide(facts.others[kind.name], pfs), known.get(kind.name))
+        self._stopped.pop(node_info.name, None)
+        known = self._read.get(node_info.name, {})
+        pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
+        self._read[node_info.name] = {
+            kind.name: _read(kind, NodeSide(node_info.others[kind.name], pfs), known.get(kind.name))
             for kind in self._kinds
-            if kind.name in facts.others
+            if kind.name in node_info.others
         }
-        self.show(row, facts.name, assignments)
+        self.show(row, node_info.name, assignments)
 
     def stop(self, row: int, name: str, fault: str) -> None:
         """Give nothing from this node until it is put again."""
         if self._columns:
             self._stopped[name] = fault
             for column in self._columns.values():
-                column[row] = Shelf(fault)
+                column[row] = UnitPool(fault)
 
     def remove(self, row: int, name: str) -> None:
         self._read.pop(name, None)
@@ -86,7 +86,7 @@ class Shelves:
     def show(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
         """Write down what is left on a node whose pods have these assignments."""
         for kind, column in self._columns.items():
-            column[row] = self._shelf(kind, name, assignments)
+            column[row] = self._unit_pool(kind, name, assignments)
 
     def unreadable(self, name: str) -> list[tuple[str, str]]:
         """Return the kinds whose inventory of this node is left out, with what their constraints say."""
@@ -105,22 +105,22 @@ class Shelves:
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
         """Prove a row against what it is derived from; raise AssertionError."""
         for kind, column in self._columns.items():
-            assert column[row] == self._shelf(kind, name, assignments), f"node {name!r}: the {kind} left differ"
+            assert column[row] == self._unit_pool(kind, name, assignments), f"node {name!r}: the {kind} left differ"
 
     def _has(self, name: str, unit: Unit) -> bool:
         read = self._read.get(name, {}).get(unit.kind)
         return read is not None and any(known == unit.id for known, _ in read.units)
 
-    def _shelf(self, kind: str, name: str, assignments: Iterable[Assignment]) -> Shelf:
+    def _unit_pool(self, kind: str, name: str, assignments: Iterable[Assignment]) -> UnitPool:
         if name in self._stopped:
-            return Shelf(self._stopped[name])
+            return UnitPool(self._stopped[name])
         read = self._read.get(name, {}).get(kind)
         if read is None:
-            return Shelf(f"node(s) had no {kind} inventory")
+            return UnitPool(f"node(s) had no {kind} inventory")
         if read.fault:
-            return Shelf(read.fault)
+            return UnitPool(read.fault)
         taken = frozenset(unit for assignment in assignments for unit in claimed(assignment, kind))
-        return Shelf("", Units(tuple(unit for unit in read.units if unit[0] not in taken), len(read.units)))
+        return UnitPool("", Units(tuple(unit for unit in read.units if unit[0] not in taken), len(read.units)))
 
 
 def claimed(assignment: Assignment, kind: str) -> Iterator[str]:

@@ -72,7 +72,7 @@ class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
 
     For a kind of one's own, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
     of it are `Units`; for the VFs they are `mooring.inventory.Inventory` and
-    `scheduler.placement.vf_accounting.Supply`.
+    `scheduler.placement.vf_accounting.FreeVfs`.
     """
 
     def read_request(self, pod: PodSide) -> RequestT | None:

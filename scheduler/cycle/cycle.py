@@ -1,7 +1,8 @@
 """Decide about one pod: filter the nodes, prefer one of them, take exact VFs there. Pure: time is an argument.
 
-`Decider.decide` gives `Bind`, with all that the one write needs, or `Unschedulable` with the reasons counted over the
-nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and programs.
+`SchedulingCycle.decide` gives `Bind`, with all that the one write needs, or `Unschedulable` with the reasons counted
+over the nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and
+programs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,14 +13,14 @@ import numpy as np
 
 from mooring import names
 from mooring.assignment import Assignment, assignment_fields
-from scheduler.cache.cache import Cluster
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Amounts, Rows
-from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why, annotations_fault
-from scheduler.cycle.node_dry_run import Judge, Trials, assign, stand_for
+from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why, validate_annotations
+from scheduler.cycle.node_dry_run import DryRuns, Judge, assign, assigned_pod_for
 from scheduler.cycle.preemption import Futile, Preemption
-from scheduler.cycle.select_victims import Search
-from scheduler.cycle.signature_scores import Ranking, Rankings
-from scheduler.kube.pod_info import Task
+from scheduler.cycle.select_victims import VictimSearch
+from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
+from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Chosen
 from scheduler.plugins import (
     inter_pod_affinity,
@@ -29,26 +30,38 @@ from scheduler.plugins import (
     volume_restrictions,
     volume_zone,
 )
-from scheduler.plugins.interface import Filter, Refusals, Texts, VolumeRule, Wide, WideRule, none_available
-from scheduler.queue import NOTHING, Happening
+from scheduler.plugins.interface import (
+    ClusterFilter,
+    ClusterFilterPlugin,
+    Filter,
+    Refusals,
+    Texts,
+    VolumeFilterPlugin,
+    none_available,
+)
+from scheduler.queue import NO_EVENT, ClusterEvent
 
 # Told at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by rules and
 # by preferences; `Score` finds the best of all and what exactly the pod gets there.
-Lap = Callable[[str], None]
+RecordPhase = Callable[[str], None]
 # Rules about other pods, in kube-scheduler's order.
-WIDE_RULES = (pod_topology_spread.RULE, inter_pod_affinity.RULE)
+CLUSTER_FILTERS = (pod_topology_spread.FILTER, inter_pod_affinity.FILTER)
 # Rules about a pod's volumes, which come before those, likewise.
-VOLUME_RULES = (
-    volume_restrictions.RULE,
-    node_volume_limits.RULE,
-    volume_binding.FREE_RULE,
-    volume_binding.RULE,
-    volume_zone.RULE,
+VOLUME_FILTERS = (
+    volume_restrictions.FILTER,
+    node_volume_limits.FILTER,
+    volume_binding.FREE_FILTER,
+    volume_binding.FILTER,
+    volume_zone.FILTER,
 )
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Room that is kept for a nominated pod is free again when something leaves, or is not kept any more.
 _LEAVING = (
-    Happening.POD_GONE | Happening.PORTS_FREED | Happening.VFS_FREED | Happening.UNITS_FREED | Happening.VOLUMES_FREED
+    ClusterEvent.POD_GONE
+    | ClusterEvent.PORTS_FREED
+    | ClusterEvent.VFS_FREED
+    | ClusterEvent.UNITS_FREED
+    | ClusterEvent.VOLUMES_FREED
 )
 # Rows of which volumes are asked at once, and how many times as many of which only quick rules are asked next.
 _PORTION, _LARGER = 16, 2
@@ -61,7 +74,7 @@ def _nobody(_: int) -> Texts:
     return ()
 
 
-def no_lap(_: str) -> None:
+def ignore_phase(_: str) -> None:
     """Take no note of where the time goes."""
 
 
@@ -77,176 +90,184 @@ class _Choice(msgspec.Struct, frozen=True):
 class _Refused:
     """Rows that a rule refuses, and its reasons; ``lasting`` if these stay whichever pods go."""
 
-    helped_by: Happening
+    requeue_on: ClusterEvent
     texts: Texts
     rows: Rows
     lasting: bool = False
 
 
-class Decider:
+class SchedulingCycle:
     """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions.
 
     ``named`` is how many nodes are named for each reason in ``why``.
     """
 
-    def __init__(self, cluster: Cluster, named: int = _NAMED) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: Cache, named: int = _NAMED) -> None:
+        self._cache = cache
         self._named = named
-        self._rankings = Rankings(cluster.nodes)
-        self.preemption = Preemption(cluster)
+        self._rankings = KeptSignatureScores(cache.nodes)
+        self.preemption = Preemption(cache)
 
     @property
     def budget_spent(self) -> int:
         """How many searches for a placement have run out of steps so far."""
         return self._rankings.budget_spent
 
-    def decide(self, task: Task, now: float, lap: Lap = no_lap) -> Decision:
-        """Decide about a pod at UNIX time ``now``; ``lap`` is told what has been done."""
-        made = self.proceed(task, now, Search(), lap)
+    def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
+        """Decide about a pod at UNIX time ``now``; ``record_phase`` is told what has been done."""
+        made = self.proceed(pod_info, now, VictimSearch(), record_phase)
         assert made is not None, "a search without a limit ends in its first turn"
         return made
 
-    def proceed(self, task: Task, now: float, search: Search, lap: Lap = no_lap) -> Decision | None:
+    def proceed(
+        self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
+    ) -> Decision | None:
         """Decide as `decide` does, as things are now; None if the search for who has to go for the pod goes on.
 
         Then others get their turn, and it is called again with the same ``search``.
         """
-        self._cluster.tick(now)
-        wides = [(rule, wide) for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
-        volumes = self._prepare_volumes(task) if task.volumes else []
-        lap("PreFilter")
+        self._cache.tick(now)
+        cluster_filters = [
+            (rule, wide) for rule in CLUSTER_FILTERS if (wide := self._pre_filter(rule, pod_info)) is not None
+        ]
+        volumes = self._pre_filter_volumes(pod_info) if pod_info.volumes else []
+        record_phase("PreFilter")
         if isinstance(volumes, Unschedulable):
             return volumes
-        ranking = self._rankings.of(task)
-        if not wides and not volumes and self.preemption.nominations.of(task.uid) is None:
-            lap("Filter")
-            best = ranking.best()
-            lap("Score")
+        signature_scores = self._rankings.of(pod_info)
+        if not cluster_filters and not volumes and self.preemption.nominations.of(pod_info.uid) is None:
+            record_phase("Filter")
+            best = signature_scores.best()
+            record_phase("Score")
             if best is None:
-                return self._unplaced(task, list(_refused(ranking)), search, now)
+                return self._unplaced(pod_info, list(_refused(signature_scores)), search, now)
             row, chosen = best
-            if not self._crowded(task)(row):
-                return self._bind(task, _Choice(row, chosen, ranking.parts(row)))
-        found = self._choose_widely(task, ranking, volumes, wides, lap)
-        lap("Score")
+            if not self._conflicts_with_nominated(pod_info)(row):
+                return self._bind(pod_info, _Choice(row, chosen, signature_scores.parts(row)))
+        found = self._choose_widely(pod_info, signature_scores, volumes, cluster_filters, record_phase)
+        record_phase("Score")
         if isinstance(found, _Choice):
-            return self._bind(task, found)
-        return self._unplaced(task, found, search, now)
+            return self._bind(pod_info, found)
+        return self._unplaced(pod_info, found, search, now)
 
-    def _prepare(self, rule: WideRule, task: Task) -> Wide | None:
-        return rule.prepare(task, self._cluster.nodes, self._cluster.census)
+    def _pre_filter(self, rule: ClusterFilterPlugin, pod_info: PodInfo) -> ClusterFilter | None:
+        return rule.pre_filter(pod_info, self._cache.nodes, self._cache.pod_counts)
 
-    def _prepare_volumes(self, task: Task) -> list[tuple[VolumeRule, Filter]] | Unschedulable:
+    def _pre_filter_volumes(self, pod_info: PodInfo) -> list[tuple[VolumeFilterPlugin, Filter]] | Unschedulable:
         found = []
-        for rule in VOLUME_RULES:
-            judge = rule.prepare(task, self._cluster.nodes, self._cluster.storage)
+        for rule in VOLUME_FILTERS:
+            judge = rule.pre_filter(pod_info, self._cache.nodes, self._cache.volumes)
             if isinstance(judge, str):
-                return self._nowhere(task, judge, rule.helped_by & ~Happening.NODE)
+                return self._nowhere(pod_info, judge, rule.requeue_on & ~ClusterEvent.NODE)
             if judge is not None:
                 found.append((rule, judge))
         return found
 
-    def _nowhere(self, task: Task, reason: str, helped_by: Happening) -> Unschedulable:
+    def _nowhere(self, pod_info: PodInfo, reason: str, requeue_on: ClusterEvent) -> Unschedulable:
         """Refuse a pod on all nodes alike."""
-        total = len(self._cluster.nodes.row_of)
+        total = len(self._cache.nodes.row_of)
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
         text = f"0/{total} nodes are available: {reason}."
         if total:
-            text = f"{text} preemption: {self.preemption.hopeless(task).reason}"
-        return Unschedulable(task, text, helped_by, why)
+            text = f"{text} preemption: {self.preemption.hopeless(pod_info).reason}"
+        return Unschedulable(pod_info, text, requeue_on, why)
 
     def _choose_widely(
         self,
-        task: Task,
-        ranking: Ranking,
-        volumes: Sequence[tuple[VolumeRule, Filter]],
-        wides: Sequence[tuple[WideRule, Wide]],
-        lap: Lap,
+        pod_info: PodInfo,
+        signature_scores: SignatureScores,
+        volumes: Sequence[tuple[VolumeFilterPlugin, Filter]],
+        cluster_filters: Sequence[tuple[ClusterFilterPlugin, ClusterFilter]],
+        record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
         """Filter and score nodes by the volumes, and by what the pods there, nominated ones too, are to this.
 
         What volumes allow may be another answer for each node: the best are asked first, unless all must be compared.
         """
-        rows, refused = ranking.passing(), list[_Refused]()
-        quick = [one for one in volumes if not one[0].slow and not wides]
+        rows, refused = signature_scores.passing(), list[_Refused]()
+        quick = [one for one in volumes if not one[0].slow and not cluster_filters]
         slow = [one for one in volumes if one not in quick]
-        ordered = rows[self._in_order(task, rows, ranking.scores(rows))]
-        for some in [rows] if wides else _portions(ordered, quick, refused):
-            found = self._choose_among(task, ranking, some, slow, wides, lap)
+        ordered = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
+        for some in [rows] if cluster_filters else _batches(ordered, quick, refused):
+            found = self._choose_among(pod_info, signature_scores, some, slow, cluster_filters, record_phase)
             if isinstance(found, _Choice):
                 return found
             refused += found
-        return [*_refused(ranking), *refused]
+        return [*_refused(signature_scores), *refused]
 
     def _choose_among(
         self,
-        task: Task,
-        ranking: Ranking,
+        pod_info: PodInfo,
+        signature_scores: SignatureScores,
         rows: Rows,
-        volumes: Sequence[tuple[VolumeRule, Filter]],
-        wides: Sequence[tuple[WideRule, Wide]],
-        lap: Lap,
+        volumes: Sequence[tuple[VolumeFilterPlugin, Filter]],
+        cluster_filters: Sequence[tuple[ClusterFilterPlugin, ClusterFilter]],
+        record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
         """Choose the best of these rows; if none will do, return why not, beside what the ranking has found."""
-        rows, refused = _sift(rows, [*volumes, *((rule, wide.refuse) for rule, wide in wides)])
-        lap("Filter")
-        totals, parts = ranking.scores(rows), {}
-        for rule, wide in wides:
+        rows, refused = _sift(rows, [*volumes, *((rule, wide.filter) for rule, wide in cluster_filters)])
+        record_phase("Filter")
+        totals, parts = signature_scores.scores(rows), {}
+        for rule, wide in cluster_filters:
             scores = wide.score(rows)
             if scores is not None:
                 totals = totals + rule.weight * scores
                 parts[rule.name] = scores
-        crowded = self._crowded(task)
-        for place in self._in_order(task, rows, totals).tolist():
+        crowded = self._conflicts_with_nominated(pod_info)
+        for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
-            chosen = ranking.exact(row)
+            chosen = signature_scores.exact(row)
             if isinstance(chosen, str):
                 continue
             if texts := crowded(row):
-                helped_by = _LEAVING | Happening.NODE_ALLOCATABLE | self._heeded(task)
-                refused.append(_Refused(helped_by, texts, rows[place : place + 1]))
+                requeue_on = _LEAVING | ClusterEvent.NODE_ALLOCATABLE | self._heeded(pod_info)
+                refused.append(_Refused(requeue_on, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
-            return _Choice(row, chosen, ranking.parts(row) | own)
+            return _Choice(row, chosen, signature_scores.parts(row) | own)
         return refused
 
-    def _in_order(self, task: Task, rows: Rows, totals: Amounts) -> Rows:
+    def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
         """Return the places of these rows: where the pod is nominated first, as others went for it; then the best."""
-        nominated = self._cluster.nodes.row_of.get(self.preemption.nominations.node_of(task.uid), -1)
+        nominated = self._cache.nodes.row_of.get(self.preemption.nominations.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
-    def _crowded(self, task: Task) -> Callable[[int], Texts]:
+    def _conflicts_with_nominated(self, pod_info: PodInfo) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
-        rivals = self.preemption.nominations.rivals(task.uid, task.priority)
+        rivals = self.preemption.nominations.rivals(pod_info.uid, pod_info.priority)
         if not rivals:
             return _nobody
-        trials: Trials | None = None
+        dry_runs: DryRuns | None = None
 
         def texts(row: int) -> Texts:
-            nonlocal trials
-            nominated = rivals.get(self._cluster.nodes.names[row])
+            nonlocal dry_runs
+            nominated = rivals.get(self._cache.nodes.names[row])
             if not nominated:
                 return ()
-            trials = trials or self._trials(task)
-            with trials.on(row, nominated) as trial:
-                return trial.refusal()
+            dry_runs = dry_runs or self._dry_runs(pod_info)
+            with dry_runs.on(row, nominated) as dry_run:
+                return dry_run.refusal()
 
         return texts
 
-    def _trials(self, task: Task) -> Trials:
-        is_wide = bool(task.volumes) or any(self._prepare(rule, task) is not None for rule in WIDE_RULES)
-        return Trials(task, self._cluster, self._judge(task), is_wide=is_wide)
+    def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
+        is_wide = bool(pod_info.volumes) or any(
+            self._pre_filter(rule, pod_info) is not None for rule in CLUSTER_FILTERS
+        )
+        return DryRuns(pod_info, self._cache, self._judge(pod_info), is_wide=is_wide)
 
-    def _judge(self, task: Task) -> Judge:
+    def _judge(self, pod_info: PodInfo) -> Judge:
         """Return what asks the rules about volumes and other pods about some rows as everybody sits then."""
 
         def judge(rows: Rows) -> Mapping[int, Texts]:
-            volumes = self._prepare_volumes(task) if task.volumes else []
+            volumes = self._pre_filter_volumes(pod_info) if pod_info.volumes else []
             of_volumes = [] if isinstance(volumes, Unschedulable) else [judge for _, judge in volumes]
-            wides = [wide.refuse for rule in WIDE_RULES if (wide := self._prepare(rule, task)) is not None]
+            cluster_filters = [
+                wide.filter for rule in CLUSTER_FILTERS if (wide := self._pre_filter(rule, pod_info)) is not None
+            ]
             found: dict[int, Texts] = {}
             # All are asked whatever the others say: what a rule looks at is known once it has been asked.
-            for one in (*of_volumes, *wides):
+            for one in (*of_volumes, *cluster_filters):
                 refusals = one(rows)
                 if refusals is not None:
                     refused = np.flatnonzero(refusals.codes)
@@ -255,83 +276,88 @@ class Decider:
 
         return judge
 
-    def _unplaced(self, task: Task, refused: Sequence[_Refused], search: Search, now: float) -> Unschedulable | None:
+    def _unplaced(
+        self, pod_info: PodInfo, refused: Sequence[_Refused], search: VictimSearch, now: float
+    ) -> Unschedulable | None:
         """Say why no node will do, and whether others have to go for the pod."""
-        if not self._cluster.nodes.row_of:
-            return self._unschedulable(task, refused)
-        rows = [one.rows for one in refused if one.helped_by & _LEAVING and not one.lasting]
+        if not self._cache.nodes.row_of:
+            return self._unschedulable(pod_info, refused)
+        rows = [one.rows for one in refused if one.requeue_on & _LEAVING and not one.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
-        found = self.preemption.seek(self._trials(task), helpable, search, now)
+        found = self.preemption.seek(self._dry_runs(pod_info), helpable, search, now)
         if found is None:
             return None
-        verdict = self._unschedulable(task, refused)
+        verdict = self._unschedulable(pod_info, refused)
         if found.reason:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
             # That nobody's going helps may hang on rules that refuse no node as everybody sits now.
-            heeded = self._heeded(task) if rows else NOTHING
-            return replace(verdict, helped_by=verdict.helped_by | heeded)
+            heeded = self._heeded(pod_info) if rows else NO_EVENT
+            return replace(verdict, requeue_on=verdict.requeue_on | heeded)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
-    def _heeded(self, task: Task) -> Happening:
+    def _heeded(self, pod_info: PodInfo) -> ClusterEvent:
         """Return what can help by the rules about VFs, volumes and other pods that have a say about a pod."""
-        found = Happening.NODE_INVENTORY if task.interfaces else NOTHING
-        rules = [*(VOLUME_RULES if task.volumes else ()), *(one for one in WIDE_RULES if self._prepare(one, task))]
+        found = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
+        rules = [
+            *(VOLUME_FILTERS if pod_info.volumes else ()),
+            *(one for one in CLUSTER_FILTERS if self._pre_filter(one, pod_info)),
+        ]
         for rule in rules:
-            found |= rule.helped_by
+            found |= rule.requeue_on
         return found
 
-    def _unschedulable(self, task: Task, refused: Sequence[_Refused]) -> Unschedulable:
-        total = len(self._cluster.nodes.row_of)
+    def _unschedulable(self, pod_info: PodInfo, refused: Sequence[_Refused]) -> Unschedulable:
+        total = len(self._cache.nodes.row_of)
         if not total:
             nowhere = "no nodes available to schedule pods"
-            return Unschedulable(task, nowhere, Happening.NODE_ADDED, {"v": 1, "nodes": 0})
+            return Unschedulable(pod_info, nowhere, ClusterEvent.NODE_ADDED, {"v": 1, "nodes": 0})
         counted: dict[str, int] = {}
         named: dict[str, list[str]] = {}
         # A new node may help whatever refused the old ones.
-        helped_by = Happening.NODE_ADDED
+        requeue_on = ClusterEvent.NODE_ADDED
         for one in refused:
-            helped_by |= one.helped_by
+            requeue_on |= one.requeue_on
             for text in one.texts:
                 counted[text] = counted.get(text, 0) + len(one.rows)
-                some = [self._cluster.nodes.names[row] for row in one.rows[: self._named]]
+                some = [self._cache.nodes.names[row] for row in one.rows[: self._named]]
                 named[text] = sorted([*named.get(text, ()), *some])[: self._named]
         why: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
-        return Unschedulable(task, none_available(total, counted), helped_by, why)
+        return Unschedulable(pod_info, none_available(total, counted), requeue_on, why)
 
-    def _bind(self, task: Task, choice: _Choice) -> Decision:
-        node, total = self._cluster.nodes.names[choice.row], len(self._cluster.nodes.row_of)
-        assignment = self._assign(task, choice, node)
+    def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
+        node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
+        assignment = self._assign(pod_info, choice, node)
         # As `dump_assignment` writes it, in a sixth of the time.
         annotations = {names.ASSIGNMENT: _encode(assignment_fields(assignment)).decode()} if assignment else {}
-        if fault := annotations_fault(task.pod.annotations, annotations):
-            return Unschedulable(task, fault, NOTHING, {"v": 1, "nodes": total})
-        seat = stand_for(task, node, assignment)
-        seat.written = annotations.get(names.ASSIGNMENT, "")
+        if fault := validate_annotations(pod_info.pod.annotations, annotations):
+            return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
+        assigned = assigned_pod_for(pod_info, node, assignment)
+        assigned.written = annotations.get(names.ASSIGNMENT, "")
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
         why: dict[str, object] = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
         if assignment is not None and assignment.ext:
             why["ext"] = assignment.ext
-        nodes, storage = self._cluster.nodes, self._cluster.storage
-        plan = volume_binding.plan(task, nodes, storage, choice.row) if task.volumes else None
-        return Bind(task, seat, annotations, why, plan)
+        nodes, storage = self._cache.nodes, self._cache.volumes
+        plan = volume_binding.plan(pod_info, nodes, storage, choice.row) if pod_info.volumes else None
+        return Bind(pod_info, assigned, annotations, why, plan)
 
-    def _assign(self, task: Task, choice: _Choice, node: str) -> Assignment | None:
+    def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.chosen is None:
             return None
-        nominated = self.preemption.nominations.rivals(task.uid, task.priority).get(node)
+        nominated = self.preemption.nominations.rivals(pod_info.uid, pod_info.priority).get(node)
         if nominated:
             # The very VFs that they wait for are left to them.
-            trials = Trials(task, self._cluster, self._judge(task), is_wide=False, only_gives=True)
-            with trials.on(choice.row, nominated) as trial:
-                if (given := trial.seat().assignment) is not None:
+            dry_runs = DryRuns(pod_info, self._cache, self._judge(pod_info), is_wide=False, only_gives=True)
+            with dry_runs.on(choice.row, nominated) as dry_run:
+                if (given := dry_run.assigned().assignment) is not None:
                     return given
-        return assign(task, self._cluster, node, self._cluster.nodes.supplies[choice.row], choice.chosen)
+        return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.chosen)
 
 
-def _portions(rows: Rows, quick: Sequence[tuple[VolumeRule, Filter]], refused: list[_Refused]) -> Iterator[Rows]:
+def _batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[_Refused]) -> Iterator[Rows]:
     """Yield a few rows at a time that pass the ``quick`` rules, asked about ever more; add why the others do not."""
     start, size = 0, _PORTION
     while start < len(rows):
@@ -342,7 +368,9 @@ def _portions(rows: Rows, quick: Sequence[tuple[VolumeRule, Filter]], refused: l
         start, size = start + size, size * _LARGER
 
 
-def _sift(rows: Rows, judges: Sequence[tuple[VolumeRule | WideRule, Filter]]) -> tuple[Rows, list[_Refused]]:
+def _sift(
+    rows: Rows, judges: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
+) -> tuple[Rows, list[_Refused]]:
     """Return the rows that pass all of these, and why the others do not."""
     refused = list[_Refused]()
     for rule, judge in judges:
@@ -353,13 +381,13 @@ def _sift(rows: Rows, judges: Sequence[tuple[VolumeRule | WideRule, Filter]]) ->
     return rows, refused
 
 
-def _refused_by(rule: VolumeRule | WideRule, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:
+def _refused_by(rule: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:
     for code, texts in enumerate(refusals.texts, start=1):
         if len(those := rows[refusals.codes == code]):
-            lasting = isinstance(rule, WideRule) and texts in rule.lasting
-            yield _Refused(rule.helped_by, texts, those, lasting)
+            lasting = isinstance(rule, ClusterFilterPlugin) and texts in rule.lasting
+            yield _Refused(rule.requeue_on, texts, those, lasting)
 
 
-def _refused(ranking: Ranking) -> Iterator[_Refused]:
-    for rule, texts, rows in ranking.refused():
-        yield _Refused(rule.helped_by, texts, rows)
+def _refused(signature_scores: SignatureScores) -> Iterator[_Refused]:
+    for rule, texts, rows in signature_scores.refused():
+        yield _Refused(rule.requeue_on, texts, rows)

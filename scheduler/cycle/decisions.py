@@ -8,11 +8,11 @@ from functools import lru_cache
 import msgspec
 
 from mooring.parsing import MAX_BYTES
-from scheduler.cache.cache import Seat
-from scheduler.cache.volumes.plan import Plan
+from scheduler.cache.cache import AssignedPod
+from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.preemption import Nominate
-from scheduler.kube.pod_info import Task
-from scheduler.queue import Happening
+from scheduler.kube.pod_info import PodInfo
+from scheduler.queue import ClusterEvent
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
 Why = Mapping[str, object]
@@ -21,28 +21,28 @@ _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """Bind this pod to this node with these annotations, in one write; ``seat`` is what is assumed from now on.
+    """Bind this pod to this node with these annotations, in one write; ``assigned`` is what is assumed from now on.
 
     ``plan`` is what must come true of the pod's volumes before that; None where nothing must.
     """
 
-    task: Task
-    seat: Seat
+    pod_info: PodInfo
+    assigned: AssignedPod
     annotations: Mapping[str, str]
     why: Why
-    plan: Plan | None = None
+    plan: VolumePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node will do now; ``helped_by`` is what can change that.
+    """No node will do now; ``requeue_on`` is what can change that.
 
     ``nominate`` says where the pod waits for room that others make; None if nowhere.
     """
 
-    task: Task
+    pod_info: PodInfo
     reason: str
-    helped_by: Happening
+    requeue_on: ClusterEvent
     why: Why
     nominate: Nominate | None = None
 
@@ -50,7 +50,7 @@ class Unschedulable:
 Decision = Bind | Unschedulable
 
 
-def annotations_fault(present: Mapping[str, str], added: Mapping[str, str]) -> str:
+def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -> str:
     """Say why a Binding must not carry these annotations; empty if it may.
 
     The API server checks neither keys nor size in a Binding, and refuses every later write to such a pod, so that it

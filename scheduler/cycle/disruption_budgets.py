@@ -6,8 +6,8 @@ Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.cache.cache import Seat
-from scheduler.kube.affinity import Kin
+from scheduler.cache.cache import AssignedPod
+from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.selectors import EVERYTHING, NOTHING, Selector, read_selector
 
@@ -28,7 +28,7 @@ class Budgets:
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
         # The budgets that speak of a kin of pods; forgotten whenever a budget changes.
-        self._about: dict[Kin, tuple[_Budget, ...]] = {}
+        self._about: dict[AffinityInfo, tuple[_Budget, ...]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Know a budget; raise ValueError in words for a malformed selector."""
@@ -48,33 +48,39 @@ class Budgets:
         if not budgets:
             self._budgets.pop(namespace, None)
 
-    def split(self, seats: Sequence[Seat]) -> tuple[list[Seat], list[Seat]]:
+    def split(self, assigned_pods: Sequence[AssignedPod]) -> tuple[list[AssignedPod], list[AssignedPod]]:
         """Part the pods, the order kept, into those whose going breaks a budget and the others.
 
         They are counted in their order: the first ones use up what a budget allows.
         """
         if not self._budgets:
-            return [], list(seats)
+            return [], list(assigned_pods)
         used: dict[int, int] = {}
-        breaking, others = list[Seat](), list[Seat]()
-        for seat in seats:
-            (breaking if self._breaks(seat, used) else others).append(seat)
+        breaking, others = list[AssignedPod](), list[AssignedPod]()
+        for assigned in assigned_pods:
+            (breaking if self._breaks(assigned, used) else others).append(assigned)
         return breaking, others
 
-    def _breaks(self, seat: Seat, used: dict[int, int]) -> bool:
+    def _breaks(self, assigned: AssignedPod, used: dict[int, int]) -> bool:
         """Count a pod against each of its budgets; say whether one of them has nothing left."""
         broken = False
-        for budget in self._speaking_of(seat.kin) if seat.kin is not None and seat.kin.labels else ():
-            if seat.pod.partition("/")[2] not in budget.disrupted:
+        for budget in (
+            self._speaking_of(assigned.affinity_info)
+            if assigned.affinity_info is not None and assigned.affinity_info.labels
+            else ()
+        ):
+            if assigned.pod.partition("/")[2] not in budget.disrupted:
                 used[id(budget)] = used.get(id(budget), 0) + 1
                 broken = broken or used[id(budget)] > budget.allowed
         return broken
 
-    def _speaking_of(self, kin: Kin) -> tuple[_Budget, ...]:
-        found = self._about.get(kin)
+    def _speaking_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
+        found = self._about.get(affinity_info)
         if found is None:
             if len(self._about) >= _MOST_KINS:
                 self._about.clear()
-            there = self._budgets.get(kin.namespace, {}).values()
-            found = self._about[kin] = tuple(one for one in there if one.selector.selects(kin.labels))
+            there = self._budgets.get(affinity_info.namespace, {}).values()
+            found = self._about[affinity_info] = tuple(
+                one for one in there if one.selector.selects(affinity_info.labels)
+            )
         return found

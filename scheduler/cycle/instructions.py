@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from scheduler.cache.cache import Seat
-from scheduler.cache.volumes.plan import Plan
+from scheduler.cache.cache import AssignedPod
+from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
 from scheduler.kube.objects import Pod
 
@@ -54,15 +54,15 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class PreBind:
     """Write what the pod's volumes need; it is bound when they are."""
 
     decision: Bind
-    plan: Plan
+    plan: VolumePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreBindResult:
     """What became of these writes: the objects' versions since, or why one was refused."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -70,22 +70,22 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Preempt:
+class DeleteVictims:
     """Delete these pods on a node for the sake of one of higher priority."""
 
     pod: Pod
     node: str
-    victims: tuple[Seat, ...]
+    victims: tuple[AssignedPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Preempted:
+class DeleteVictimsResult:
     """What became of it: who was deleted by us, and why the API server refused the others, empty if it did not."""
 
-    deleted: tuple[Seat, ...]
+    deleted: tuple[AssignedPod, ...]
     refused: str = ""
 
 
-Instruction = Bind | Prepare | Evict | Preempt | Report | Notice
+Instruction = Bind | PreBind | Evict | DeleteVictims | Report | Notice
 # Of an eviction. gone: the pod is, or another has its name.
-Ending = Literal["evicted", "gone", "refused"]
+EvictionResult = Literal["evicted", "gone", "refused"]

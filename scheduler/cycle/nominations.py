@@ -6,23 +6,23 @@ For pods of the same or a lower priority a nominated pod counts as if it sat the
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from scheduler.cache.cache import Seat
+from scheduler.cache.cache import AssignedPod
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """``seat`` is what the pod counts for on its node, ``victims`` the uids of those who make room for it.
+    """``assigned`` is what the pod counts for on its node, ``victims`` the uids of those who make room for it.
 
     They are gone, and only their VFs are missed, where it is known ``until`` when those are waited for.
     """
 
-    seat: Seat
+    assigned: AssignedPod
     victims: frozenset[str] = field(default=frozenset())
     until: float | None = None
 
     @property
     def node(self) -> str:
-        return self.seat.node
+        return self.assigned.node
 
 
 class Nominations:
@@ -46,14 +46,14 @@ class Nominations:
         return known.node if known is not None else ""
 
     def put(self, nomination: Nomination) -> None:
-        self._of[nomination.seat.uid] = nomination
+        self._of[nomination.assigned.uid] = nomination
 
     def end(self, uid: str) -> Nomination | None:
         return self._of.pop(uid, None)
 
-    def on(self, node: str) -> list[Seat]:
+    def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that are nominated on a node."""
-        return [one.seat for one in self._of.values() if one.node == node]
+        return [one.assigned for one in self._of.values() if one.node == node]
 
     def overdue(self, now: float) -> list[Nomination]:
         """Return those that have waited long enough for VFs."""
@@ -63,10 +63,10 @@ class Nominations:
         """Return when the first of them has; None if none waits for VFs."""
         return min((one.until for one in self._of.values() if one.until is not None), default=None)
 
-    def rivals(self, uid: str, priority: int) -> Mapping[str, list[Seat]]:
+    def rivals(self, uid: str, priority: int) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods that count for a pod of this uid and priority."""
-        found: dict[str, list[Seat]] = {}
+        found: dict[str, list[AssignedPod]] = {}
         for one in self._of.values():
-            if one.seat.priority >= priority and one.seat.uid != uid:
-                found.setdefault(one.node, []).append(one.seat)
+            if one.assigned.priority >= priority and one.assigned.uid != uid:
+                found.setdefault(one.node, []).append(one.assigned)
         return found

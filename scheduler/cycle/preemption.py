@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mooring.inventory import HELD_BY
-from scheduler.cache.cache import Cluster, Seat
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.node_dry_run import Trials
+from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import Nomination, Nominations
-from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, Search, examine
-from scheduler.kube.pod_info import Task
+from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
+from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import none_available
 
 # A node repairs a VF that nobody gave back within 30 s, and tries a second time 20 s later (`cni.orphans`). What it has
@@ -43,12 +43,12 @@ class Nominate:
     """
 
     nomination: Nomination
-    victims: tuple[Seat, ...] = ()
+    victims: tuple[AssignedPod, ...] = ()
     reason: str = ""
 
     @property
     def why(self) -> Mapping[str, object]:
-        return {"node": self.nomination.node, "victims": [seat.pod for seat in self.victims]}
+        return {"node": self.nomination.node, "victims": [assigned.pod for assigned in self.victims]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,51 +61,51 @@ class Futile:
 class Preemption:
     """What is known of budgets and nominations, and the search for victims."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
         self.budgets = Budgets()
         self.nominations = Nominations()
         # Nodes that a pod has waited for in vain: they have not got back the VFs of pods that are gone.
         self._stuck: set[str] = set()
 
-    def concerns(self, task: Task) -> bool:
+    def concerns(self, pod_info: PodInfo) -> bool:
         """Say whether there is anybody whom the pod is above, or the pod is nominated already."""
-        lowest = self._cluster.lowest_priority()
-        return (lowest is not None and lowest < task.priority) or self.nominations.of(task.uid) is not None
+        lowest = self._cache.lowest_priority()
+        return (lowest is not None and lowest < pod_info.priority) or self.nominations.of(pod_info.uid) is not None
 
-    def seek(self, trials: Trials, rows: Rows, search: Search, now: float) -> Nominate | Futile | None:
+    def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
         """Return where the pod is to wait for room and who makes it, or why nowhere; None if the search goes on.
 
         ``rows`` are those whose refusals the going of pods may turn around.
         """
-        task = trials.task
-        awaited = self._awaited(task, rows)
+        pod_info = dry_runs.pod_info
+        awaited = self._awaited(pod_info, rows)
         if awaited:
-            return self._wait(task, trials, awaited, now)
-        if task.pod.spec.preemption_policy == "Never":
+            return self._wait(pod_info, dry_runs, awaited, now)
+        if pod_info.pod.spec.preemption_policy == "Never":
             return Futile(_NEVER)
-        rows = trials.large_enough(rows)
-        if not self.concerns(task):
+        rows = dry_runs.large_enough(rows)
+        if not self.concerns(pod_info):
             return self._futile({NO_VICTIMS: len(rows)}, len(rows))
-        return self._choose(trials, _turned(rows, task.uid, self._cluster.nodes.size), search)
+        return self._choose(dry_runs, _turned(rows, pod_info.uid, self._cache.nodes.size), search)
 
-    def _choose(self, trials: Trials, rows: Sequence[int], search: Search) -> Nominate | Futile | None:
+    def _choose(self, dry_runs: DryRuns, rows: Sequence[int], search: VictimSearch) -> Nominate | Futile | None:
         """Do so for a pod that waits nowhere yet."""
-        find = self._finding(trials)
-        if not search.turn(self._cluster.nodes, rows, find):
+        find = self._finding(dry_runs)
+        if not search.turn(self._cache.nodes, rows, find):
             return None
         best = search.best()
         if best is None:
             return self._futile(search.refusals(rows), len(rows))
         if not search.holds(best, find):
             return None
-        seat = self._seat(trials, best.row, best.victims)
-        going = tuple(one for one in best.victims if one.kin is None or not one.kin.terminating)
-        return Nominate(Nomination(seat, frozenset(one.uid for one in best.victims)), going)
+        assigned = self._assigned(dry_runs, best.row, best.victims)
+        going = tuple(one for one in best.victims if one.affinity_info is None or not one.affinity_info.terminating)
+        return Nominate(Nomination(assigned, frozenset(one.uid for one in best.victims)), going)
 
-    def hopeless(self, task: Task) -> Futile:
+    def hopeless(self, pod_info: PodInfo) -> Futile:
         """Say that it helps on no node that pods go."""
-        return Futile(_NEVER) if task.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
+        return Futile(_NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
 
     def stop_waiting(self, nomination: Nomination) -> str:
         """Take it that a node does not give VFs back for which a pod waits there; return which, in words."""
@@ -115,66 +115,66 @@ class Preemption:
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
         """Say why the going of pods helps on none of these nodes, nor on all others."""
-        total = len(self._cluster.nodes.row_of)
+        total = len(self._cache.nodes.row_of)
         return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
 
-    def _awaited(self, task: Task, rows: Rows) -> str:
+    def _awaited(self, pod_info: PodInfo, rows: Rows) -> str:
         """Say what the pod waits for where it is nominated and may still come to fit without further victims."""
-        held = self.nominations.of(task.uid)
-        row = self._cluster.nodes.row_of.get(held.node) if held is not None else None
+        held = self.nominations.of(pod_info.uid)
+        row = self._cache.nodes.row_of.get(held.node) if held is not None else None
         if held is None or row is None or row not in rows:
             return ""
-        if task.pod.spec.preemption_policy == "Never":
+        if pod_info.pod.spec.preemption_policy == "Never":
             return _NEVER
-        if self._leaving(held, task):
+        if self._leaving(held, pod_info):
             return _TERMINATING
-        awaits_vf = task.interfaces and held.node not in self._stuck and any(self._held_for_nobody(held.node))
+        awaits_vf = pod_info.interfaces and held.node not in self._stuck and any(self._held_for_nobody(held.node))
         return _VF_AWAITED if awaits_vf else ""
 
-    def _leaving(self, held: Nomination, task: Task) -> list[Seat]:
+    def _leaving(self, held: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
         """Return the pods on the nominated node that go for the sake of this pod, or of another above them."""
         return [
-            seat
-            for seat in self._cluster.seats_on(held.node)
-            if seat.priority < task.priority and (seat.preempted or seat.uid in held.victims)
+            assigned
+            for assigned in self._cache.assigned_pods_on(held.node)
+            if assigned.priority < pod_info.priority and (assigned.preempted or assigned.uid in held.victims)
         ]
 
     def _held_for_nobody(self, node: str) -> Iterator[str]:
         """Name the VFs that a node still holds for pods that are gone."""
-        facts = self._cluster.node(node)
+        facts = self._cache.node(node)
         inventory = facts.inventory if facts is not None else None
         for pf in inventory.pfs if inventory is not None else ():
             for entry in pf.out:
-                if entry.why.startswith(HELD_BY) and self._cluster.seat(entry.why.removeprefix(HELD_BY)) is None:
+                if entry.why.startswith(HELD_BY) and self._cache.assigned(entry.why.removeprefix(HELD_BY)) is None:
                     yield f"VF {entry.vfs} of PF {pf.name!r} ({entry.why})"
 
-    def _wait(self, task: Task, trials: Trials, reason: str, now: float) -> Nominate:
+    def _wait(self, pod_info: PodInfo, dry_runs: DryRuns, reason: str, now: float) -> Nominate:
         """Keep the nomination; what the pod would get there is looked up as things are now."""
-        held = self.nominations.of(task.uid)
+        held = self.nominations.of(pod_info.uid)
         assert held is not None, "only a nominated pod must wait"
-        seat = self._seat(trials, self._cluster.nodes.row_of[held.node], self._leaving(held, task))
-        keeps = seat.assignment is None and held.seat.assignment is not None
+        assigned = self._assigned(dry_runs, self._cache.nodes.row_of[held.node], self._leaving(held, pod_info))
+        keeps = assigned.assignment is None and held.assigned.assignment is not None
         until = (held.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
-        return Nominate(Nomination(held.seat if keeps else seat, held.victims, until), reason=reason)
+        return Nominate(Nomination(held.assigned if keeps else assigned, held.victims, until), reason=reason)
 
-    def _seat(self, trials: Trials, row: int, leaving: Iterable[Seat]) -> Seat:
-        rivals = self.nominations.rivals(trials.task.uid, trials.task.priority)
-        with trials.on(row, rivals.get(self._cluster.nodes.names[row], ())) as trial:
-            trial.take_off(*leaving)
-            return trial.seat()
+    def _assigned(self, dry_runs: DryRuns, row: int, leaving: Iterable[AssignedPod]) -> AssignedPod:
+        rivals = self.nominations.rivals(dry_runs.pod_info.uid, dry_runs.pod_info.priority)
+        with dry_runs.on(row, rivals.get(self._cache.nodes.names[row], ())) as dry_run:
+            dry_run.take_off(*leaving)
+            return dry_run.assigned()
 
-    def _finding(self, trials: Trials) -> Examine:
+    def _finding(self, dry_runs: DryRuns) -> Examine:
         """Return what finds out who would have to go from a row."""
-        task, names, priority = trials.task, self._cluster.nodes.names, trials.task.priority
-        rivals = self.nominations.rivals(task.uid, priority)
-        stuck = self._still_stuck() if task.interfaces else frozenset[str]()
+        pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
+        rivals = self.nominations.rivals(pod_info.uid, priority)
+        stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
 
         def find(row: int) -> tuple[Found, int]:
             node = names[row]
             if node in stuck:
                 return (_STUCK,), 0
-            lower = [seat for seat in self._cluster.seats_on(node) if seat.priority < priority]
-            return examine(trials, row, lower, rivals.get(node, ()), self.budgets), len(lower)
+            lower = [assigned for assigned in self._cache.assigned_pods_on(node) if assigned.priority < priority]
+            return select_victims_on_node(dry_runs, row, lower, rivals.get(node, ()), self.budgets), len(lower)
 
         return find
 

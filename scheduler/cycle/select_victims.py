@@ -4,8 +4,8 @@ On a node all pods of lower priority are taken off; if the pod fits then, they a
 important first and before all others those whose going would break a disruption budget, as long as it still fits. Who
 stays off is a victim. Source: kube-scheduler's plugins/defaultpreemption.
 
-Thousands of nodes take longer than everything else may be held up. So a `Search` looks at some of them at a time; what
-it has found out about a node holds until that node changes, and what is chosen in the end is looked at once more.
+Thousands of nodes take longer than everything else may be held up. So a `VictimSearch` looks at some of them at a time;
+what it has found out about a node holds until that node changes, and what is chosen in the end is looked at once more.
 """
 
 import sys
@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.cache.cache import Seat
-from scheduler.cache.node_columns import Nodes
+from scheduler.cache.cache import AssignedPod
+from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.node_dry_run import Trial, Trials
+from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.plugins.interface import Texts
 
 # So many pods of lower priority are looked at in one turn: 5 to 20 ms. They are counted, not timed, so that
@@ -39,20 +39,20 @@ class Candidate:
     """A node that the pod fits on without these pods, the most important first."""
 
     row: int
-    victims: tuple[Seat, ...]
+    victims: tuple[AssignedPod, ...]
     broken_budgets: int
 
     @property
     def loss(self) -> tuple[int, int, int, int]:
         """Return what is lost, the least first: broken budgets, highest priority, sum of priorities, victims."""
-        priorities = [seat.priority + _ABOVE_ZERO for seat in self.victims]
+        priorities = [assigned.priority + _ABOVE_ZERO for assigned in self.victims]
         return self.broken_budgets, max(priorities), sum(priorities), len(priorities)
 
     @property
     def since(self) -> str:
         """Return since when the longest running of the victims of the highest priority has run."""
-        highest = max(seat.priority for seat in self.victims)
-        return min(_started(seat) for seat in self.victims if seat.priority == highest)
+        highest = max(assigned.priority for assigned in self.victims)
+        return min(_started(assigned) for assigned in self.victims if assigned.priority == highest)
 
 
 # What is found out about a node: its victims, or why it does not help that pods go.
@@ -61,43 +61,45 @@ Found = Candidate | Texts
 Examine = Callable[[int], tuple[Found, int]]
 
 
-def examine(trials: Trials, row: int, lower: Sequence[Seat], nominated: Iterable[Seat], budgets: Budgets) -> Found:
+def select_victims_on_node(
+    dry_runs: DryRuns, row: int, lower: Sequence[AssignedPod], nominated: Iterable[AssignedPod], budgets: Budgets
+) -> Found:
     """Find out whether the pod fits on a node without its ``lower`` pods, and which of those have to go."""
     if not lower:
         return (NO_VICTIMS,)
-    with trials.on(row, nominated, by_sums=True) as trial:
-        trial.take_off(*lower)
-        if refusal := trial.refusal():
+    with dry_runs.on(row, nominated, by_sums=True) as dry_run:
+        dry_run.take_off(*lower)
+        if refusal := dry_run.refusal():
             return refusal
         breaking, others = budgets.split(sorted(lower, key=importance))
-        doomed = not_reprieved(trial, breaking)
-        victims = sorted([*doomed, *not_reprieved(trial, others)], key=importance)
+        doomed = not_reprieved(dry_run, breaking)
+        victims = sorted([*doomed, *not_reprieved(dry_run, others)], key=importance)
     return Candidate(row, tuple(victims), len(doomed)) if victims else (NO_VICTIMS,)
 
 
-def not_reprieved(trial: Trial, seats: Sequence[Seat]) -> list[Seat]:
+def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:
     """Put pods back as long as the trial's pod fits, the first ones first; return those that had to stay off.
 
     Beside whom it fits, beside any of them alone it does: so that many are tried at once.
     """
-    if not seats or trial.admits(seats):
+    if not assigned_pods or dry_run.admits(assigned_pods):
         return []
-    if len(seats) == 1:
-        return list(seats)
-    half = len(seats) // 2
-    return [*not_reprieved(trial, seats[:half]), *not_reprieved(trial, seats[half:])]
+    if len(assigned_pods) == 1:
+        return list(assigned_pods)
+    half = len(assigned_pods) // 2
+    return [*not_reprieved(dry_run, assigned_pods[:half]), *not_reprieved(dry_run, assigned_pods[half:])]
 
 
-def importance(seat: Seat) -> tuple[int, str]:
+def importance(assigned: AssignedPod) -> tuple[int, str]:
     """Return a key that has the most important pod first: by priority, then who has run the longest."""
-    return -seat.priority, _started(seat)
+    return -assigned.priority, _started(assigned)
 
 
-def _started(seat: Seat) -> str:
-    return seat.started or _NOT_STARTED
+def _started(assigned: AssignedPod) -> str:
+    return assigned.started or _NOT_STARTED
 
 
-class Search:
+class VictimSearch:
     """What has been found out for one pod, by row; it holds until the row changes."""
 
     def __init__(self, portion: int = sys.maxsize) -> None:
@@ -109,7 +111,7 @@ class Search:
         self._fresh: set[int] = set()
         self._seen = 0
 
-    def turn(self, nodes: Nodes, rows: Sequence[int], examine: Examine) -> bool:
+    def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: Examine) -> bool:
         """Look at rows, the first ones first, until enough are known to be compared; say whether that is so."""
         for row in nodes.changes.since(self._seen) if self._found else ():
             self._found.pop(row, None)
@@ -121,7 +123,7 @@ class Search:
             if found is None:
                 if left <= 0:
                     return False
-                found, pods = self._look_at(row, examine)
+                found, pods = self._look_at(row, select_victims_on_node)
                 left -= 1 + pods
             if isinstance(found, Candidate):
                 self._candidates.append(found)
@@ -137,16 +139,16 @@ class Search:
         least = min(one.loss for one in self._candidates)
         return max((one for one in self._candidates if one.loss == least), key=lambda one: one.since)
 
-    def holds(self, best: Candidate, examine: Examine) -> bool:
+    def holds(self, best: Candidate, select_victims_on_node: Examine) -> bool:
         """Say whether the same is found out now: others' budgets and nominations may have changed between turns."""
-        return best.row in self._fresh or self._look_at(best.row, examine)[0] == best
+        return best.row in self._fresh or self._look_at(best.row, select_victims_on_node)[0] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
         """Count the reasons why it does not help that pods go from these rows."""
         found = (self._found.get(row, ()) for row in rows)
         return Counter(text for texts in found if not isinstance(texts, Candidate) for text in texts)
 
-    def _look_at(self, row: int, examine: Examine) -> tuple[Found, int]:
+    def _look_at(self, row: int, select_victims_on_node: Examine) -> tuple[Found, int]:
         self._fresh.add(row)
-        self._found[row], pods = examine(row)
+        self._found[row], pods = select_victims_on_node(row)
         return self._found[row], pods

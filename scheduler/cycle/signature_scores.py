@@ -1,9 +1,9 @@
 """Which node is best for pods of one shape, kept from pod to pod.
 
 Pods of one shape ask for the same, so that the rules and preferences that judge each node by itself say the same of
-them. A `Ranking` keeps these judgements by row and looks again only at rows that have changed. The cost of a pod
-therefore depends on how many nodes changed since its like was last placed; finding the best score among thousands takes
-a few microseconds.
+them. A `SignatureScores` keeps these judgements by row and looks again only at rows that have changed. The cost of a
+pod therefore depends on how many nodes changed since its like was last placed; finding the best score among thousands
+takes a few microseconds.
 """
 
 from collections import OrderedDict
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.inventory import Pf
-from scheduler.cache.node_columns import Amounts, Nodes, Rows
-from scheduler.kube.pod_info import Task
-from scheduler.placement.assign import OUT_OF_BUDGET, Chosen, place_on, wants_on
-from scheduler.placement.place import Want
+from scheduler.cache.node_columns import Amounts, NodeColumns, Rows
+from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.assign import OUT_OF_BUDGET, Chosen, demands_on, place_on
+from scheduler.placement.place import VfDemand
 from scheduler.plugins import (
     balanced_allocation,
     constraints,
@@ -29,24 +29,32 @@ from scheduler.plugins import (
     rdma_vfs,
     taint_toleration,
 )
-from scheduler.plugins.interface import Preference, Refusals, Rule, Texts, UseFilter, UseRule, normalised
+from scheduler.plugins.interface import (
+    FilterPlugin,
+    Refusals,
+    ScorePlugin,
+    Texts,
+    UsageFilter,
+    UsageFilterPlugin,
+    normalised,
+)
 
 Marks = NDArray[np.int32]
 # What reads only what a node is, then what reads its use too; each in kube-scheduler's order, ours last.
-FACT_RULES = (
-    node_unschedulable.RULE,
-    node_name.RULE,
-    taint_toleration.RULE,
-    node_affinity.RULE,
-    rdma_vfs.INVENTORY_RULE,
+NODE_FILTERS = (
+    node_unschedulable.FILTER,
+    node_name.FILTER,
+    taint_toleration.FILTER,
+    node_affinity.FILTER,
+    rdma_vfs.INVENTORY_FILTER,
 )
-USE_RULES = (node_ports.RULE, node_resources_fit.RULE, rdma_vfs.RULE, constraints.RULE)
-FACT_PREFERENCES = (taint_toleration.PREFERENCE, node_affinity.PREFERENCE, image_locality.PREFERENCE)
-USE_PREFERENCES = (
-    node_resources_fit.PREFERENCE,
-    balanced_allocation.PREFERENCE,
-    rdma_vfs.PREFERENCE,
-    constraints.PREFERENCE,
+USAGE_FILTERS = (node_ports.FILTER, node_resources_fit.FILTER, rdma_vfs.FILTER, constraints.FILTER)
+NODE_SCORES = (taint_toleration.SCORE, node_affinity.SCORE, image_locality.SCORE)
+USAGE_SCORES = (
+    node_resources_fit.SCORE,
+    balanced_allocation.SCORE,
+    rdma_vfs.SCORE,
+    constraints.SCORE,
 )
 # Judging all rows anew costs as much as judging this share of them one by one.
 _MANY = 4
@@ -59,19 +67,25 @@ _NO_NODE = -1
 _OUT = -1
 
 
-class Ranking:
+class SignatureScores:
     """The rows as pods of one shape see them; `refresh` before anything else."""
 
-    def __init__(self, task: Task, nodes: Nodes, on_budget_spent: Callable[[], None] = lambda: None) -> None:
-        self._task = task
+    def __init__(
+        self, pod_info: PodInfo, nodes: NodeColumns, on_budget_spent: Callable[[], None] = lambda: None
+    ) -> None:
+        self._pod_info = pod_info
         self._nodes = nodes
-        self._legend: list[tuple[Rule | UseRule, Texts]] = []
+        self._legend: list[tuple[FilterPlugin | UsageFilterPlugin, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
         self._on_budget_spent = on_budget_spent
-        self._wants: dict[int, tuple[tuple[Pf, ...], tuple[Want, ...] | str]] = {}
-        self._filters = [(rule, judge) for rule in USE_RULES if (judge := rule.prepare(task, nodes)) is not None]
-        self._scorers = [(one, scorer) for one in USE_PREFERENCES if (scorer := one.prepare(task, nodes)) is not None]
+        self._demands: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
+        self._filters = [
+            (rule, judge) for rule in USAGE_FILTERS if (judge := rule.pre_filter(pod_info, nodes)) is not None
+        ]
+        self._scorers = [
+            (one, scorer) for one in USAGE_SCORES if (scorer := one.pre_filter(pod_info, nodes)) is not None
+        ]
         self._codes_of: dict[str, dict[int, int]] = {rule.name: {0: 0} for rule, _ in self._filters}
         self._judge_all()
 
@@ -109,13 +123,16 @@ class Ranking:
     def exact(self, row: int) -> Chosen | str | None:
         """Find where all that the pod asks for goes on a passing row; refuse the row, with a reason, if it cannot."""
         found: Chosen | str
-        if self._task.wishes:
-            rule, found = constraints.RULE, constraints.exact(self._task, self._nodes, row)
-        elif not self._task.interfaces or self._task.request is None:
+        if self._pod_info.wishes:
+            rule, found = constraints.FILTER, constraints.exact(self._pod_info, self._nodes, row)
+        elif not self._pod_info.interfaces or self._pod_info.request is None:
             return None
         else:
-            supply = self._nodes.supplies[row]
-            rule, found = rdma_vfs.RULE, place_on(self._wants_on(supply.pfs), supply.rooms, self._task.request.pfs)
+            free_vfs = self._nodes.free_vfs_of_row[row]
+            rule, found = (
+                rdma_vfs.FILTER,
+                place_on(self._demands_on(free_vfs.pfs), free_vfs.capacities, self._pod_info.request.pfs),
+            )
         if isinstance(found, str):
             if found == OUT_OF_BUDGET:
                 self._on_budget_spent()
@@ -135,7 +152,7 @@ class Ranking:
         facts = {preference.name: part.item(row) for preference, part in self._fact_parts}
         return facts | {preference.name: part.item(row) for preference, _, part in self._scored}
 
-    def refused(self) -> Iterator[tuple[Rule | UseRule, Texts, Rows]]:
+    def refused(self) -> Iterator[tuple[FilterPlugin | UsageFilterPlugin, Texts, Rows]]:
         """Yield the refused rows with the rule and its reasons."""
         for code, (rule, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
@@ -177,7 +194,7 @@ class Ranking:
 
     def _judge_facts(self, rows: Rows) -> None:
         passing = self._judge_fact_rules(rows)
-        self._fact_parts: list[tuple[Preference, Marks]] = []
+        self._fact_parts: list[tuple[ScorePlugin, Marks]] = []
         for preference, raw in self._judge_fact_preferences(passing):
             if not raw.any():
                 continue
@@ -186,14 +203,16 @@ class Ranking:
             self._fact_scores += preference.weight * part
             self._fact_parts.append((preference, part))
 
-    def _judge_fact_preferences(self, passing: Rows) -> Iterator[tuple[Preference, Amounts]]:
-        for preference in FACT_PREFERENCES if len(passing) else ():
-            scorer = preference.prepare(self._task, self._nodes)
+    def _judge_fact_preferences(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
+        for preference in NODE_SCORES if len(passing) else ():
+            scorer = preference.pre_filter(self._pod_info, self._nodes)
             if scorer is not None:
                 yield preference, scorer(passing)
 
     def _judge_fact_rules(self, rows: Rows) -> Rows:
-        filters = [(rule, one) for rule in FACT_RULES if (one := rule.prepare(self._task, self._nodes)) is not None]
+        filters = [
+            (rule, one) for rule in NODE_FILTERS if (one := rule.pre_filter(self._pod_info, self._nodes)) is not None
+        ]
         codes: Marks = np.zeros(len(rows), np.int32)
         for rule, judge in filters:
             codes = self._refuse(codes, rule, judge(rows))
@@ -203,16 +222,16 @@ class Ranking:
 
     def _judge_use(self, rows: Rows) -> None:
         """Judge rows whose facts are judged already; those without a node stay out."""
-        look, codes, scores = self._nodes.look(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
+        view, codes, scores = self._nodes.view(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
         for rule, one in self._filters:
-            marks = one.judge(look)
+            marks = one.judge(view)
             refused = np.flatnonzero((codes == 0) & (marks != 0))
             if len(refused):
                 kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
         for preference, scorer, part in self._scored:
-            own = scorer(look)
+            own = scorer(view)
             part[rows] = own
             scores += preference.weight * own
         scores[codes != 0] = _OUT
@@ -221,9 +240,9 @@ class Ranking:
 
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
-        look, code = self._nodes.look_at(row), self._fact_codes.item(row)
+        view, code = self._nodes.row_view(row), self._fact_codes.item(row)
         for rule, one in () if code else self._filters:
-            if mark := one.judge(look):
+            if mark := one.judge(view):
                 code = self._code_of_mark(rule, one, mark)
                 break
         self._codes[row] = code
@@ -232,64 +251,64 @@ class Ranking:
             return
         score = self._fact_scores.item(row)
         for preference, scorer, part in self._scored:
-            part[row] = own = scorer(look)
+            part[row] = own = scorer(view)
             score += preference.weight * own
         self._standing[row] = score
 
-    def _code_of_mark(self, rule: UseRule, judged: UseFilter, mark: int) -> int:
+    def _code_of_mark(self, rule: UsageFilterPlugin, judged: UsageFilter, mark: int) -> int:
         codes = self._codes_of[rule.name]
         code = codes.get(mark)
         if code is None:
             code = codes[mark] = self._code(rule, judged.tell(mark))
         return code
 
-    def _refuse(self, codes: Marks, rule: Rule, refusals: Refusals | None) -> Marks:
+    def _refuse(self, codes: Marks, rule: FilterPlugin, refusals: Refusals | None) -> Marks:
         """Add what one rule refuses to what those before it refuse."""
         if refusals is None:
             return codes
         table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
         return np.where(codes, codes, table[refusals.codes])
 
-    def _code(self, rule: Rule | UseRule, texts: Texts) -> int:
+    def _code(self, rule: FilterPlugin | UsageFilterPlugin, texts: Texts) -> int:
         code = self._code_of.get((rule.name, texts))
         if code is None:
             self._legend.append((rule, texts))
             code = self._code_of[rule.name, texts] = len(self._legend)
         return code
 
-    def _wants_on(self, pfs: tuple[Pf, ...]) -> tuple[Want, ...]:
+    def _demands_on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]:
         # The nodes' columns keep equal PFs once, so that their identity will do.
-        known = self._wants.get(id(pfs))
+        known = self._demands.get(id(pfs))
         if known is None:
-            if len(self._wants) > len(self._codes):
-                self._wants.clear()
-            assert self._task.request is not None, "asked by `exact` only"
-            known = self._wants[id(pfs)] = pfs, wants_on(self._task.request, pfs)
-        wants = known[1]
-        assert not isinstance(wants, str), "the rule refuses such rows"
-        return wants
+            if len(self._demands) > len(self._codes):
+                self._demands.clear()
+            assert self._pod_info.request is not None, "asked by `exact` only"
+            known = self._demands[id(pfs)] = pfs, demands_on(self._pod_info.request, pfs)
+        demands = known[1]
+        assert not isinstance(demands, str), "the rule refuses such rows"
+        return demands
 
 
-class Rankings:
+class KeptSignatureScores:
     """The rankings of the shapes seen last."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._kept: OrderedDict[bytes, Ranking] = OrderedDict()
+        self._kept: OrderedDict[bytes, SignatureScores] = OrderedDict()
         # How many searches for a placement have run out of steps.
         self.budget_spent = 0
 
-    def of(self, task: Task) -> Ranking:
+    def of(self, pod_info: PodInfo) -> SignatureScores:
         """Return a shape's ranking as the nodes are now."""
-        ranking = self._kept.get(task.shape)
-        if ranking is None:
+        signature_scores = self._kept.get(pod_info.shape)
+        if signature_scores is None:
             while len(self._kept) >= max(_MOST_ROWS // len(self._nodes.valid), _FEWEST):
                 self._kept.popitem(last=False)
-            ranking = self._kept[task.shape] = Ranking(task, self._nodes, self._count_spent)
-            return ranking
-        self._kept.move_to_end(task.shape)
-        ranking.refresh()
-        return ranking
+            signature_scores = self._kept[pod_info.shape] = SignatureScores(pod_info, self._nodes, self._count_spent)
+            return signature_scores
+        self._kept.move_to_end(pod_info.shape)
+        signature_scores.refresh()
+        return signature_scores
 
     def _count_spent(self) -> None:
         self.budget_spent += 1

@@ -8,17 +8,17 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from mooring.request import Spreading
-from scheduler.cache.cache import Seat
+from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import PODS
 from scheduler.placement.assign import place_on
-from scheduler.placement.place import Room, Want
-from scheduler.placement.vf_accounting import Stock
+from scheduler.placement.place import PfCapacity, VfDemand
+from scheduler.placement.vf_accounting import VfAccounting
 from scheduler.plugins.interface import Texts
 from scheduler.plugins.node_resources_fit import counts_on
 
 
 class Need(NamedTuple):
-    """So much of a resource, and the line of `scheduler.cache.node_columns.Nodes` on which it is kept."""
+    """So much of a resource, and the line of `scheduler.cache.node_columns.NodeColumns` on which it is kept."""
 
     line: int
     name: str
@@ -38,17 +38,17 @@ class AmountSums:
                 self._spare.append(left[line] - amount)
                 self._names.append(name)
 
-    def shift(self, seats: Sequence[Seat], sign: int) -> None:
-        self._spare[0] -= sign * len(seats)
+    def shift(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        self._spare[0] -= sign * len(assigned_pods)
         for place, name in enumerate(self._names, 1):
-            self._spare[place] -= sign * sum([seat.resources.get(name, 0) for seat in seats])
+            self._spare[place] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
 
-    def leave_room_for(self, seats: Sequence[Seat]) -> bool:
+    def leave_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
         """Say whether the trial's pod has room beside these too."""
-        if self._spare[0] < len(seats):
+        if self._spare[0] < len(assigned_pods):
             return False
         return all(
-            spare >= sum([seat.resources.get(name, 0) for seat in seats])
+            spare >= sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
             for spare, name in zip(self._spare[1:], self._names, strict=True)
         )
 
@@ -64,25 +64,25 @@ class AmountSums:
 class VfSums:
     """RdmaVfs where each claim holds VFs of its own: what goes is added to what is left, and what comes taken off."""
 
-    def __init__(self, stock: Stock, wants: tuple[Want, ...], spreading: Spreading | None) -> None:
-        self._stock, self._wants, self._spreading = stock, wants, spreading
-        self._vfs = [room.vfs for room in stock.supply.rooms]
-        self._mbps = [room.mbps for room in stock.supply.rooms]
+    def __init__(self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None) -> None:
+        self._vf_accounting, self._demands, self._spreading = vf_accounting, demands, spreading
+        self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
+        self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
         # What each pod that was moved holds: index of the PF and rate, a pair for each VF.
         self._held: dict[str, list[tuple[int, int]]] = {}
 
-    def shift(self, seats: Sequence[Seat], sign: int) -> None:
-        for seat in seats:
-            if seat.assignment is None:
+    def shift(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        for assigned in assigned_pods:
+            if assigned.assignment is None:
                 continue
-            held = self._held.get(seat.uid)
+            held = self._held.get(assigned.uid)
             if held is None:
-                held = self._held[seat.uid] = self._stock.held(seat.uid, seat.assignment)
+                held = self._held[assigned.uid] = self._vf_accounting.held(assigned.uid, assigned.assignment)
             for index, rate in held:
                 self._vfs[index] -= sign
                 self._mbps[index] -= sign * rate
 
     def refusal(self) -> Texts:
-        rooms = tuple(map(Room, self._vfs, self._mbps))
-        found = place_on(self._wants, rooms, self._spreading)
+        capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
+        found = place_on(self._demands, capacities, self._spreading)
         return (found,) if isinstance(found, str) else ()

@@ -18,7 +18,7 @@ _MOST_OFFERED = 1 << 14
 NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
 
 
-class Stranded:
+class BoundWithoutVfs:
     """Bound pods without an assignment, by uid, and the pods that kube-scheduler may bind any time."""
 
     def __init__(self) -> None:

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 
 from mooring import names
 from mooring.assignment import dump_assignment
-from scheduler.cache.cache import Cluster, Seat
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.decisions import Bind, annotations_fault
-from scheduler.cycle.node_dry_run import Trial, Trials, stand_for
+from scheduler.cycle.decisions import Bind, validate_annotations
+from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.select_victims import importance, not_reprieved
-from scheduler.extender.bound_without_vfs import Stranded
+from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, Task, read_task
+from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.event_hints import of_leaving
-from scheduler.pending.pending_pods import Roster
-from scheduler.placement.assign import wants_on
+from scheduler.pending.pending_pods import PendingPods
+from scheduler.placement.assign import demands_on
 from scheduler.plugins import constraints, rdma_vfs
-from scheduler.queue import Happening, Queue
+from scheduler.queue import ClusterEvent, Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 UNSEEN = "the pod is not known to Mooring yet"
@@ -45,147 +45,157 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Guests:
+class ExtenderPods:
     """What is known of the cluster, asked for pods that are nobody of ours until they are bound."""
 
     scheduler_name: str
-    cluster: Cluster
-    roster: Roster
+    cache: Cache
+    pending_pods: PendingPods
     queue: Queue
     preemption: Preemption
     kinds: Kinds
-    stranded: Stranded = field(default_factory=Stranded)
+    bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
 
-    def read(self, pod: Pod) -> Task | Refusal:
+    def read(self, pod: Pod) -> PodInfo | Refusal:
         """Read what a pod asks for; resource claims are kube-scheduler's."""
         pod.spec.resource_claims = None
-        return read_task(pod, self.kinds)
+        return read_pod_info(pod, self.kinds)
 
     def knows(self, uid: str) -> bool:
         """Say whether the watch has shown a pod that waits for somebody else to bind it, or that has a node."""
-        return self.roster.waits_for_others(uid) or self.cluster.seat(uid) is not None
+        return self.pending_pods.waits_for_others(uid) or self.cache.assigned(uid) is not None
 
-    def offer(self, task: Task) -> None:
+    def offer(self, pod_info: PodInfo) -> None:
         """Take note that kube-scheduler was told where a pod may go."""
-        if task.interfaces and self.cluster.seat(task.uid) is None:
-            self.stranded.offered(task.uid)
+        if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
+            self.bound_without_vfs.offered(pod_info.uid)
 
-    def judge(self, task: Task, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
+    def judge(self, pod_info: PodInfo, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
         """Yield what speaks against each node; each is judged when it is asked for, as things are then."""
-        self.cluster.tick(now)
-        rivals, trials = self._rivals(task), self._trials(task)
+        self.cache.tick(now)
+        rivals, dry_runs = self._rivals(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._judge(trials, node, rivals.get(node, []))
+            yield node, self._judge(dry_runs, node, rivals.get(node, []))
 
-    def score(self, task: Task, node: str) -> int:
+    def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
-        nodes = self.cluster.nodes
+        nodes = self.cache.nodes
         row = nodes.row_of.get(node)
         if row is None:
             return 0
         total, weights = 0, 0
-        for preference in (rdma_vfs.PREFERENCE, constraints.PREFERENCE):
-            score = preference.prepare(task, nodes)
+        for preference in (rdma_vfs.SCORE, constraints.SCORE):
+            score = preference.pre_filter(pod_info, nodes)
             if score is not None:
-                total += preference.weight * int(score(nodes.look_at(row)))
+                total += preference.weight * int(score(nodes.row_view(row)))
                 weights += preference.weight
         return total * MOST // (100 * max(weights, 1))
 
-    def reserve(self, task: Task, node: str, now: float) -> Bind | str:
+    def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
         """Take exact VFs on the node that was chosen and return the write, or say why there are none."""
-        self.cluster.tick(now)
-        if task.pod.spec.scheduler_name == self.scheduler_name:
+        self.cache.tick(now)
+        if pod_info.pod.spec.scheduler_name == self.scheduler_name:
             return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
-        if (seat := self.cluster.seat(task.uid)) is not None:
-            return _elsewhere(seat)
-        if not self.knows(task.uid):
+        if (assigned := self.cache.assigned(pod_info.uid)) is not None:
+            return _elsewhere(assigned)
+        if not self.knows(pod_info.uid):
             return UNSEEN
-        rivals, trials = self._rivals(task).get(node, []), self._trials(task)
-        verdict = self._judge(trials, node, rivals)
+        rivals, dry_runs = self._rivals(pod_info).get(node, []), self._dry_runs(pod_info)
+        verdict = self._judge(dry_runs, node, rivals)
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
-        seat = self._seat(trials, node, rivals)
-        annotations = {names.ASSIGNMENT: dump_assignment(seat.assignment)} if seat.assignment is not None else {}
-        if fault := annotations_fault(task.pod.annotations, annotations):
+        assigned = self._assigned(dry_runs, node, rivals)
+        annotations = (
+            {names.ASSIGNMENT: dump_assignment(assigned.assignment)} if assigned.assignment is not None else {}
+        )
+        if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return fault
-        self.cluster.put(seat, now)
-        self.stranded.bound(task.uid)
-        self.queue.wake(Happening.POD_SEATED, now)
-        return Bind(task, seat, annotations, {"v": 1, "node": node})
+        self.cache.put(assigned, now)
+        self.bound_without_vfs.bound(pod_info.uid)
+        self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
+        return Bind(pod_info, assigned, annotations, {"v": 1, "node": node})
 
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
         """Take a bind's definite end."""
-        uid = decision.task.uid
-        seat = self.cluster.seat(uid)
+        uid = decision.pod_info.uid
+        assigned = self.cache.assigned(uid)
         if outcome.kind == "bound":
-            self.cluster.confirm(uid)
-        elif seat is not None and seat.assumed:
-            self.cluster.remove(uid, now)
-            self.queue.wake(of_leaving(seat), now)
+            self.cache.finish_binding(uid)
+        elif assigned is not None and assigned.assumed:
+            self.cache.remove(uid, now)
+            self.queue.move_on_event(of_leaving(assigned), now)
 
-    def make_room(self, task: Task, node: str, victims: Victims, now: float) -> Victims | None:
+    def make_room(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> Victims | None:
         """Return who has to leave a node so that the pod's VFs fit too; None if nobody's going helps."""
-        self.cluster.tick(now)
-        row, trials, rivals = self.cluster.nodes.row_of.get(node), self._trials(task), self._rivals(task).get(node, [])
-        if row is None or self._fault(task, row):
+        self.cache.tick(now)
+        row, dry_runs, rivals = (
+            self.cache.nodes.row_of.get(node),
+            self._dry_runs(pod_info),
+            self._rivals(pod_info).get(node, []),
+        )
+        if row is None or self._fault(pod_info, row):
             return None
-        seats = {seat.uid: seat for seat in self.cluster.seats_on(node)}
-        with trials.on(row, rivals) as trial:
+        assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
+        with dry_runs.on(row, rivals) as dry_run:
             for uid in victims.uids:
-                if uid in seats:
-                    trial.take_off(seats.pop(uid))
-            if not trial.refusal():
+                if uid in assigned_pods:
+                    dry_run.take_off(assigned_pods.pop(uid))
+            if not dry_run.refusal():
                 return victims
-            return self._more(trial, victims, [seat for seat in seats.values() if seat.priority < task.priority])
+            return self._more(
+                dry_run,
+                victims,
+                [assigned for assigned in assigned_pods.values() if assigned.priority < pod_info.priority],
+            )
 
-    def _more(self, trial: Trial, victims: Victims, lower: list[Seat]) -> Victims | None:
+    def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[AssignedPod]) -> Victims | None:
         """Add the less important pods that must go as well; kube-scheduler knows none that is only assumed."""
-        lower = [seat for seat in lower if not seat.assumed]
-        for seat in lower:
-            trial.take_off(seat)
-        if trial.refusal():
+        lower = [assigned for assigned in lower if not assigned.assumed]
+        for assigned in lower:
+            dry_run.take_off(assigned)
+        if dry_run.refusal():
             return None
         breaking, others = self.preemption.budgets.split(sorted(lower, key=importance))
-        doomed = not_reprieved(trial, breaking)
-        more = [*doomed, *not_reprieved(trial, others)]
-        return Victims((*victims.uids, *(seat.uid for seat in more)), victims.broken_budgets + len(doomed))
+        doomed = not_reprieved(dry_run, breaking)
+        more = [*doomed, *not_reprieved(dry_run, others)]
+        return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
 
-    def _judge(self, trials: Trials, node: str, rivals: list[Seat]) -> Verdict:
-        task, row = trials.task, self.cluster.nodes.row_of.get(node)
-        if (seat := self.cluster.seat(task.uid)) is not None:
-            return Verdict("" if seat.node == node else _elsewhere(seat), for_good=True)
-        if not task.interfaces and not task.wishes:
+    def _judge(self, dry_runs: DryRuns, node: str, rivals: list[AssignedPod]) -> Verdict:
+        pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
+        if (assigned := self.cache.assigned(pod_info.uid)) is not None:
+            return Verdict("" if assigned.node == node else _elsewhere(assigned), for_good=True)
+        if not pod_info.interfaces and not pod_info.wishes:
             return Verdict()
         if row is None:
             return Verdict(UNKNOWN_NODE, for_good=True, blind=True)
-        if fault := self._fault(task, row):
+        if fault := self._fault(pod_info, row):
             return fault
-        with trials.on(row, rivals) as trial:
-            return Verdict("".join(trial.refusal()[:1]))
+        with dry_runs.on(row, rivals) as dry_run:
+            return Verdict("".join(dry_run.refusal()[:1]))
 
-    def _seat(self, trials: Trials, node: str, rivals: list[Seat]) -> Seat:
-        row = self.cluster.nodes.row_of.get(node)
+    def _assigned(self, dry_runs: DryRuns, node: str, rivals: list[AssignedPod]) -> AssignedPod:
+        row = self.cache.nodes.row_of.get(node)
         if row is None:
-            return stand_for(trials.task, node)
-        with trials.on(row, rivals) as trial:
-            return trial.seat()
+            return assigned_pod_for(dry_runs.pod_info, node)
+        with dry_runs.on(row, rivals) as dry_run:
+            return dry_run.assigned()
 
-    def _fault(self, task: Task, row: int) -> Verdict | None:
+    def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
         """Say what of a node itself speaks against the pod, whichever pods are there."""
-        if task.request is None or not task.interfaces:
+        if pod_info.request is None or not pod_info.interfaces:
             return None
-        fault, pfs = self.cluster.nodes.offers[row]
+        fault, pfs = self.cache.nodes.offers[row]
         if fault:
             return Verdict(fault, for_good=True, blind=True)
-        wants = wants_on(task.request, pfs)
-        return Verdict(wants, for_good=True) if isinstance(wants, str) else None
+        demands = demands_on(pod_info.request, pfs)
+        return Verdict(demands, for_good=True) if isinstance(demands, str) else None
 
-    def _rivals(self, task: Task) -> Mapping[str, list[Seat]]:
-        return self.preemption.nominations.rivals(task.uid, task.priority)
+    def _rivals(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
+        return self.preemption.nominations.rivals(pod_info.uid, pod_info.priority)
 
-    def _trials(self, task: Task) -> Trials:
-        return Trials(task, self.cluster, lambda _: {}, is_wide=False, only_gives=True)
+    def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
+        return DryRuns(pod_info, self.cache, lambda _: {}, is_wide=False, only_gives=True)
 
 
-def _elsewhere(seat: Seat) -> str:
-    return f"the pod is being bound to node {seat.node!r}"
+def _elsewhere(assigned: AssignedPod) -> str:
+    return f"the pod is being bound to node {assigned.node!r}"

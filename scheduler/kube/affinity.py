@@ -1,6 +1,7 @@
 """What pods are to each other: a pod's namespace and labels, and its affinity and anti-affinity to others.
 
-Equal pods (replicas) have equal `Kin`, which is shared, so that 100,000 pods weigh no more than their workloads.
+Equal pods (replicas) have equal `AffinityInfo`, which is shared, so that 100,000 pods weigh no more than their
+workloads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     scope: Scope
 
 
-class Kin(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A pod as other pods' rules see it.
 
     ``attracted`` and ``repelled`` are its required terms, ``preferred`` the others with their weights, those of
@@ -46,16 +47,16 @@ class Kin(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     terminating: bool = False
 
 
-NOBODY = Kin("")
+NO_AFFINITY = AffinityInfo("")
 
 
-def read_kin(pod: Pod) -> Kin:
+def read_affinity_info(pod: Pod) -> AffinityInfo:
     """Return a pod's kin; raise ValueError in words for a malformed term."""
-    affinity, bare = pod.spec.affinity, bare_kin(pod)
+    affinity, bare = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return bare
     toward, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
-    kin = Kin(
+    affinity_info = AffinityInfo(
         bare.namespace,
         bare.labels,
         tuple(_read_term(term, bare) for term in toward.required or ()),
@@ -63,21 +64,21 @@ def read_kin(pod: Pod) -> Kin:
         (*_weighted(toward, bare, 1), *_weighted(away, bare, -1)),
         bare.terminating,
     )
-    return _shared(kin)
+    return _shared(affinity_info)
 
 
-def bare_kin(pod: Pod) -> Kin:
+def without_terms(pod: Pod) -> AffinityInfo:
     """Return a pod's kin as if it had no terms: what is left to say of one whose terms are malformed."""
     labels = pod.metadata.labels or {}
     gone = pod.metadata.deletion_timestamp is not None
-    return _shared(Kin(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))
+    return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))
 
 
 @lru_cache(maxsize=1 << 14)
-def _shared(kin: Kin) -> Kin:
+def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
     """Return the equal one that is known already; its strings are kept once."""
-    labels = tuple((intern(key), intern(value)) for key, value in kin.labels)
-    return msgspec.structs.replace(kin, namespace=intern(kin.namespace), labels=labels)
+    labels = tuple((intern(key), intern(value)) for key, value in affinity_info.labels)
+    return msgspec.structs.replace(affinity_info, namespace=intern(affinity_info.namespace), labels=labels)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -86,14 +87,14 @@ def _shared_term(term: Term) -> Term:
     return term
 
 
-def _weighted(affinity: PodAffinity, pod: Kin, sign: int) -> Iterator[tuple[Term, int]]:
+def _weighted(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[tuple[Term, int]]:
     for one in affinity.preferred or ():
         if not 1 <= one.weight <= 100:
             raise ValueError(f"preferred pod affinity: weight {one.weight} is not from 1 to 100")
         yield _read_term(one.term, pod), sign * one.weight
 
 
-def _read_term(term: PodAffinityTerm, pod: Kin) -> Term:
+def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
     """Read a term of a pod: without namespaces and a selector of them, it speaks of the pod's own namespace."""
     if not term.topology_key:
         raise ValueError("pod affinity term: topologyKey is missing")

@@ -284,7 +284,7 @@ class NodeSpec(Struct):
     taints: list[Taint] | None = None
 
 
-class NodeInfo(Struct):
+class NodeSystemInfo(Struct):
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
@@ -299,7 +299,7 @@ class NodeStatus(Struct):
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
     conditions: list[Condition] | None = None
-    node_info: NodeInfo | None = None
+    node_info: NodeSystemInfo | None = None
     images: list[Image] | None = None
 
 

@@ -1,7 +1,7 @@
 """A pod that waits for a node, with everything about it that a rule reads, checked once.
 
-`read_task` gives a `Task`, or a `Refusal` in words: what is malformed, or what the pod uses that is not honoured yet.
-A refused pod waits for its own change, nothing else can help it.
+`read_pod_info` gives a `PodInfo`, or a `Refusal` in words: what is malformed, or what the pod uses that is not honoured
+yet. A refused pod waits for its own change, nothing else can help it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
-from scheduler.kube.affinity import NOBODY, Kin, read_kin
+from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.objects import Pod, PodSpec
 from scheduler.kube.pod_resources import pod_requests, scored_requests
 from scheduler.kube.pod_volumes import NO_VOLUMES, Used, read_used
@@ -27,17 +27,17 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 Blame = Literal["malformed", "unsupported"]
 
 
-class Task(msgspec.Struct, frozen=True):
+class PodInfo(msgspec.Struct, frozen=True):
     """A pod to place: what it takes by name (cpu in thousandths), and its request with the containers resolved.
 
-    ``scored`` is what it counts for when nodes are compared, ``kin`` what it is to other pods. Pods of equal ``shape``
-    ask the same of a node.
+    ``scored`` is what it counts for when nodes are compared, ``affinity_info`` what it is to other pods. Pods of equal
+    ``shape`` ask the same of a node.
     """
 
     pod: Pod
     resources: Mapping[str, int]
     scored: Mapping[str, int] = msgspec.field(default_factory=dict)
-    kin: Kin = NOBODY
+    affinity_info: AffinityInfo = NO_AFFINITY
     ports: frozenset[HostPort] = frozenset()
     spread: tuple[Constraint, ...] = ()
     request: PodRequest | None = None
@@ -71,11 +71,11 @@ class Refusal:
     reason: str
 
 
-def read_task(pod: Pod, kinds: Kinds = NONE) -> Task | Refusal:
+def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
     """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
     spec = pod.spec
     try:
-        kin, spread = read_kin(pod), read_constraints(pod)
+        affinity_info, spread = read_affinity_info(pod), read_constraints(pod)
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
@@ -90,9 +90,9 @@ def read_task(pod: Pod, kinds: Kinds = NONE) -> Task | Refusal:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
-    task = Task(pod, resources, scored, kin, ports, spread, request, shape, wishes, read_used(pod))
-    unsupported = next(_unsupported(task), None)
-    return task if unsupported is None else Refusal("unsupported", unsupported)
+    pod_info = PodInfo(pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_used(pod))
+    unsupported = next(_unsupported(pod_info), None)
+    return pod_info if unsupported is None else Refusal("unsupported", unsupported)
 
 
 def host_ports(spec: PodSpec) -> Iterator[HostPort]:
@@ -170,11 +170,11 @@ def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
     return tuple(found) or None
 
 
-def _unsupported(task: Task) -> Iterator[str]:
-    spec = task.pod.spec
-    if task.interfaces and spec.host_network:
+def _unsupported(pod_info: PodInfo) -> Iterator[str]:
+    spec = pod_info.pod.spec
+    if pod_info.interfaces and spec.host_network:
         yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"
-    if not task.interfaces and names.ASSIGNMENT in task.pod.annotations:
+    if not pod_info.interfaces and names.ASSIGNMENT in pod_info.pod.annotations:
         yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod asks for no VF"
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation) are not supported yet"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from scheduler.kube.pod_volumes import NO_VOLUMES, Used
 
 
-class Asking:
+class ClaimIndex:
     """Pods by uid, with what they use."""
 
     def __init__(self) -> None:

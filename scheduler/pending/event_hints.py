@@ -1,52 +1,56 @@
 """What a change of the cluster can help with: the events that the queue wakes parked pods by. Pure."""
 
-from scheduler.cache.cache import Difference, Seat
-from scheduler.cache.node_info import NodeFacts
-from scheduler.queue import NOTHING, Happening
+from scheduler.cache.cache import AssignedPod, Difference
+from scheduler.cache.node_info import NodeInfo
+from scheduler.queue import NO_EVENT, ClusterEvent
 
 
-def of_node(known: NodeFacts | None, facts: NodeFacts) -> Happening:
+def of_node(known: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
     """Return what about a node is new to the rules; a heartbeat is nothing."""
     if known is None:
-        return Happening.NODE_ADDED
-    changed = NOTHING
-    for happening, before, after in (
-        (Happening.NODE_LABELS, known.labels, facts.labels),
-        (Happening.NODE_TAINTS, (known.taints, known.unschedulable), (facts.taints, facts.unschedulable)),
-        (Happening.NODE_ALLOCATABLE, known.allocatable, facts.allocatable),
-        (Happening.NODE_INVENTORY, _offer(known), _offer(facts)),
-        (Happening.NODE_UNITS, known.others, facts.others),
+        return ClusterEvent.NODE_ADDED
+    changed = NO_EVENT
+    for cluster_event, before, after in (
+        (ClusterEvent.NODE_LABELS, known.labels, node_info.labels),
+        (ClusterEvent.NODE_TAINTS, (known.taints, known.unschedulable), (node_info.taints, node_info.unschedulable)),
+        (ClusterEvent.NODE_ALLOCATABLE, known.allocatable, node_info.allocatable),
+        (ClusterEvent.NODE_INVENTORY, _offer(known), _offer(node_info)),
+        (ClusterEvent.NODE_UNITS, known.others, node_info.others),
     ):
-        changed |= happening if before != after else NOTHING
+        changed |= cluster_event if before != after else NO_EVENT
     return changed
 
 
-def _offer(facts: NodeFacts) -> tuple[object, ...]:
+def _offer(node_info: NodeInfo) -> tuple[object, ...]:
     # The versions of a node's programs are in its inventory too, and no rule reads them.
-    pfs = facts.inventory.pfs if facts.inventory else ()
-    return pfs, facts.fault, facts.unready_since is None
+    pfs = node_info.inventory.pfs if node_info.inventory else ()
+    return pfs, node_info.fault, node_info.unready_since is None
 
 
-def of_seat(known: Seat | None, seat: Seat, new: Difference) -> Happening:
+def of_assigned_pod(known: AssignedPod | None, assigned: AssignedPod, new: Difference) -> ClusterEvent:
     """Return what about a bound pod is new to the rules; for our own bind, or a change of its status, nobody waits."""
     if known is None:
-        return Happening.POD_SEATED
+        return ClusterEvent.POD_ASSIGNED
     if not new:
-        return NOTHING
-    if new == "kin" and not _ends(known, seat):
-        return Happening.POD_LABELS
-    return of_leaving(known) | Happening.POD_LABELS | Happening.POD_SEATED
+        return NO_EVENT
+    if new == "affinity" and not _ends(known, assigned):
+        return ClusterEvent.POD_LABELS
+    return of_leaving(known) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
 
 
-def _ends(known: Seat, seat: Seat) -> bool:
+def _ends(known: AssignedPod, assigned: AssignedPod) -> bool:
     """Say whether a pod terminates that did not: it no longer counts for spreading."""
-    return seat.kin is not None and seat.kin.terminating and not (known.kin is not None and known.kin.terminating)
+    return (
+        assigned.affinity_info is not None
+        and assigned.affinity_info.terminating
+        and not (known.affinity_info is not None and known.affinity_info.terminating)
+    )
 
 
-def of_leaving(seat: Seat) -> Happening:
+def of_leaving(assigned: AssignedPod) -> ClusterEvent:
     """Return what a pod sets free that has left its node."""
-    freed, assignment = Happening.POD_GONE, seat.assignment
-    freed |= Happening.PORTS_FREED if seat.ports else NOTHING
-    freed |= Happening.VOLUMES_FREED if seat.volumes else NOTHING
-    freed |= Happening.VFS_FREED if assignment is not None and assignment.vfs else NOTHING
-    return freed | (Happening.UNITS_FREED if assignment is not None and assignment.ext else NOTHING)
+    freed, assignment = ClusterEvent.POD_GONE, assigned.assignment
+    freed |= ClusterEvent.PORTS_FREED if assigned.ports else NO_EVENT
+    freed |= ClusterEvent.VOLUMES_FREED if assigned.volumes else NO_EVENT
+    freed |= ClusterEvent.VFS_FREED if assignment is not None and assignment.vfs else NO_EVENT
+    return freed | (ClusterEvent.UNITS_FREED if assignment is not None and assignment.ext else NO_EVENT)

@@ -1,14 +1,14 @@
 """What follows when a pod is nominated, and when it is no longer: who may look for a place again. Pure."""
 
-from scheduler.cycle.node_dry_run import stand_for
+from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination, Nominations
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
-from scheduler.pending.pending_pod import Pending
+from scheduler.pending.pending_pod import PendingPod
 from scheduler.queue import Queue
 
 
-class Nominating:
+class Nominator:
     """Changes the nominations, and wakes the pods in the queue whom a change can help."""
 
     def __init__(self, nominations: Nominations, queue: Queue) -> None:
@@ -17,35 +17,35 @@ class Nominating:
 
     def nominate(self, nomination: Nomination, now: float) -> None:
         """Keep room for a pod on a node; less important pods that waited for room there look for another place."""
-        uid = nomination.seat.uid
+        uid = nomination.assigned.uid
         if self._nominations.node_of(uid) != nomination.node:
             self.renounce(uid, now)
         self._nominations.put(nomination)
-        for seat in self._nominations.on(nomination.node):
-            if seat.priority < nomination.seat.priority:
-                self.reject(seat.uid, now)
+        for assigned in self._nominations.on(nomination.node):
+            if assigned.priority < nomination.assigned.priority:
+                self.reject(assigned.uid, now)
 
     def renounce(self, uid: str, now: float) -> None:
         """Keep no room for a pod any more, if any was kept; others may take it."""
         ended = self._nominations.end(uid)
         if ended is not None:
-            self._queue.wake(of_leaving(ended.seat), now)
+            self._queue.move_on_event(of_leaving(ended.assigned), now)
 
     def reject(self, uid: str, now: float) -> None:
         """Take a nomination away from a pod that waits on it: it looks for another place."""
         self.renounce(uid, now)
-        self._queue.rouse(uid)
+        self._queue.requeue(uid)
 
     def close(self, node: str, now: float) -> None:
         """Take it that a node is gone."""
-        for seat in self._nominations.on(node):
-            self.reject(seat.uid, now)
+        for assigned in self._nominations.on(node):
+            self.reject(assigned.uid, now)
 
-    def adopt(self, pending: Pending, now: float) -> None:
+    def adopt(self, pending: PendingPod, now: float) -> None:
         """Believe where a pod is said to be nominated, until it is decided about here: who leads knows better."""
         uid, node = pending.pod.metadata.uid, pending.pod.status.nominated_node_name or ""
         if pending.attempts or self._nominations.node_of(uid) == node:
             return
         self.renounce(uid, now)
-        if node and isinstance(pending.task, Task):
-            self.nominate(Nomination(stand_for(pending.task, node)), now)
+        if node and isinstance(pending.pod_info, PodInfo):
+            self.nominate(Nomination(assigned_pod_for(pending.pod_info, node)), now)

@@ -8,14 +8,14 @@ from mooring import names
 from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
 from scheduler.cycle.decisions import Unschedulable
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, Task, read_task
+from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 
 # The annotations that say what a pod asks for; of the others only their size counts.
 _ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingPod:
     """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
 
     ``oversized`` while it is refused for the size of its annotations: any change of them may help. ``answer`` is why it
@@ -23,7 +23,7 @@ class Pending:
     """
 
     pod: Pod
-    task: Task | Refusal
+    pod_info: PodInfo | Refusal
     since: float
     told: str = ""
     # The node that its owner was told it is nominated on; None before the first word.
@@ -37,10 +37,10 @@ class Pending:
         asks_anew = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
         self.pod = pod
         if asks_anew:
-            self.task = read_task(pod, kinds)
-        elif isinstance(self.task, Task):
+            self.pod_info = read_pod_info(pod, kinds)
+        elif isinstance(self.pod_info, PodInfo):
             # What a Binding adds must fit beside the annotations that the pod has by then.
-            self.task = msgspec.structs.replace(self.task, pod=pod)
+            self.pod_info = msgspec.structs.replace(self.pod_info, pod=pod)
         return asks_anew
 
     def knows(self, message: str, node: str = "") -> bool:

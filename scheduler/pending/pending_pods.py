@@ -3,97 +3,97 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from scheduler.cache.cache import Cluster
+from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.cycle.nominations import Nominations
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import read_task
+from scheduler.kube.pod_info import read_pod_info
 from scheduler.pending.event_hints import of_leaving
-from scheduler.pending.nominator import Nominating
-from scheduler.pending.pending_pod import Pending
-from scheduler.pending.volume_events import Storage
+from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_pod import PendingPod
+from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue import Queue
 
 
-class Roster:
+class PendingPods:
     """Pods by uid, and with each all that waits with it: its place in the queue, its nomination, its volumes."""
 
-    def __init__(self, cluster: Cluster, queue: Queue, nominations: Nominations, kinds: Kinds) -> None:
-        self.storage = Storage(cluster, queue)
-        self.nominating = Nominating(nominations, queue)
-        self._cluster = cluster
+    def __init__(self, cache: Cache, queue: Queue, nominations: Nominations, kinds: Kinds) -> None:
+        self.volume_events = VolumeEvents(cache, queue)
+        self.nominator = Nominator(nominations, queue)
+        self._cache = cache
         self._queue = queue
         self._nominations = nominations
         self._kinds = kinds
-        self.pending: dict[str, Pending] = {}
+        self.pending: dict[str, PendingPod] = {}
         self._gated: set[str] = set()
         # Pods of other schedulers that have no node.
         self._others: set[str] = set()
 
-    def __getitem__(self, uid: str) -> Pending:
+    def __getitem__(self, uid: str) -> PendingPod:
         return self.pending[uid]
 
-    def get(self, uid: str) -> Pending | None:
+    def get(self, uid: str) -> PendingPod | None:
         return self.pending.get(uid)
 
     def uids(self) -> list[str]:
         return [*self.pending, *self._gated, *self._others]
 
-    def offer(self, pod: Pod, now: float) -> None:
+    def add(self, pod: Pod, now: float) -> None:
         """Let a pod wait for a node, or look at it again if it asks for something else now."""
         uid, known = pod.metadata.uid, self.pending.get(pod.metadata.uid)
         self._gated.discard(uid)
         if known is None:
-            known = self.pending[uid] = Pending(pod, read_task(pod, self._kinds), now)
+            known = self.pending[uid] = PendingPod(pod, read_pod_info(pod, self._kinds), now)
             asks_anew = True
         else:
             asks_anew = known.take(pod, self._kinds)
-        self.nominating.adopt(known, now)
+        self.nominator.adopt(known, now)
         if not asks_anew:
             return
-        self.storage.offer(uid, known.task)
-        self._queue.offer(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
+        self.volume_events.offer(uid, known.pod_info)
+        self._queue.add(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def renew(self, pod: Pod) -> None:
         """Take a pod as it is now whose bind is on the way, or done and not shown yet."""
         pending = self.pending.get(pod.metadata.uid)
         if pending is not None:
-            pending.pod, pending.task = pod, read_task(pod, self._kinds)
+            pending.pod, pending.pod_info = pod, read_pod_info(pod, self._kinds)
 
     def gate(self, uid: str, now: float) -> None:
         """Let a pod wait for its gates to be lifted."""
-        self.forget(uid, now)
+        self.delete(uid, now)
         self._gated.add(uid)
 
     def leave_to_others(self, uid: str, now: float) -> None:
         """Let a pod wait for somebody else to bind it."""
-        self.forget(uid, now)
+        self.delete(uid, now)
         self._others.add(uid)
 
     def waits_for_others(self, uid: str) -> bool:
         return uid in self._others
 
-    def forget(self, uid: str, now: float) -> None:
+    def delete(self, uid: str, now: float) -> None:
         """Take it that a pod waits no more."""
-        self.nominating.renounce(uid, now)
+        self.nominator.renounce(uid, now)
         self.pending.pop(uid, None)
         self._gated.discard(uid)
         self._others.discard(uid)
-        self.storage.forget(uid, now)
-        self._queue.forget(uid)
+        self.volume_events.forget(uid, now)
+        self._queue.delete(uid)
 
-    def unseat(self, uid: str, now: float) -> None:
+    def forget_assumed(self, uid: str, now: float) -> None:
         """Give back what is assumed for a pod."""
-        seat = self._cluster.seat(uid)
-        if seat is not None and seat.assumed:
-            self._cluster.remove(uid, now)
-            self._queue.wake(of_leaving(seat), now)
+        assigned = self._cache.assigned(uid)
+        if assigned is not None and assigned.assumed:
+            self._cache.remove(uid, now)
+            self._queue.move_on_event(of_leaving(assigned), now)
 
-    def tell(
+    def report_unschedulable(
         self,
-        pending: Pending,
+        pending: PendingPod,
         reason: Literal["Unschedulable", "InvalidRequest"],
         message: str,
         why: Why | None = None,
@@ -116,6 +116,6 @@ class Roster:
 
     def check(self) -> None:
         """Raise AssertionError if the queue, the nominations or the volumes know of other pods than these."""
-        self.storage.waiting.check()
+        self.volume_events.waits.check()
         assert set(self._nominations) <= self.pending.keys(), "a pod is nominated that does not wait"
         assert set(self._queue.uids()) == self.pending.keys(), "the queue and the pending pods differ"

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from scheduler.cache.node_info import NodeFacts
+from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.volumes.matching import affinity_holds
 from scheduler.cache.volumes.plan import Match
-from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 
 # kube-scheduler's bindTimeoutSeconds.
 PATIENCE_S = 600.0
 _TIMED_OUT = "context deadline exceeded"
-_Node = Callable[[str], NodeFacts | None]
+_Node = Callable[[str], NodeInfo | None]
 
 
 @dataclass(slots=True)
@@ -30,10 +30,10 @@ class _Case:
     written: Mapping[str, str] | None = None
 
 
-class Waiting:
+class VolumeWaits:
     """Decisions by pod uid; their plans are the catalogue's promises for as long as they wait."""
 
-    def __init__(self, storage: Catalogue, node: _Node) -> None:
+    def __init__(self, storage: VolumeCache, node: _Node) -> None:
         self._storage = storage
         self._node = node
         self._cases: dict[str, _Case] = {}
@@ -50,26 +50,26 @@ class Waiting:
 
     def add(self, decision: Bind, now: float) -> None:
         assert decision.plan is not None, "what has no plan need not wait"
-        uid = decision.task.uid
+        uid = decision.pod_info.uid
         self._cases[uid] = _Case(decision, now + PATIENCE_S)
-        self._storage.promise(uid, decision.plan)
+        self._storage.assume(uid, decision.plan)
         for key in decision.plan.claims():
             self._by_claim.setdefault(key, set()).add(uid)
         self._by_node.setdefault(decision.plan.node, set()).add(uid)
 
     def written(self, decision: Bind, versions: Mapping[str, str]) -> None:
         """Take it that all that the plan asks for is written."""
-        case = self._cases.get(decision.task.uid)
+        case = self._cases.get(decision.pod_info.uid)
         if case is not None and case.decision is decision:
             case.written = versions
-            self._touched[decision.task.uid] = None
+            self._touched[decision.pod_info.uid] = None
 
     def drop(self, uid: str) -> Bind | None:
         case = self._cases.pop(uid, None)
         if case is None or case.decision.plan is None:
             return None
         self._touched.pop(uid, None)
-        self._storage.withdraw(uid)
+        self._storage.forget(uid)
         for key in case.decision.plan.claims():
             _discard(self._by_claim, key, uid)
         _discard(self._by_node, case.decision.plan.node, uid)
@@ -85,10 +85,10 @@ class Waiting:
 
     def failed(self, decision: Bind) -> bool:
         """Drop a decision that could not be written; say whether it was still waited for."""
-        case = self._cases.get(decision.task.uid)
+        case = self._cases.get(decision.pod_info.uid)
         if case is None or case.decision is not decision:
             return False
-        self.drop(decision.task.uid)
+        self.drop(decision.pod_info.uid)
         return True
 
     def settled(self, now: float) -> Iterator[tuple[Bind, str]]:
@@ -114,7 +114,7 @@ class Waiting:
 
     def check(self) -> None:
         """Raise AssertionError unless exactly those that wait have a promise."""
-        assert self._storage.promises.plans == {uid: case.decision.plan for uid, case in self._cases.items()}
+        assert self._storage.assumed.plans == {uid: case.decision.plan for uid, case in self._cases.items()}
 
     def _look(self, case: _Case) -> str | None:
         """Return None while there is something to wait for, else what `settled` says of it."""
@@ -131,9 +131,9 @@ class Waiting:
         bad = next((verdict for verdict in verdicts if verdict), None)
         return bad if bad is not None else None if None in verdicts else ""
 
-    def _look_at_match(self, match: Match, written: Mapping[str, str], node: NodeFacts) -> str | None:
+    def _look_at_match(self, match: Match, written: Mapping[str, str], node: NodeInfo) -> str | None:
         name = match.volume.metadata.name
-        volume, claim = self._storage.shelf.get(name), self._claim(match.claim)
+        volume, claim = self._storage.pv_index.get(name), self._claim(match.claim)
         if volume is None:
             return f'failed to check binding: persistentvolume "{name}" not found'
         if isinstance(claim, str):
@@ -145,7 +145,7 @@ class Waiting:
         return "" if claim.is_bound else None
 
     def _look_at_provision(
-        self, wanted: PersistentVolumeClaim, written: Mapping[str, str], node: NodeFacts
+        self, wanted: PersistentVolumeClaim, written: Mapping[str, str], node: NodeInfo
     ) -> str | None:
         claim = self._claim(wanted)
         if isinstance(claim, str):
@@ -155,7 +155,7 @@ class Waiting:
         if claim.selected_node != node.name:
             # A provisioner that fails takes the annotation away, so that another node is looked for.
             return f'provisioning failed for PVC "{claim.metadata.name}"'
-        volume = self._storage.shelf.get(claim.spec.volume_name)
+        volume = self._storage.pv_index.get(claim.spec.volume_name)
         if volume is not None and (fault := _misplaced(volume, node)):
             return fault
         return "" if claim.is_bound and volume is not None else None
@@ -170,7 +170,7 @@ class Waiting:
         return claim
 
 
-def _misplaced(volume: PersistentVolume, node: NodeFacts) -> str:
+def _misplaced(volume: PersistentVolume, node: NodeInfo) -> str:
     if affinity_holds(volume.affinity, node.labels):
         return ""
     where = f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node.name}"'

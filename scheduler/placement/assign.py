@@ -12,8 +12,8 @@ from mooring.inventory import Pf
 from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
 from scheduler.constraints.protocol import Proposal
-from scheduler.placement.place import REMEMBERED, OutOfBudget, Placed, Room, Want, eligible_pfs, place
-from scheduler.placement.vf_accounting import Supply
+from scheduler.placement.place import REMEMBERED, OutOfBudget, PfCapacity, Placed, VfDemand, eligible_pfs, place
+from scheduler.placement.vf_accounting import FreeVfs
 
 # Since when each VF has been free, by PF name and VF index; a VF that is not there has been free for ever.
 FreeSince = Mapping[tuple[str, int], float]
@@ -36,9 +36,9 @@ class Chosen:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def wants_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[Want, ...] | str:
+def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
     """Return which PFs may give each interface, whatever is free on them; the reason if none may give one of them."""
-    wants = []
+    demands = []
     for interface in request.interfaces:
         fitting = eligible_pfs(interface, pfs)
         if not fitting:
@@ -46,27 +46,29 @@ def wants_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[Want, ...] | str
         able, reason = _able(interface, pfs, fitting)
         if reason:
             return reason
-        wants.append(Want(interface.min_tx_rate, able))
-    return tuple(wants)
+        demands.append(VfDemand(interface.min_tx_rate, able))
+    return tuple(demands)
 
 
 @lru_cache(maxsize=16 * REMEMBERED)
-def place_on(wants: tuple[Want, ...], rooms: tuple[Room, ...], spreading: Spreading | None) -> Chosen | str:
+def place_on(
+    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None
+) -> Chosen | str:
     """Return where the interfaces fit, or the reason why they do not."""
-    outcome = place(wants, rooms, spreading)
+    outcome = place(demands, capacities, spreading)
     if isinstance(outcome, Placed):
         return Chosen(outcome.pfs)
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
 
 
 def pick_vfs(
-    interfaces: Sequence[VfRequest], supply: Supply, chosen: Chosen, since: FreeSince
+    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, chosen: Chosen, since: FreeSince
 ) -> tuple[AssignedVf, ...]:
     """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
-    queues = {index: _oldest(supply, index, since, chosen.pfs.count(index)) for index in set(chosen.pfs)}
+    queues = {index: _oldest(free_vfs, index, since, chosen.pfs.count(index)) for index in set(chosen.pfs)}
     picked = []
     for interface, index in zip(interfaces, chosen.pfs, strict=True):
-        pf, vf = supply.pfs[index], queues[index].pop()
+        pf, vf = free_vfs.pfs[index], queues[index].pop()
         picked.append(
             AssignedVf(
                 pf=pf.name,
@@ -82,9 +84,9 @@ def pick_vfs(
     return tuple(picked)
 
 
-def _oldest(supply: Supply, index: int, since: FreeSince, count: int) -> list[int]:
+def _oldest(free_vfs: FreeVfs, index: int, since: FreeSince, count: int) -> list[int]:
     """Return a PF's free VFs to take, the first at the end: those never used by index, then those free the longest."""
-    name, mask = supply.pfs[index].name, supply.free[index]
+    name, mask = free_vfs.pfs[index].name, free_vfs.free[index]
     fresh: list[int] = []
     used: list[tuple[float, int]] = []
     while mask and len(fresh) < count:

@@ -62,13 +62,13 @@ class Fillings:
     that are still open. At most ``slack`` of the size may be wasted, at least ``least`` items must be taken.
     """
 
-    def __init__(self, room: Bin, items: Sequence[tuple[int, Item]], least: int, slack: int, steps: Steps) -> None:
-        self.room, self.least, self.slack, self.steps = room, least, min(slack, room.size), steps
+    def __init__(self, capacity: Bin, items: Sequence[tuple[int, Item]], least: int, slack: int, steps: Steps) -> None:
+        self.room, self.least, self.slack, self.steps = capacity, least, min(slack, capacity.size), steps
         self.sized = [(index, item) for index, item in items if item.size]
         self.weightless = [(index, item) for index, item in items if not item.size]
         self.sizes = [item.size for _, item in self.sized]
         self.before = [0, *accumulate(self.sizes)]
-        steps.spend(5 + len(self.weightless) + (len(self.sized) + 1) * (1 + room.size // BITS_A_STEP))
+        steps.spend(5 + len(self.weightless) + (len(self.sized) + 1) * (1 + capacity.size // BITS_A_STEP))
         self.reach = self._reach()
         self.unlike = self._unlike()
         self.kinds = self._kinds()

@@ -13,7 +13,7 @@ from mooring.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
-from scheduler.placement.vf_accounting import Supply
+from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
 
 # A proposal and its check cost some ten microseconds, and a search for VFs under one up to 5 ms.
@@ -51,7 +51,7 @@ class OfVfs:
     """The VFs: ours, so that no fence is needed."""
 
     request: PodRequest
-    left: Supply
+    left: FreeVfs
 
     @property
     def name(self) -> str:
@@ -99,13 +99,13 @@ class _Search:
         return f"free {', '.join(step.name for step in self.steps)} do not fit together"
 
 
-def place_together(steps: Sequence[Step], supply: Supply, budget: int = BUDGET) -> Chosen | str:
+def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGET) -> Chosen | str:
     """Return where a pod's VFs lie and its units of each kind, or the reason why there is no way."""
     search = _Search(steps, budget)
     found = search.descend(0, {})
     if found is None:
         return search.reason()
-    index_of = {pf.name: index for index, pf in enumerate(supply.pfs)}
+    index_of = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
     pfs = tuple(index_of[name] for name in found[VFS].units) if VFS in found else ()
     return Chosen(pfs, tuple((kind, proposal) for kind, proposal in found.items() if kind != VFS))
 

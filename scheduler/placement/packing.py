@@ -56,7 +56,7 @@ def _tightest_first(items: Sequence[Item]) -> list[int]:
 
 def _best_fit(items: Sequence[Item], bins: Sequence[Bin], order: Sequence[int], steps: Steps) -> Packing | None:
     """Put each item into the bin with the least size left."""
-    slots, sizes = [room.slots for room in bins], [room.size for room in bins]
+    slots, sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
     chosen = [0] * len(items)
     steps.spend(len(items))
     for index in order:
@@ -106,7 +106,7 @@ class _Search:
         unit = reduce(gcd, (item.size for item in items)) or 1
         self.items = [Item(item.size // unit, item.bins) for item in items]
         total = sum(item.size for item in self.items)
-        self.bins = [Bin(min(room.slots, len(items)), min(room.size // unit, total)) for room in bins]
+        self.bins = [Bin(min(capacity.slots, len(items)), min(capacity.size // unit, total)) for capacity in bins]
         self.alike = self._alike(part_bins)
         self.steps = steps
         self.failed: set[tuple[int, int]] = set()
@@ -138,17 +138,17 @@ class _Search:
     def _fillings(self, open_bins: int, left: int) -> Iterator[tuple[int, int]]:
         """Yield ways to fill a bin, in one of which one of the items must lie; none where a bound is broken."""
         items = [(index, Item(self.items[index].size, self.items[index].bins & open_bins)) for index in bits(left)]
-        rooms = [self.bins[index] for index in bits(open_bins)]
-        slack = sum(room.size for room in rooms) - sum(item.size for _, item in items)
-        spare = sum(room.slots for room in rooms) - len(items)
+        capacities = [self.bins[index] for index in bits(open_bins)]
+        slack = sum(capacity.size for capacity in capacities) - sum(item.size for _, item in items)
+        spare = sum(capacity.slots for capacity in capacities) - len(items)
         if slack < 0 or spare < 0:
             return
         firsts = sum(group & open_bins & -(group & open_bins) for group in self.alike)
         forced, (size, bins) = min(items, key=lambda item: (item[1].bins & firsts).bit_count())
         for index in sorted(bits(bins & firsts), key=lambda i: self.bins[i].size):
-            room = Bin(self.bins[index].slots - 1, self.bins[index].size - size)
+            capacity = Bin(self.bins[index].slots - 1, self.bins[index].size - size)
             others = [
-                (i, item) for i, item in items if i != forced and item.bins >> index & 1 and item.size <= room.size
+                (i, item) for i, item in items if i != forced and item.bins >> index & 1 and item.size <= capacity.size
             ]
-            for filling in Fillings(room, others, room.slots - spare, slack, self.steps):
+            for filling in Fillings(capacity, others, capacity.slots - spare, slack, self.steps):
                 yield index, filling | 1 << forced

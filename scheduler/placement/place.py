@@ -1,9 +1,10 @@
 """Choose a PF of one node for each VF that a pod asks for: exactly, within a budget of steps.
 
-Takes values, returns values: what is wanted (`Want`) and what is free (`Room`, one a PF) give `Placed`, `NoFit` with
-the bound that was broken, or `OutOfBudget`. A placement is found whenever one exists: each PF holds as many VFs and as
-much Σ min_tx_rate as it has free, and each VF lies on a PF that its selectors allow. That is bin packing, strongly
-NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal input, equal outcome.
+Takes values, returns values: what is wanted (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Placed`,
+`NoFit` with the bound that was broken, or `OutOfBudget`. A placement is found whenever one exists: each PF holds as
+many VFs and as much Σ min_tx_rate as it has free, and each VF lies on a PF that its selectors allow. That is bin
+packing, strongly NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal
+input, equal outcome.
 
 How the VFs lie over the PFs: ``distinct`` is a rule (each on another PF); ``pack`` (fewest PFs) and ``spread`` (no PF
 gets more of the pod's VFs than another must) are wishes: honoured as far as the steps reach, never a reason to refuse.
@@ -28,14 +29,14 @@ REMEMBERED = 1024
 Why = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 
 
-class Want(NamedTuple):
+class VfDemand(NamedTuple):
     """One VF: the Mb/s to reserve for it, and the PFs that may give it (bit ``i``: the PF with index ``i``)."""
 
     min_tx_rate: int
     pfs: int
 
 
-class Room(NamedTuple):
+class PfCapacity(NamedTuple):
     """What a PF has free: VFs, and Mb/s that no VF reserves. Less than nothing (a link that degraded) counts as 0."""
 
     vfs: int
@@ -87,12 +88,12 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
 
 
 def place(
-    wants: Sequence[Want], free: Sequence[Room], spreading: Spreading | None = None, budget: int = BUDGET
+    demands: Sequence[VfDemand], free: Sequence[PfCapacity], spreading: Spreading | None = None, budget: int = BUDGET
 ) -> Outcome:
     """Choose a PF for each want; equal arguments give equal outcomes."""
     known = (1 << len(free)) - 1
-    items = tuple([Item(rate, pfs & known) for rate, pfs in wants])
-    most = 1 if spreading == "distinct" else len(wants)
+    items = tuple([Item(rate, pfs & known) for rate, pfs in demands])
+    most = 1 if spreading == "distinct" else len(demands)
     bins = tuple([Bin(max(0, min(vfs, most)), max(0, mbps)) for vfs, mbps in free])
     return decide(items, bins, spreading, budget)
 
@@ -128,18 +129,18 @@ def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -
     """Yield the bins, most as wished first, in which only placements that are better than the found one lie."""
     if spreading == "spread":
         for level in range(1, max(map(found.count, found), default=0)):
-            yield tuple(Bin(min(room.slots, level), room.size) for room in bins)
+            yield tuple(Bin(min(capacity.slots, level), capacity.size) for capacity in bins)
     elif spreading == "pack":
         for count in range(1, len(set(found))):
             for chosen in combinations(range(len(bins)), count):
-                yield tuple(room if index in chosen else Bin(0, 0) for index, room in enumerate(bins))
+                yield tuple(capacity if index in chosen else Bin(0, 0) for index, capacity in enumerate(bins))
 
 
 def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None) -> Why | None:
     if 0 in [item.bins for item in items]:
         return "selectors"
-    if sum([room.slots for room in bins]) < len(items):
+    if sum([capacity.slots for capacity in bins]) < len(items):
         return "distinct" if spreading == "distinct" else "vfs"
-    if sum([room.size for room in bins]) < sum([item.size for item in items]):
+    if sum([capacity.size for capacity in bins]) < sum([item.size for item in items]):
         return "rate"
     return None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Inventory, Pf
-from scheduler.placement.place import Room
+from scheduler.placement.place import PfCapacity
 
 
 class Claim(NamedTuple):
@@ -21,31 +21,31 @@ class Claim(NamedTuple):
     assignment: Assignment
 
 
-class Supply(NamedTuple):
+class FreeVfs(NamedTuple):
     """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted."""
 
     pfs: tuple[Pf, ...] = ()
     free: tuple[int, ...] = ()
-    rooms: tuple[Room, ...] = ()
+    capacities: tuple[PfCapacity, ...] = ()
 
     @property
-    def free_vfs(self) -> int:
-        return sum([room.vfs for room in self.rooms])
+    def vf_count(self) -> int:
+        return sum([capacity.vfs for capacity in self.capacities])
 
     @property
     def free_mbps(self) -> int:
         """Mb/s that no VF reserves on any PF, where a PF that has given away too much counts as none."""
-        return sum([room.mbps for room in self.rooms if room.mbps > 0])
+        return sum([capacity.mbps for capacity in self.capacities if capacity.mbps > 0])
 
     @property
     def offered_vfs(self) -> int:
         return sum(len(pf.vfs) for pf in self.pfs)
 
 
-EMPTY = Supply()
+EMPTY = FreeVfs()
 
 
-def supply(inventory: Inventory | None, claims: Iterable[Claim]) -> Supply:
+def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs:
     """Derive what is left from scratch."""
     if inventory is None:
         return EMPTY
@@ -55,7 +55,7 @@ def supply(inventory: Inventory | None, claims: Iterable[Claim]) -> Supply:
             rates = held[vf.pf]
             rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
     left = [_left(pf, held[pf.name]) for pf in inventory.pfs]
-    return Supply(inventory.pfs, tuple(mask for mask, _ in left), tuple(room for _, room in left))
+    return FreeVfs(inventory.pfs, tuple(mask for mask, _ in left), tuple(capacity for _, capacity in left))
 
 
 def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
@@ -68,7 +68,7 @@ def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
     ]
 
 
-def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
+def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, PfCapacity]:
     rates = dict(held)
     for entry in pf.out:
         for index in entry.vfs if entry.min_tx_rate else ():
@@ -76,10 +76,10 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, Room]:
     free = pf.usable.mask
     for index in held:
         free &= ~(1 << index)
-    return free, Room(free.bit_count(), pf.offer_mbps - sum(rates.values()))
+    return free, PfCapacity(free.bit_count(), pf.offer_mbps - sum(rates.values()))
 
 
-class _PfStock:
+class _PfAccount:
     """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
 
     __slots__ = ("_claims", "_out", "_pf", "_usable", "disputed", "free", "reserved")
@@ -122,8 +122,8 @@ class _PfStock:
         claimants = self._claims.get(vf)
         return claimants.get(uid) if claimants is not None else None
 
-    def room(self) -> Room:
-        return Room(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
+    def capacity(self) -> PfCapacity:
+        return PfCapacity(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
 
     def _rate(self, vf: int) -> int:
         """Return what a VF reserves: a VF that is both out and claimed, or claimed twice, counts once."""
@@ -131,18 +131,20 @@ class _PfStock:
         return max(self._out.get(vf, 0), *claimants.values()) if claimants else self._out.get(vf, 0)
 
 
-class Stock:
-    """What one node has left, kept up to date claim by claim; equal at any time to `supply` of the same claims."""
+class VfAccounting:
+    """What one node has left, kept up to date claim by claim; equal at any time to `free_vfs_of` of the same claims."""
 
-    __slots__ = ("_any_out", "_index", "_stocks", "pfs", "supply")
+    __slots__ = ("_any_out", "_index", "_vf_accountings", "free_vfs", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
-        self._stocks = [_PfStock(pf) for pf in self.pfs]
+        self._vf_accountings = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
-        self.supply = Supply(
-            self.pfs, tuple(one.free for one in self._stocks), tuple(one.room() for one in self._stocks)
+        self.free_vfs = FreeVfs(
+            self.pfs,
+            tuple(one.free for one in self._vf_accountings),
+            tuple(one.capacity() for one in self._vf_accountings),
         )
         for claim in claims:
             self.add(claim)
@@ -150,19 +152,19 @@ class Stock:
     def add(self, claim: Claim) -> None:
         found = self._existing(claim)
         for index, vf in found:
-            self._stocks[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
+            self._vf_accountings[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
         self._show({index for index, _ in found})
 
     def remove(self, claim: Claim) -> None:
         found = self._existing(claim)
         for index, vf in found:
-            self._stocks[index].release(vf.vf, claim.uid)
+            self._vf_accountings[index].release(vf.vf, claim.uid)
         self._show({index for index, _ in found})
 
     @property
     def is_disputed(self) -> bool:
         """Say whether any VF is claimed by more than one pod."""
-        return any(one.disputed for one in self._stocks)
+        return any(one.disputed for one in self._vf_accountings)
 
     @property
     def is_plain(self) -> bool:
@@ -174,7 +176,7 @@ class Stock:
         found = []
         for vf in assignment.vfs:
             index = self._index.get(vf.pf, -1)
-            rate = self._stocks[index].held(vf.vf, uid) if index >= 0 else None
+            rate = self._vf_accountings[index].held(vf.vf, uid) if index >= 0 else None
             if rate is not None:
                 found.append((index, rate))
         return found
@@ -192,10 +194,10 @@ class Stock:
 
     def _show(self, indexes: Iterable[int]) -> None:
         """Take what these PFs have left now."""
-        free, rooms = list(self.supply.free), list(self.supply.rooms)
+        free, capacities = list(self.free_vfs.free), list(self.free_vfs.capacities)
         for index in indexes:
-            free[index], rooms[index] = self._stocks[index].free, self._stocks[index].room()
-        self.supply = Supply(self.pfs, tuple(free), tuple(rooms))
+            free[index], capacities[index] = self._vf_accountings[index].free, self._vf_accountings[index].capacity()
+        self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -10,9 +10,9 @@ from mooring import names
 from mooring.inventory import Inventory, Pf, read_inventory
 from mooring.request import PodRequest, read_request
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Unmet
-from scheduler.placement.assign import NOT_ENOUGH, place_on, wants_on
-from scheduler.placement.place import Want
-from scheduler.placement.vf_accounting import Supply
+from scheduler.placement.assign import NOT_ENOUGH, demands_on, place_on
+from scheduler.placement.place import VfDemand
+from scheduler.placement.vf_accounting import FreeVfs
 
 Narrowing = Mapping[int, frozenset[str]]
 _ONLY_HERE = "no PF may give an interface where the other resources of the pod are"
@@ -27,38 +27,38 @@ class Vfs:
     def read_inventory(self, node: NodeSide) -> Inventory:
         return read_inventory(node.text)
 
-    def judge(self, request: PodRequest, left: Supply) -> int | str:
-        wants = wants_on(request, left.pfs)
-        if isinstance(wants, str):
-            return wants
+    def judge(self, request: PodRequest, left: FreeVfs) -> int | str:
+        demands = demands_on(request, left.pfs)
+        if isinstance(demands, str):
+            return demands
         wanted = len(request.interfaces)
-        if request.pfs != "distinct" and left.free_vfs < wanted:
+        if request.pfs != "distinct" and left.vf_count < wanted:
             return NOT_ENOUGH["vfs"]
         if left.free_mbps < sum(interface.min_tx_rate for interface in request.interfaces):
             return NOT_ENOUGH["rate"]
         offered = left.offered_vfs
-        return min(offered - left.free_vfs + wanted, offered) * 100 // max(offered, 1)
+        return min(offered - left.vf_count + wanted, offered) * 100 // max(offered, 1)
 
-    def place(self, request: PodRequest, left: Supply, beside: Beside) -> Iterator[Proposal]:
+    def place(self, request: PodRequest, left: FreeVfs, beside: Beside) -> Iterator[Proposal]:
         """Yield the one placement that `scheduler.placement.place` finds under what the kinds before ask of the PFs."""
-        wants = wants_on(request, left.pfs)
-        if isinstance(wants, str):
-            raise Unmet(wants)
+        demands = demands_on(request, left.pfs)
+        if isinstance(demands, str):
+            raise Unmet(demands)
         for proposal in beside.values():
-            wants = _narrowed(wants, proposal.narrows.get(VFS, {}), left.pfs)
-        if not all(want.pfs for want in wants):
+            demands = _narrowed(demands, proposal.narrows.get(VFS, {}), left.pfs)
+        if not all(demand.pfs for demand in demands):
             raise Unmet(_ONLY_HERE)
-        found = place_on(wants, left.rooms, request.pfs)
+        found = place_on(demands, left.capacities, request.pfs)
         if isinstance(found, str):
             raise Unmet(found)
         yield Proposal(tuple(left.pfs[index].name for index in found.pfs))
 
 
-def _narrowed(wants: tuple[Want, ...], narrowing: Narrowing, pfs: tuple[Pf, ...]) -> tuple[Want, ...]:
+def _narrowed(demands: tuple[VfDemand, ...], narrowing: Narrowing, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]:
     if not narrowing:
-        return wants
+        return demands
     masks = {
         interface: sum(1 << index for index, pf in enumerate(pfs) if pf.name in allowed)
         for interface, allowed in narrowing.items()
     }
-    return tuple(want._replace(pfs=want.pfs & masks.get(index, -1)) for index, want in enumerate(wants))
+    return tuple(demand._replace(pfs=demand.pfs & masks.get(index, -1)) for index, demand in enumerate(demands))

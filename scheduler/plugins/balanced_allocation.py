@@ -4,29 +4,29 @@
 noderesources/balanced_allocation.go.
 """
 
-from scheduler.cache.node_columns import CPU, MEMORY, Nodes
-from scheduler.cache.node_view import Look, Measure
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import UsePreference, UseScorer
+from scheduler.cache.node_columns import CPU, MEMORY, NodeColumns
+from scheduler.cache.node_view import Measure, NodeView
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import UsageScorePlugin, UsageScorer
 
 
-def balance(task: Task, nodes: Nodes) -> UseScorer | None:
-    cpu, memory = task.resources.get("cpu", 0), task.resources.get("memory", 0)
+def balance(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
+    cpu, memory = pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
     if not cpu and not memory:
         return None
 
-    def evenness(look: Look) -> Measure:
+    def evenness(view: NodeView) -> Measure:
         # The standard deviation of two shares is half of what they differ by; of a single one it is 0.
-        differ = abs(_share(look, CPU, cpu) - _share(look, MEMORY, memory))
-        both = (look.allocatable[CPU] > 0) & (look.allocatable[MEMORY] > 0)
-        return look.whole(100 - differ * 50 * both)
+        differ = abs(_share(view, CPU, cpu) - _share(view, MEMORY, memory))
+        both = (view.allocatable[CPU] > 0) & (view.allocatable[MEMORY] > 0)
+        return view.whole(100 - differ * 50 * both)
 
     return evenness
 
 
-def _share(look: Look, line: int, amount: int) -> Measure:
-    allocatable = look.allocatable[line]
-    return look.least((allocatable - look.left[line] + amount) / look.most(allocatable, 1), 1.0)
+def _share(view: NodeView, line: int, amount: int) -> Measure:
+    allocatable = view.allocatable[line]
+    return view.least((allocatable - view.left[line] + amount) / view.most(allocatable, 1), 1.0)
 
 
-PREFERENCE = UsePreference("NodeResourcesBalancedAllocation", 1, balance)
+SCORE = UsageScorePlugin("NodeResourcesBalancedAllocation", 1, balance)

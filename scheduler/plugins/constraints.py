@@ -7,15 +7,15 @@ chosen.
 
 from collections.abc import Callable
 
-from scheduler.cache.node_columns import Nodes
-from scheduler.cache.node_view import Look, Measure
-from scheduler.cache.unit_pools import Shelf
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_view import Measure, NodeView
+from scheduler.cache.unit_pools import UnitPool
 from scheduler.constraints.kinds import Wish
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Chosen
 from scheduler.placement.joint import OfKind, OfVfs, Step, place_together
-from scheduler.plugins.interface import UseFilter, UsePreference, UseRule, UseScorer
-from scheduler.queue import Happening
+from scheduler.plugins.interface import UsageFilter, UsageFilterPlugin, UsageScorePlugin, UsageScorer
+from scheduler.queue import ClusterEvent
 
 _NAME = "Constraints"
 # Reasons of one constraint that are told apart for pods of one shape; what comes after them is told as one.
@@ -37,66 +37,66 @@ class _Reasons:
         return (list(self._marks)[mark - 1],)
 
 
-def prepare(task: Task, nodes: Nodes) -> UseFilter | None:
-    if not task.wishes:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
+    if not pod_info.wishes:
         return None
     reasons = _Reasons()
-    judges = [(nodes.shelves[wish.kind.name], _refusing(wish, reasons)) for wish in task.wishes]
+    judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
 
-    def refuse(look: Look) -> Measure:
+    def filter_rows(view: NodeView) -> Measure:
         found: Measure = 0
         for column, judge in judges:
             # The first kind that refuses a node has the word.
-            found = found + (found == 0) * look.judged(column, judge)
+            found = found + (found == 0) * view.judged(column, judge)
         return found
 
-    return UseFilter(refuse, reasons.tell)
+    return UsageFilter(filter_rows, reasons.tell)
 
 
-def suit(task: Task, nodes: Nodes) -> UseScorer | None:
+def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     """Prefer the nodes that the constraints prefer: the mean of what they say."""
-    if not task.wishes:
+    if not pod_info.wishes:
         return None
-    judges = [(nodes.shelves[wish.kind.name], _scoring(wish)) for wish in task.wishes]
-    return lambda look: sum(look.judged(column, judge) for column, judge in judges) // len(judges)
+    judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish)) for wish in pod_info.wishes]
+    return lambda view: sum(view.judged(column, judge) for column, judge in judges) // len(judges)
 
 
-def exact(task: Task, nodes: Nodes, row: int) -> Chosen | str:
+def exact(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Chosen | str:
     """Find where all that a pod asks for goes on a row, or the reason why it does not fit there."""
-    steps: list[Step] = [OfKind(wish, nodes.shelves[wish.kind.name][row].left) for wish in task.wishes]
-    supply = nodes.supplies[row]
-    if task.request is not None and task.interfaces:
-        steps.append(OfVfs(task.request, supply))
-    return place_together(steps, supply)
+    steps: list[Step] = [OfKind(wish, nodes.unit_pools[wish.kind.name][row].left) for wish in pod_info.wishes]
+    free_vfs = nodes.free_vfs_of_row[row]
+    if pod_info.request is not None and pod_info.interfaces:
+        steps.append(OfVfs(pod_info.request, free_vfs))
+    return place_together(steps, free_vfs)
 
 
-def _judge(wish: Wish, shelf: Shelf) -> int | str:
-    return shelf.fault or wish.kind.judge(wish.request, shelf.left)
+def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:
+    return unit_pool.fault or wish.kind.judge(wish.request, unit_pool.left)
 
 
-def _refusing(wish: Wish, reasons: _Reasons) -> Callable[[Shelf], int]:
-    def mark(shelf: Shelf) -> int:
-        judged = _judge(wish, shelf)
+def _refusing(wish: Wish, reasons: _Reasons) -> Callable[[UnitPool], int]:
+    def mark(unit_pool: UnitPool) -> int:
+        judged = _judge(wish, unit_pool)
         return reasons.mark(judged, wish.kind.name) if isinstance(judged, str) else 0
 
     return mark
 
 
-def _scoring(wish: Wish) -> Callable[[Shelf], int]:
-    def score(shelf: Shelf) -> int:
-        judged = _judge(wish, shelf)
+def _scoring(wish: Wish) -> Callable[[UnitPool], int]:
+    def score(unit_pool: UnitPool) -> int:
+        judged = _judge(wish, unit_pool)
         return 0 if isinstance(judged, str) else judged
 
     return score
 
 
-RULE = UseRule(
+FILTER = UsageFilterPlugin(
     _NAME,
-    prepare,
-    Happening.NODE_ADDED
-    | Happening.NODE_INVENTORY
-    | Happening.NODE_UNITS
-    | Happening.VFS_FREED
-    | Happening.UNITS_FREED,
+    pre_filter,
+    ClusterEvent.NODE_ADDED
+    | ClusterEvent.NODE_INVENTORY
+    | ClusterEvent.NODE_UNITS
+    | ClusterEvent.VFS_FREED
+    | ClusterEvent.UNITS_FREED,
 )
-PREFERENCE = UsePreference(_NAME, 2, suit)
+SCORE = UsageScorePlugin(_NAME, 2, suit)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Nodes, Rows
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import Preference, Scorer
+from scheduler.cache.node_columns import Amounts, NodeColumns, Rows
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import ScorePlugin, Scorer
 
 _MIB = 1024 * 1024
 # Images together smaller than this count as none; each container's counts up to the most. Bytes.
@@ -17,13 +17,13 @@ _LEAST = 23 * _MIB
 _MOST_OF_ONE = 1000 * _MIB
 
 
-def prepare(task: Task, nodes: Nodes) -> Scorer | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
     """Return a scorer, None for a pod that names no image."""
-    images = [full_name(image) for image in task.pod.spec.images]
+    images = [full_name(image) for image in pod_info.pod.spec.images]
     return (lambda rows: score(images, nodes, rows)) if images else None
 
 
-def score(images: Sequence[str], nodes: Nodes, rows: Rows) -> Amounts:
+def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
     """Return 0 to 100 for each row."""
     valid = nodes.valid[: nodes.size]
     total, there = np.count_nonzero(valid), np.zeros(len(rows), np.int64)
@@ -42,4 +42,4 @@ def full_name(image: str) -> str:
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
-PREFERENCE = Preference("ImageLocality", 1, prepare)
+SCORE = ScorePlugin("ImageLocality", 1, pre_filter)

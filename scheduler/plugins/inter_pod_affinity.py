@@ -9,52 +9,54 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
-from scheduler.cache.pod_counts import Census, Question
-from scheduler.cache.row_counts import Tally
+from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.pod_counts import PodCounts, Question
+from scheduler.cache.row_counts import RowCounts
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Term
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import Refusals, WideRule
-from scheduler.queue import Happening
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
+from scheduler.queue import ClusterEvent
 
 NAME = "InterPodAffinity"
 WEIGHT = 2
-HELPED_BY = (
-    Happening.NODE_ADDED
-    | Happening.NODE_REMOVED
-    | Happening.NODE_LABELS
-    | Happening.POD_GONE
-    | Happening.POD_SEATED
-    | Happening.POD_LABELS
-    | Happening.NAMESPACE
+REQUEUE_ON = (
+    ClusterEvent.NODE_ADDED
+    | ClusterEvent.NODE_REMOVED
+    | ClusterEvent.NODE_LABELS
+    | ClusterEvent.POD_GONE
+    | ClusterEvent.POD_ASSIGNED
+    | ClusterEvent.POD_LABELS
+    | ClusterEvent.NAMESPACE
 )
 _TEXTS = (
     ("node(s) didn't match pod affinity rules",),
     ("node(s) didn't match pod anti-affinity rules",),
     ("node(s) didn't satisfy existing pods anti-affinity rules",),
 )
-_Asked = Sequence[tuple[Term, Tally]]
+_Asked = Sequence[tuple[Term, RowCounts]]
 
 
-def prepare(task: Task, nodes: Nodes, census: Census) -> "Affinity | None":
-    kin, labels = task.kin, census.namespace_labels(task.kin.namespace)
-    objecting = census.repelling.about(kin, labels)
-    drawing = census.drawing.about(kin, labels)
-    if not (kin.attracted or kin.repelled or kin.preferred or objecting or drawing):
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Affinity | None":
+    affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
+    objecting = pod_counts.repelling.about(affinity_info, labels)
+    drawing = pod_counts.drawing.about(affinity_info, labels)
+    if not (affinity_info.attracted or affinity_info.repelled or affinity_info.preferred or objecting or drawing):
         return None
-    return Affinity(task, nodes, census, objecting, drawing)
+    return Affinity(pod_info, nodes, pod_counts, objecting, drawing)
 
 
 class Affinity:
     """One pod's terms, and the seated pods' terms that speak of it, against the pods that are seated now."""
 
-    def __init__(self, task: Task, nodes: Nodes, census: Census, objecting: _Asked, drawing: _Asked) -> None:
-        self._kin, self._nodes, self._census = task.kin, nodes, census
+    def __init__(
+        self, pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts, objecting: _Asked, drawing: _Asked
+    ) -> None:
+        self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
         self._objecting, self._drawing = objecting, drawing
         self._domains: dict[str, Domains] = {}
 
-    def refuse(self, rows: Rows) -> Refusals:
+    def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
         for code, refused in enumerate((self._unattracted(rows), self._repelled(rows), self._objected(rows)), 1):
             if refused is not None:
@@ -63,17 +65,17 @@ class Affinity:
 
     def score(self, rows: Rows) -> Amounts:
         raw = np.zeros(len(rows), np.int64)
-        for term, weight in self._kin.preferred:
+        for term, weight in self._affinity_info.preferred:
             of = self._of(term.key)
             raw += weight * of.sums(self._counts((term,)))[of.ids[rows]]
-        for term, tally in self._drawing:
+        for term, row_counts in self._drawing:
             of = self._of(term.key)
-            raw += of.sums_of_few(*tally.rows())[of.ids[rows]]
+            raw += of.sums_of_few(*row_counts.rows())[of.ids[rows]]
         return _normalised(raw)
 
     def _unattracted(self, rows: Rows) -> Flags | None:
         """Say which rows are not near pods that satisfy all of the required affinity."""
-        terms = self._kin.attracted
+        terms = self._affinity_info.attracted
         if not terms:
             return None
         counts = self._counts(terms)
@@ -88,15 +90,15 @@ class Affinity:
         return ~in_domains if comes_first else ~near
 
     def _satisfies_itself(self, terms: Sequence[Term]) -> bool:
-        kin = self._kin
-        return _question(terms).counts(kin, self._census.namespace_labels(kin.namespace))
+        affinity_info = self._affinity_info
+        return _question(terms).counts(affinity_info, self._pod_counts.namespace_labels(affinity_info.namespace))
 
     def _repelled(self, rows: Rows) -> Flags | None:
         """Say which rows are near pods that the pod keeps away from."""
-        if not self._kin.repelled:
+        if not self._affinity_info.repelled:
             return None
         near = np.zeros(len(rows), np.bool_)
-        for term in self._kin.repelled:
+        for term in self._affinity_info.repelled:
             of = self._of(term.key)
             near |= of.sums(self._counts((term,)))[of.ids[rows]] > 0
         return near
@@ -106,9 +108,9 @@ class Affinity:
         if not self._objecting:
             return None
         near = np.zeros(len(rows), np.bool_)
-        for term, tally in self._objecting:
+        for term, row_counts in self._objecting:
             of = self._of(term.key)
-            near |= of.sums_of_few(*tally.rows())[of.ids[rows]] > 0
+            near |= of.sums_of_few(*row_counts.rows())[of.ids[rows]] > 0
         return near
 
     def _of(self, key: str) -> Domains:
@@ -118,7 +120,7 @@ class Affinity:
         return found
 
     def _counts(self, terms: Iterable[Term]) -> Amounts:
-        return self._census.counts(_question(terms), self._nodes.size)
+        return self._pod_counts.counts(_question(terms), self._nodes.size)
 
 
 def _question(terms: Iterable[Term]) -> Question:
@@ -134,4 +136,4 @@ def _normalised(raw: Amounts) -> Amounts:
     return scores
 
 
-RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY, lasting=frozenset(_TEXTS[:1]))
+FILTER = ClusterFilterPlugin(NAME, WEIGHT, pre_filter, REQUEUE_ON, lasting=frozenset(_TEXTS[:1]))

@@ -1,11 +1,11 @@
 """What a rule is: it looks at one pod and many nodes, and says in words why a node will not do.
 
-A `Rule` and a `Preference` judge each node by itself, so their judgement of a node holds until that node changes: it is
-kept, and asked for again for changed rows only. Those that judge what a node is take rows of
-`scheduler.cache.node_columns.Nodes`;
-those that judge what its pods leave (`UseRule`, `UsePreference`) take a `Look`, because that changes with every pod. A
-`WideRule` looks at the pods of all nodes and is asked for every pod. Rules come in the order in which kube-scheduler
-runs them; a node's reasons are those of the first rule that refuses it. All are pure.
+A `FilterPlugin` and a `ScorePlugin` judge each node by itself, so their judgement of a node holds until that node
+changes: it is kept, and asked for again for changed rows only. Those that judge what a node is take rows of
+`scheduler.cache.node_columns.NodeColumns`; those that judge what its pods leave (`UsageFilterPlugin`,
+`UsageScorePlugin`) take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` looks at the pods of
+all nodes and is asked for every pod. Rules come in the order in which kube-scheduler runs them; a node's reasons are
+those of the first rule that refuses it. All are pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_columns import Amounts, Column, Flags, Nodes
-from scheduler.cache.node_view import Fact, Look, Measure, Rows
-from scheduler.cache.pod_counts import Census
-from scheduler.cache.volumes.volume_cache import Catalogue
-from scheduler.kube.pod_info import Task
-from scheduler.queue import Happening
+from scheduler.cache.node_columns import Amounts, Column, Flags, NodeColumns
+from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
+from scheduler.cache.pod_counts import PodCounts
+from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.pod_info import PodInfo
+from scheduler.queue import ClusterEvent
 
 Texts = tuple[str, ...]
 
@@ -52,40 +52,40 @@ def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) ->
 
 Filter = Callable[[Rows], Refusals | None]
 Scorer = Callable[[Rows], Amounts]
-UseScorer = Callable[[Look], Measure]
+UsageScorer = Callable[[NodeView], Measure]
 
 
-class UseFilter(NamedTuple):
+class UsageFilter(NamedTuple):
     """``judge`` gives a mark, 0 where the node passes; ``tell`` puts the reasons for any other mark in words."""
 
-    judge: Callable[[Look], Measure]
+    judge: Callable[[NodeView], Measure]
     tell: Callable[[int], Texts]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A named rule; ``helped_by`` is what can turn a refusal around.
+class FilterPlugin:
+    """A named rule; ``requeue_on`` is what can turn a refusal around.
 
-    ``prepare`` returns the filter for one pod, None where the rule has nothing to say about it.
+    ``pre_filter`` returns the filter for one pod, None where the rule has nothing to say about it.
     """
 
     name: str
-    prepare: Callable[[Task, Nodes], Filter | None]
-    helped_by: Happening
+    pre_filter: Callable[[PodInfo, NodeColumns], Filter | None]
+    requeue_on: ClusterEvent
 
 
 @dataclass(frozen=True, slots=True)
-class UseRule:
+class UsageFilterPlugin:
     """A rule about what a node's pods leave."""
 
     name: str
-    prepare: Callable[[Task, Nodes], UseFilter | None]
-    helped_by: Happening
+    pre_filter: Callable[[PodInfo, NodeColumns], UsageFilter | None]
+    requeue_on: ClusterEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Preference:
-    """A named preference; ``prepare`` returns the scorer for one pod, None where there is nothing to say about it.
+class ScorePlugin:
+    """A named preference; ``pre_filter`` returns the scorer for one pod, None where there is nothing to say about it.
 
     Scores go from 0 (worst) to 100 and count ``weight`` times. A scorer that counts in a measure of its own has them
     brought there over the nodes that pass the rules: the ``largest`` becomes 100, or 0 with ``reverse``.
@@ -93,23 +93,23 @@ class Preference:
 
     name: str
     weight: int
-    prepare: Callable[[Task, Nodes], Scorer | None]
+    pre_filter: Callable[[PodInfo, NodeColumns], Scorer | None]
     normalise: Literal["largest", "reverse"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class UsePreference:
+class UsageScorePlugin:
     """A preference about what a node's pods leave; scores go from 0 to 100 and count ``weight`` times."""
 
     name: str
     weight: int
-    prepare: Callable[[Task, Nodes], UseScorer | None]
+    pre_filter: Callable[[PodInfo, NodeColumns], UsageScorer | None]
 
 
-class Wide(Protocol):
+class ClusterFilter(Protocol):
     """A rule about other pods, ready for one pod."""
 
-    def refuse(self, rows: Rows) -> Refusals | None:
+    def filter(self, rows: Rows) -> Refusals | None:
         """Refuse rows."""
 
     def score(self, rows: Rows) -> Amounts | None:
@@ -117,30 +117,30 @@ class Wide(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WideRule:
-    """A named rule about other pods; ``prepare`` returns None for a pod about which it has nothing to say.
+class ClusterFilterPlugin:
+    """A named rule about other pods; ``pre_filter`` returns None for a pod about which it has nothing to say.
 
     ``lasting`` are the reasons that no pod's going turns around.
     """
 
     name: str
     weight: int
-    prepare: Callable[[Task, Nodes, Census], Wide | None]
-    helped_by: Happening
+    pre_filter: Callable[[PodInfo, NodeColumns, PodCounts], ClusterFilter | None]
+    requeue_on: ClusterEvent
     lasting: frozenset[Texts] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeRule:
+class VolumeFilterPlugin:
     """A named rule about a pod's volumes, asked for every pod that has any.
 
-    ``prepare`` returns the filter, None where there is nothing to say, or why no node at all will do. A ``slow`` rule
-    is asked about a few rows at a time.
+    ``pre_filter`` returns the filter, None where there is nothing to say, or why no node at all will do. A ``slow``
+    rule is asked about a few rows at a time.
     """
 
     name: str
-    prepare: Callable[[Task, Nodes, Catalogue], Filter | str | None]
-    helped_by: Happening
+    pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | str | None]
+    requeue_on: ClusterEvent
     slow: bool = False
 
 

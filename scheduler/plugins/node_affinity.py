@@ -6,24 +6,26 @@ k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import Filter, Preference, Rule, Scorer, refuse_where
-from scheduler.queue import Happening
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_where
+from scheduler.queue import ClusterEvent
 
 
-def prepare(task: Task, nodes: Nodes) -> Filter | None:
-    affinity = task.pod.spec.affinity.node_affinity if task.pod.spec.affinity else None
-    if not task.pod.spec.node_selector and (affinity is None or affinity.required is None):
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+    affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
+    if not pod_info.pod.spec.node_selector and (affinity is None or affinity.required is None):
         return None
-    return lambda rows: refuse_where(~required(task, nodes, rows), "node(s) didn't match Pod's node affinity/selector")
+    return lambda rows: refuse_where(
+        ~required(pod_info, nodes, rows), "node(s) didn't match Pod's node affinity/selector"
+    )
 
 
-def required(task: Task, nodes: Nodes, rows: Rows) -> Flags:
+def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Say of each node whether the pod's nodeSelector and required node affinity hold there."""
-    spec = task.pod.spec
+    spec = pod_info.pod.spec
     matched: Flags = np.ones(len(rows), np.bool_)
     for key, value in (spec.node_selector or {}).items():
         matched &= _holds(Requirement(key, "In", [value]), nodes, rows)
@@ -33,7 +35,7 @@ def required(task: Task, nodes: Nodes, rows: Rows) -> Flags:
     return matched
 
 
-def any_term_holds(selector: NodeSelector, nodes: Nodes, rows: Rows) -> Flags:
+def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     """Say of each node whether one of the terms holds there; without terms none does."""
     held: Flags = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
@@ -41,9 +43,9 @@ def any_term_holds(selector: NodeSelector, nodes: Nodes, rows: Rows) -> Flags:
     return held
 
 
-def weigh_preferred(task: Task, nodes: Nodes) -> Scorer | None:
+def weigh_preferred(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
     """Add up the weights of the preferred terms that hold."""
-    affinity = task.pod.spec.affinity.node_affinity if task.pod.spec.affinity else None
+    affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
     preferred = affinity.preferred if affinity else None
     if not preferred:
         return None
@@ -57,7 +59,7 @@ def weigh_preferred(task: Task, nodes: Nodes) -> Scorer | None:
     return score
 
 
-def _term_holds(term: NodeSelectorTerm, nodes: Nodes, rows: Rows) -> Flags:
+def _term_holds(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Flags:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
         return np.zeros(len(rows), np.bool_)
@@ -69,12 +71,12 @@ def _term_holds(term: NodeSelectorTerm, nodes: Nodes, rows: Rows) -> Flags:
     return held
 
 
-def _holds(requirement: Requirement, nodes: Nodes, rows: Rows) -> Flags:
+def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
     held: Flags = nodes.label(requirement.key).spread(lambda value: matches(requirement, value), rows) != 0
     return held
 
 
-def _field_holds(requirement: Requirement, nodes: Nodes, rows: Rows) -> Flags:
+def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
     """metadata.name is the only field that the API knows here, In and NotIn its only operators."""
     if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
         return np.zeros(len(rows), np.bool_)
@@ -82,5 +84,5 @@ def _field_holds(requirement: Requirement, nodes: Nodes, rows: Rows) -> Flags:
     return named if requirement.operator == "In" else ~named
 
 
-RULE = Rule("NodeAffinity", prepare, Happening.NODE_ADDED | Happening.NODE_LABELS)
-PREFERENCE = Preference("NodeAffinity", 2, weigh_preferred, "largest")
+FILTER = FilterPlugin("NodeAffinity", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS)
+SCORE = ScorePlugin("NodeAffinity", 2, weigh_preferred, "largest")

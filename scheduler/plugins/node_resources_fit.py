@@ -7,11 +7,11 @@ Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesou
 from collections.abc import Container
 from functools import partial
 
-from scheduler.cache.node_columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, Nodes
-from scheduler.cache.node_view import Look, Measure
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import Texts, UseFilter, UsePreference, UseRule, UseScorer
-from scheduler.queue import Happening
+from scheduler.cache.node_columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, NodeColumns
+from scheduler.cache.node_view import Measure, NodeView
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import Texts, UsageFilter, UsageFilterPlugin, UsageScorePlugin, UsageScorer
+from scheduler.queue import ClusterEvent
 
 _SEEDS = "rdma-sriov/"
 # One bit of a mark each; nobody asks for as many.
@@ -23,21 +23,21 @@ def counts_on(resource: str, published: Container[str]) -> bool:
     return not resource.startswith(_SEEDS) or resource in published
 
 
-def prepare(task: Task, nodes: Nodes) -> UseFilter:
-    wanted = [("pods", 1), *((name, amount) for name, amount in sorted(task.resources.items()) if amount > 0)]
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
+    wanted = [("pods", 1), *((name, amount) for name, amount in sorted(pod_info.resources.items()) if amount > 0)]
     del wanted[_MOST_RESOURCES:]
     seeds = {name for name, _ in wanted if name.startswith(_SEEDS)}
     known, asked = -1, list[tuple[int, str, int]]()
 
-    def lacks(look: Look) -> Measure:
+    def lacks(view: NodeView) -> Measure:
         nonlocal known, asked
         if known != nodes.width:
             known, asked = nodes.width, [(nodes.line(name), name, amount) for name, amount in wanted]
-        marks, left = 0, look.left
+        marks, left = 0, view.left
         for bit, (line, name, amount) in enumerate(asked):
             lack = left[line] < amount
             if name in seeds:
-                lack = lack & look.judged(nodes.published, partial(counts_on, name))
+                lack = lack & view.judged(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
         return marks
 
@@ -45,23 +45,25 @@ def prepare(task: Task, nodes: Nodes) -> UseFilter:
         texts = ["Too many pods", *(f"Insufficient {name}" for name, _ in wanted[1:])]
         return tuple(text for bit, text in enumerate(texts) if mark >> bit & 1)
 
-    return UseFilter(lacks, tell)
+    return UsageFilter(lacks, tell)
 
 
-def least_allocated(task: Task, nodes: Nodes) -> UseScorer:
+def least_allocated(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     """Prefer nodes with the larger share of cpu and memory left, this pod included."""
-    cpu, memory = task.scored["cpu"], task.scored["memory"]
+    cpu, memory = pod_info.scored["cpu"], pod_info.scored["memory"]
 
-    def share(look: Look) -> Measure:
-        shares = _share(look, SCORED_CPU, cpu) + _share(look, SCORED_MEMORY, memory)
-        return shares // look.most((look.allocatable[CPU] > 0) * 1 + (look.allocatable[MEMORY] > 0), 1)
+    def share(view: NodeView) -> Measure:
+        shares = _share(view, SCORED_CPU, cpu) + _share(view, SCORED_MEMORY, memory)
+        return shares // view.most((view.allocatable[CPU] > 0) * 1 + (view.allocatable[MEMORY] > 0), 1)
 
     return share
 
 
-def _share(look: Look, line: int, amount: int) -> Measure:
-    return look.most(look.left[line] - amount, 0) * 100 // look.most(look.allocatable[line], 1)
+def _share(view: NodeView, line: int, amount: int) -> Measure:
+    return view.most(view.left[line] - amount, 0) * 100 // view.most(view.allocatable[line], 1)
 
 
-RULE = UseRule("NodeResourcesFit", prepare, Happening.NODE_ADDED | Happening.NODE_ALLOCATABLE | Happening.POD_GONE)
-PREFERENCE = UsePreference("NodeResourcesFit", 1, least_allocated)
+FILTER = UsageFilterPlugin(
+    "NodeResourcesFit", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_ALLOCATABLE | ClusterEvent.POD_GONE
+)
+SCORE = UsageScorePlugin("NodeResourcesFit", 1, least_allocated)

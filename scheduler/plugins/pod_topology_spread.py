@@ -10,62 +10,67 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
-from scheduler.cache.pod_counts import Census, Question
+from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Scope
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.spread_constraints import HOSTNAME, Constraint, default_constraints
 from scheduler.plugins import node_affinity, taint_toleration
-from scheduler.plugins.interface import Refusals, WideRule
-from scheduler.queue import Happening
+from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
+from scheduler.queue import ClusterEvent
 
 NAME = "PodTopologySpread"
 WEIGHT = 2
-HELPED_BY = (
-    Happening.NODE_ADDED
-    | Happening.NODE_REMOVED
-    | Happening.NODE_LABELS
-    | Happening.NODE_TAINTS
-    | Happening.POD_GONE
-    | Happening.POD_SEATED
-    | Happening.POD_LABELS
+REQUEUE_ON = (
+    ClusterEvent.NODE_ADDED
+    | ClusterEvent.NODE_REMOVED
+    | ClusterEvent.NODE_LABELS
+    | ClusterEvent.NODE_TAINTS
+    | ClusterEvent.POD_GONE
+    | ClusterEvent.POD_ASSIGNED
+    | ClusterEvent.POD_LABELS
 )
 _SKEWED = "node(s) didn't match pod topology spread constraints"
 _TEXTS = ((_SKEWED,), (f"{_SKEWED} (missing required label)",))
 _IS_SKEWED, _LACKS_LABEL = 1, 2
 
 
-def prepare(task: Task, nodes: Nodes, census: Census) -> "Spread | None":
-    constraints, is_default = task.spread, False
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Spread | None":
+    constraints, is_default = pod_info.spread, False
     if not constraints:
-        selector = census.selecting.selector_of(task.pod)
+        selector = pod_counts.selecting.selector_of(pod_info.pod)
         if selector is None:
             return None
         constraints, is_default = default_constraints(selector), True
-    return Spread(task, nodes, census, constraints, is_default)
+    return Spread(pod_info, nodes, pod_counts, constraints, is_default)
 
 
 class Spread:
     """One pod's constraints against the pods that are seated now."""
 
     def __init__(
-        self, task: Task, nodes: Nodes, census: Census, constraints: Sequence[Constraint], is_default: bool
+        self,
+        pod_info: PodInfo,
+        nodes: NodeColumns,
+        pod_counts: PodCounts,
+        constraints: Sequence[Constraint],
+        is_default: bool,
     ) -> None:
-        self._task, self._nodes, self._census = task, nodes, census
+        self._pod_info, self._nodes, self._pod_counts = pod_info, nodes, pod_counts
         self._hard = [one for one in constraints if one.hard]
         self._soft = [one for one in constraints if not one.hard]
         # By default, a node without a zone is spread over by its host name alone.
         self._needs_all_labels = not is_default
         self._domains = {one.key: domains(nodes, one.key) for one in constraints}
 
-    def refuse(self, rows: Rows) -> Refusals:
+    def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
         counted = self._having_labels(self._hard)
         for constraint in self._hard:
             of = self._domains[constraint.key]
             sums, least = self._matching(constraint, of, counted)
-            allowed = constraint.max_skew + least - constraint.selector.matches(self._task.labels)
+            allowed = constraint.max_skew + least - constraint.selector.matches(self._pod_info.labels)
             found = np.where(of.have(rows), (sums[of.ids[rows]] > allowed) * _IS_SKEWED, _LACKS_LABEL)
             codes = np.where(codes == 0, found, codes)
         return Refusals(codes.astype(np.int16), _TEXTS)
@@ -103,8 +108,8 @@ class Spread:
         return sums[of.ids], len(np.unique(of.ids[scored]))
 
     def _counts(self, constraint: Constraint) -> Amounts:
-        scope = Scope(constraint.selector, frozenset((self._task.pod.metadata.namespace,)))
-        return self._census.counts(Question((scope,), living_only=True), self._nodes.size)
+        scope = Scope(constraint.selector, frozenset((self._pod_info.pod.metadata.namespace,)))
+        return self._pod_counts.counts(Question((scope,), living_only=True), self._nodes.size)
 
     def _having_labels(self, constraints: Sequence[Constraint]) -> Flags:
         having = self._nodes.valid[: self._nodes.size].copy()
@@ -115,9 +120,9 @@ class Spread:
     def _let_count(self, constraint: Constraint, counted: Flags) -> Flags:
         rows = np.flatnonzero(counted)
         if constraint.honor_affinity:
-            rows = rows[node_affinity.required(self._task, self._nodes, rows)]
+            rows = rows[node_affinity.required(self._pod_info, self._nodes, rows)]
         if constraint.honor_taints:
-            rows = rows[taint_toleration.tolerated(self._task, self._nodes, rows)]
+            rows = rows[taint_toleration.tolerated(self._pod_info, self._nodes, rows)]
         among = np.zeros(len(counted), np.bool_)
         among[rows] = True
         return among
@@ -132,4 +137,4 @@ def _normalised(raw: Amounts, scored: Flags) -> Amounts:
     return np.where(scored, scores, 0)
 
 
-RULE = WideRule(NAME, WEIGHT, prepare, HELPED_BY, lasting=frozenset(_TEXTS[1:]))
+FILTER = ClusterFilterPlugin(NAME, WEIGHT, pre_filter, REQUEUE_ON, lasting=frozenset(_TEXTS[1:]))

@@ -6,18 +6,27 @@ work of `scheduler.placement.place`, asked for one node when that node is about 
 """
 
 from mooring.inventory import Pf
-from scheduler.cache.node_columns import MBPS, VFS, Nodes
-from scheduler.cache.node_view import Look, Measure
-from scheduler.kube.pod_info import Task
-from scheduler.placement.assign import NOT_ENOUGH, wants_on
-from scheduler.plugins.interface import Filter, Rule, Texts, UseFilter, UsePreference, UseRule, UseScorer, refuse_by
-from scheduler.queue import Happening
+from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
+from scheduler.cache.node_view import Measure, NodeView
+from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.assign import NOT_ENOUGH, demands_on
+from scheduler.plugins.interface import (
+    Filter,
+    FilterPlugin,
+    Texts,
+    UsageFilter,
+    UsageFilterPlugin,
+    UsageScorePlugin,
+    UsageScorer,
+    refuse_by,
+)
+from scheduler.queue import ClusterEvent
 
 _NAME = "RdmaVfs"
 
 
-def prepare_inventory(task: Task, nodes: Nodes) -> Filter | None:
-    request = task.request
+def prepare_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+    request = pod_info.request
     if request is None or not request.interfaces:
         return None
 
@@ -25,45 +34,47 @@ def prepare_inventory(task: Task, nodes: Nodes) -> Filter | None:
         fault, pfs = offer
         if fault:
             return fault
-        wants = wants_on(request, pfs)
-        return wants if isinstance(wants, str) else ""
+        demands = demands_on(request, pfs)
+        return demands if isinstance(demands, str) else ""
 
     return lambda rows: refuse_by(nodes.offers, judge, rows)
 
 
-def prepare(task: Task, nodes: Nodes) -> UseFilter | None:
-    request = task.request
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
+    request = pod_info.request
     if request is None or not request.interfaces:
         return None
     rate = sum(interface.min_tx_rate for interface in request.interfaces)
     # Which of the two is lacking is `place`'s to say where each interface is to have a PF of its own.
     count = len(request.interfaces) if request.pfs != "distinct" else 0
 
-    def lacks(look: Look) -> Measure:
-        few, slow = look.left[VFS] < count, look.left[MBPS] < rate
+    def lacks(view: NodeView) -> Measure:
+        few, slow = view.left[VFS] < count, view.left[MBPS] < rate
         return few * 1 + (slow > few) * 2
 
-    return UseFilter(lacks, _tell)
+    return UsageFilter(lacks, _tell)
 
 
 def _tell(mark: int) -> Texts:
     return (NOT_ENOUGH["vfs" if mark == 1 else "rate"],)
 
 
-def least_left(task: Task, nodes: Nodes) -> UseScorer:
+def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     """Prefer nodes where the fewest VFs stay free; for a pod without VFs, those that have none at all."""
-    wanted = len(task.interfaces)
+    wanted = len(pod_info.interfaces)
 
-    def score(look: Look) -> Measure:
-        offered = look.allocatable[VFS]
+    def score(view: NodeView) -> Measure:
+        offered = view.allocatable[VFS]
         if not wanted:
             return (offered == 0) * 100
-        used = look.least(offered - look.left[VFS] + wanted, offered)
-        return used * 100 // look.most(offered, 1)
+        used = view.least(offered - view.left[VFS] + wanted, offered)
+        return used * 100 // view.most(offered, 1)
 
     return score
 
 
-INVENTORY_RULE = Rule(_NAME, prepare_inventory, Happening.NODE_ADDED | Happening.NODE_INVENTORY)
-RULE = UseRule(_NAME, prepare, Happening.NODE_ADDED | Happening.NODE_INVENTORY | Happening.VFS_FREED)
-PREFERENCE = UsePreference(_NAME, 2, least_left)
+INVENTORY_FILTER = FilterPlugin(_NAME, prepare_inventory, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY)
+FILTER = UsageFilterPlugin(
+    _NAME, pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
+)
+SCORE = UsageScorePlugin(_NAME, 2, least_left)

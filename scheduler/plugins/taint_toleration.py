@@ -4,11 +4,11 @@ PreferNoSchedule taints a pod does not tolerate, the better.
 
 from collections.abc import Iterable
 
-from scheduler.cache.node_columns import Flags, Nodes, Rows
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.objects import Toleration
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import Filter, Preference, Rule, Scorer, refuse_by
-from scheduler.queue import Happening
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_by
+from scheduler.queue import ClusterEvent
 
 # Key, value, effect.
 Taint = tuple[str, str, str]
@@ -16,8 +16,8 @@ _KEEP_OUT = ("NoSchedule", "NoExecute")
 _RATHER_NOT = "PreferNoSchedule"
 
 
-def prepare(task: Task, nodes: Nodes) -> Filter | None:
-    tolerations = task.pod.spec.tolerations or ()
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+    tolerations = pod_info.pod.spec.tolerations or ()
 
     def judge(taints: tuple[Taint, ...]) -> str:
         # Not which: since 1.34.2 kube-scheduler keeps what taints say from those who may only read pods.
@@ -26,16 +26,16 @@ def prepare(task: Task, nodes: Nodes) -> Filter | None:
     return lambda rows: refuse_by(nodes.taints, judge, rows)
 
 
-def tolerated(task: Task, nodes: Nodes, rows: Rows) -> Flags:
+def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Say of each node whether the pod tolerates the taints that would keep it out."""
-    tolerations = task.pod.spec.tolerations or ()
+    tolerations = pod_info.pod.spec.tolerations or ()
     found: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
     return found
 
 
-def count_untolerated(task: Task, nodes: Nodes) -> Scorer:
+def count_untolerated(pod_info: PodInfo, nodes: NodeColumns) -> Scorer:
     """Count the PreferNoSchedule taints that the pod does not tolerate."""
-    tolerations = [one for one in task.pod.spec.tolerations or () if one.effect in (None, "", _RATHER_NOT)]
+    tolerations = [one for one in pod_info.pod.spec.tolerations or () if one.effect in (None, "", _RATHER_NOT)]
 
     def count(taints: tuple[Taint, ...]) -> int:
         return sum(taint[2] == _RATHER_NOT and not tolerates(tolerations, taint) for taint in taints)
@@ -65,5 +65,5 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and equal and (toleration.value or "") == value
 
 
-RULE = Rule("TaintToleration", prepare, Happening.NODE_ADDED | Happening.NODE_TAINTS)
-PREFERENCE = Preference("TaintToleration", 3, count_untolerated, "reverse")
+FILTER = FilterPlugin("TaintToleration", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_TAINTS)
+SCORE = ScorePlugin("TaintToleration", 3, count_untolerated, "reverse")

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_columns import Amounts, Flags, Nodes, Rows
+from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
 from scheduler.cache.volumes.matching import NO_ROOM, NONE_FREE, Asked, affinity_holds, ask, make_plan, obstacle
-from scheduler.cache.volumes.plan import Plan
+from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cache.volumes.pv_index import affinity_keys
-from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.storage_objects import PersistentVolumeClaim
-from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
-from scheduler.queue import Happening
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.queue import ClusterEvent
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
@@ -38,19 +38,19 @@ class Claims:
     late: tuple[PersistentVolumeClaim, ...] = ()
 
 
-def sort_claims(task: Task, catalogue: Catalogue) -> Claims | str:
+def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
     """Look at a pod's claims; return why it can go nowhere, in words, if there is something amiss with one."""
     bound: list[PersistentVolumeClaim] = []
     late: list[PersistentVolumeClaim] = []
     unbound = ""
-    for use in task.volumes.claims:
-        claim = catalogue.claim(use.key)
-        if claim is None or (fault := _fault(use, claim, task)):
+    for use in pod_info.volumes.claims:
+        claim = volume_cache.claim(use.key)
+        if claim is None or (fault := _fault(use, claim, pod_info)):
             return _missing(use) if claim is None else fault
         if claim.is_bound:
             bound.append(claim)
             continue
-        mode = _binding_mode(claim, catalogue)
+        mode = _binding_mode(claim, volume_cache)
         if mode is None:
             return f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"'
         if mode == _WAITS and not claim.spec.volume_name:
@@ -66,7 +66,7 @@ def _missing(use: ClaimUse) -> str:
     return f'persistentvolumeclaim "{use.name}" not found'
 
 
-def _fault(use: ClaimUse, claim: PersistentVolumeClaim, task: Task) -> str:
+def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> str:
     name = claim.metadata.name
     if claim.status.phase == "Lost":
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
@@ -74,62 +74,62 @@ def _fault(use: ClaimUse, claim: PersistentVolumeClaim, task: Task) -> str:
         return f'persistentvolumeclaim "{name}" is being deleted'
     owners = claim.metadata.owner_references or ()
     if use.owner and not any(one.controller and one.uid == use.owner for one in owners):
-        return f"PVC {use.key} was not created for pod {task.pod.key} (pod is not owner)"
+        return f"PVC {use.key} was not created for pod {pod_info.pod.key} (pod is not owner)"
     return ""
 
 
-def _binding_mode(claim: PersistentVolumeClaim, catalogue: Catalogue) -> str | None:
+def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> str | None:
     """Return when a claim gets its volume: at once where there is no class; None where the class does not say."""
-    storage_class = catalogue.storage_class(claim.storage_class)
+    storage_class = volume_cache.storage_class(claim.storage_class)
     return "" if storage_class is None else storage_class.volume_binding_mode
 
 
-def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
-    if not task.volumes.claims:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+    if not pod_info.volumes.claims:
         return None
-    claims = sort_claims(task, catalogue)
+    claims = sort_claims(pod_info, volume_cache)
     if isinstance(claims, str):
         return claims
-    volumes = [catalogue.shelf.get(claim.spec.volume_name) for claim in claims.bound]
+    volumes = [volume_cache.pv_index.get(claim.spec.volume_name) for claim in claims.bound]
     affinities = [volume.affinity for volume in volumes if volume is not None and volume.affinity is not None]
     lost = None in volumes
 
-    def refuse(rows: Rows) -> Refusals | None:
+    def filter_rows(rows: Rows) -> Refusals | None:
         conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
-        return _tell(conflict + _obstacles(claims.late, nodes, catalogue, rows) + _CODES[_NOT_THERE] * lost)
+        return _tell(conflict + _obstacles(claims.late, nodes, volume_cache, rows) + _CODES[_NOT_THERE] * lost)
 
-    return refuse if lost or affinities or claims.late else None
+    return filter_rows if lost or affinities or claims.late else None
 
 
-def prepare_free(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
+def prepare_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
     """Refuse where no volume at all is free for a claim that none is made for: cheaper than to ask which."""
-    claims = sort_claims(task, catalogue) if task.volumes.claims else Claims()
+    claims = sort_claims(pod_info, volume_cache) if pod_info.volumes.claims else Claims()
     if isinstance(claims, str) or claims.bound:
         # With several reasons against a node all are named: the slow rule knows them.
         return None
-    needy = [one for one in ask(claims.late, catalogue) if one.needs_free]
+    needy = [one for one in ask(claims.late, volume_cache) if one.needs_free]
 
-    def refuse(rows: Rows) -> Refusals | None:
+    def filter_rows(rows: Rows) -> Refusals | None:
         without: Flags = np.zeros(len(rows), np.bool_)
         for one in needy:
-            without |= ~_may_be_free(one, nodes, catalogue, rows)
+            without |= ~_may_be_free(one, nodes, volume_cache, rows)
         return refuse_where(without, NONE_FREE)
 
-    return refuse if needy else None
+    return filter_rows if needy else None
 
 
-def plan(task: Task, nodes: Nodes, catalogue: Catalogue, row: int) -> Plan | None:
+def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: int) -> VolumePlan | None:
     """Return what must come true before the pod can be bound to a node that passes; None if its volumes are bound."""
-    claims = sort_claims(task, catalogue)
+    claims = sort_claims(pod_info, volume_cache)
     if isinstance(claims, str) or not claims.late:
         return None
-    keys = _keys(claims.late, catalogue)
+    keys = _keys(claims.late, volume_cache)
     labels = {key: nodes.label(key)[row] for key in keys}
-    found = make_plan(ask(claims.late, catalogue), catalogue, nodes.names[row], labels)
+    found = make_plan(ask(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
     return None if isinstance(found, str) else found
 
 
-def _can_use(affinities: Iterable[NodeSelector], nodes: Nodes, rows: Rows) -> Flags:
+def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows) -> Flags:
     """Say of each node whether all bound volumes can be used there."""
     held: Flags = np.ones(len(rows), np.bool_)
     for affinity in affinities:
@@ -137,7 +137,7 @@ def _can_use(affinities: Iterable[NodeSelector], nodes: Nodes, rows: Rows) -> Fl
     return held
 
 
-def _holds(affinity: NodeSelector, nodes: Nodes, rows: Rows) -> Flags:
+def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     keys = sorted(affinity_keys(affinity))
     if len(keys) == 1:
         # Most of the time: a volume is in one zone, or on one node.
@@ -149,49 +149,51 @@ def _holds(affinity: NodeSelector, nodes: Nodes, rows: Rows) -> Flags:
     return np.array(judged, np.bool_)[kind_of]
 
 
-def _obstacles(late: Sequence[PersistentVolumeClaim], nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Amounts:
+def _obstacles(
+    late: Sequence[PersistentVolumeClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows
+) -> Amounts:
     """Return for each node the code of why the claims without a volume cannot all have one there; 0 where they can."""
     codes: Amounts = np.zeros(len(rows), np.int64)
     if not late:
         return codes
-    for node in {found for claim in late if (found := catalogue.selected_node(claim))}:
+    for node in {found for claim in late if (found := volume_cache.selected_node(claim))}:
         codes[rows != nodes.row_of.get(node, -1)] = _CODES[NONE_FREE]
     places = np.flatnonzero(codes == 0)
     if not len(places):
         return codes
-    keys, asked = _keys(late, catalogue), ask(late, catalogue)
+    keys, asked = _keys(late, volume_cache), ask(late, volume_cache)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
-    judged = [_CODES[obstacle(asked, catalogue, labels)] for labels in _labels(nodes, keys, kinds)]
+    judged = [_CODES[obstacle(asked, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
     codes[places] = np.array(judged, np.int64)[kind_of]
     return codes
 
 
-def _may_be_free(asked: Asked, nodes: Nodes, catalogue: Catalogue, rows: Rows) -> Flags:
+def _may_be_free(asked: Asked, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
     """Say which nodes have volumes of the claim's class that are free."""
-    free = catalogue.shelf.free(asked.claim.storage_class)
+    free = volume_cache.pv_index.free(asked.claim.storage_class)
     if None in free:
         return np.ones(len(rows), np.bool_)
     found: Flags = np.zeros(len(rows), np.bool_)
-    for key in catalogue.shelf.label_keys(asked.claim.storage_class):
+    for key in volume_cache.pv_index.label_keys(asked.claim.storage_class):
         found |= nodes.label(key).spread(lambda value, key=key: (key, value) in free, rows) != 0  # type: ignore[misc]
     return found
 
 
-def _keys(late: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[str]:
+def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[str]:
     """Return all node labels that can make a difference to these claims."""
     keys: set[str] = set()
     for claim in late:
-        keys.update(catalogue.shelf.label_keys(claim.storage_class))
-        for own in catalogue.shelf.of_claim(claim.key):
-            keys.update(catalogue.shelf.label_keys(own.storage_class))
-        keys.update(catalogue.capacities.label_keys(claim.storage_class))
-        storage_class = catalogue.storage_class(claim.storage_class)
+        keys.update(volume_cache.pv_index.label_keys(claim.storage_class))
+        for own in volume_cache.pv_index.of_claim(claim.key):
+            keys.update(volume_cache.pv_index.label_keys(own.storage_class))
+        keys.update(volume_cache.capacities.label_keys(claim.storage_class))
+        storage_class = volume_cache.storage_class(claim.storage_class)
         for term in (storage_class.allowed_topologies if storage_class is not None else None) or ():
             keys.update(one.key for one in term.match_label_expressions or ())
     return sorted(keys)
 
 
-def _kinds(nodes: Nodes, keys: Sequence[str], rows: Rows) -> tuple[NDArray[np.int32], Rows]:
+def _kinds(nodes: NodeColumns, keys: Sequence[str], rows: Rows) -> tuple[NDArray[np.int32], Rows]:
     """Return the distinct combinations of these labels' value numbers, and which of them each row has."""
     if not keys:
         return np.zeros((1, 0), np.int32), np.zeros(len(rows), np.intp)
@@ -204,7 +206,7 @@ def _kinds(nodes: Nodes, keys: Sequence[str], rows: Rows) -> tuple[NDArray[np.in
     return kinds, kind_of.reshape(-1)
 
 
-def _labels(nodes: Nodes, keys: Sequence[str], kinds: NDArray[np.int32]) -> Iterator[dict[str, str | None]]:
+def _labels(nodes: NodeColumns, keys: Sequence[str], kinds: NDArray[np.int32]) -> Iterator[dict[str, str | None]]:
     columns = [nodes.label(key).values for key in keys]
     for kind in kinds.tolist():
         yield {key: values[number] for key, values, number in zip(keys, columns, kind, strict=True)}
@@ -217,7 +219,7 @@ def _tell(codes: Amounts) -> Refusals | None:
     return Refusals(codes, _TEXTS)
 
 
-_HELPED_BY = Happening.CLAIM | Happening.VOLUME | Happening.STORAGE_CLASS
-_HELPED_BY |= Happening.NODE_ADDED | Happening.NODE_LABELS
-FREE_RULE = VolumeRule("VolumeBinding", prepare_free, _HELPED_BY)
-RULE = VolumeRule("VolumeBinding", prepare, _HELPED_BY, slow=True)
+_REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
+_REQUEUE_ON |= ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS
+FREE_FILTER = VolumeFilterPlugin("VolumeBinding", prepare_free, _REQUEUE_ON)
+FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, slow=True)

@@ -5,12 +5,12 @@ Source: kube-scheduler's volumerestrictions.
 
 import numpy as np
 
-from scheduler.cache.node_columns import Nodes, Rows
-from scheduler.cache.volumes.volume_cache import Catalogue
-from scheduler.kube.pod_info import Task
+from scheduler.cache.node_columns import NodeColumns, Rows
+from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.storage_objects import ONCE_PER_POD
-from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
-from scheduler.queue import Happening
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.queue import ClusterEvent
 
 _DISK = "node(s) had no available disk"
 _ONCE = (
@@ -18,25 +18,27 @@ _ONCE = (
 )
 
 
-def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
     is_in_use = False
-    for use in task.volumes.claims:
-        claim = catalogue.claim(use.key)
+    for use in pod_info.volumes.claims:
+        claim = volume_cache.claim(use.key)
         if claim is None and not use.owner:
             return f'persistentvolumeclaim "{use.name}" not found'
         if claim is not None and not use.owner and ONCE_PER_POD in (claim.spec.access_modes or ()):
-            is_in_use |= catalogue.usage.is_used(use.key)
-    taken = {node for disk in task.volumes.disks for node in catalogue.usage.nodes_in_conflict(disk)}
+            is_in_use |= volume_cache.usage.is_used(use.key)
+    taken = {node for disk in pod_info.volumes.disks for node in volume_cache.usage.nodes_in_conflict(disk)}
     if not is_in_use and not taken:
         return None
     blocked = np.array([nodes.row_of[node] for node in taken if node in nodes.row_of], np.intp)
 
-    def refuse(rows: Rows) -> Refusals | None:
+    def filter_rows(rows: Rows) -> Refusals | None:
         if is_in_use:
             return refuse_where(np.ones(len(rows), np.bool_), _ONCE)
         return refuse_where(np.isin(rows, blocked), _DISK)
 
-    return refuse
+    return filter_rows
 
 
-RULE = VolumeRule("VolumeRestrictions", prepare, Happening.NODE_ADDED | Happening.CLAIM | Happening.VOLUMES_FREED)
+FILTER = VolumeFilterPlugin(
+    "VolumeRestrictions", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.CLAIM | ClusterEvent.VOLUMES_FREED
+)

@@ -6,11 +6,11 @@ Source: kube-scheduler's volumezone.
 
 import numpy as np
 
-from scheduler.cache.node_columns import Flags, Nodes, Rows
-from scheduler.cache.volumes.volume_cache import Catalogue
-from scheduler.kube.pod_info import Task
-from scheduler.plugins.interface import Filter, Refusals, VolumeRule, refuse_where
-from scheduler.queue import Happening
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.queue import ClusterEvent
 
 _REASON = "node(s) had no available volume zone"
 # The labels of old beside those that have come in their place.
@@ -23,13 +23,13 @@ _LABELS = {
 }
 
 
-def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
     demands: list[tuple[str, frozenset[str]]] = []
-    for use in task.volumes.claims:
-        claim = catalogue.claim(use.key)
+    for use in pod_info.volumes.claims:
+        claim = volume_cache.claim(use.key)
         if use.owner or claim is None or not claim.spec.volume_name:
             continue
-        volume = catalogue.shelf.get(claim.spec.volume_name)
+        volume = volume_cache.pv_index.get(claim.spec.volume_name)
         if volume is None:
             return f'persistentvolume "{claim.spec.volume_name}" not found'
         labels = volume.metadata.labels or {}
@@ -37,7 +37,7 @@ def prepare(task: Task, nodes: Nodes, catalogue: Catalogue) -> Filter | str | No
     return (lambda rows: _refuse(demands, nodes, rows)) if demands else None
 
 
-def _refuse(demands: list[tuple[str, frozenset[str]]], nodes: Nodes, rows: Rows) -> Refusals | None:
+def _refuse(demands: list[tuple[str, frozenset[str]]], nodes: NodeColumns, rows: Rows) -> Refusals | None:
     outside: Flags = np.zeros(len(rows), np.bool_)
     for key, zones in demands:
         newer = _lacks(nodes, rows, key) & _is_in(nodes, rows, _LABELS[key], zones)
@@ -48,12 +48,12 @@ def _refuse(demands: list[tuple[str, frozenset[str]]], nodes: Nodes, rows: Rows)
     return refuse_where(outside & placed, _REASON)
 
 
-def _is_in(nodes: Nodes, rows: Rows, key: str, zones: frozenset[str]) -> Flags:
+def _is_in(nodes: NodeColumns, rows: Rows, key: str, zones: frozenset[str]) -> Flags:
     found: Flags = nodes.label(key).spread(lambda value: value in zones, rows) != 0
     return found
 
 
-def _lacks(nodes: Nodes, rows: Rows, key: str) -> Flags:
+def _lacks(nodes: NodeColumns, rows: Rows, key: str) -> Flags:
     found: Flags = nodes.label(key).spread(lambda value: value is None, rows) != 0
     return found
 
@@ -64,5 +64,5 @@ def _zones(label: str) -> frozenset[str]:
     return frozenset() if "" in zones else zones
 
 
-_HELPED_BY = Happening.NODE_ADDED | Happening.NODE_LABELS | Happening.CLAIM | Happening.VOLUME
-RULE = VolumeRule("VolumeZone", prepare, _HELPED_BY)
+_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS | ClusterEvent.CLAIM | ClusterEvent.VOLUME
+FILTER = VolumeFilterPlugin("VolumeZone", pre_filter, _REQUEUE_ON)

@@ -23,15 +23,15 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 def binding(decision: Bind) -> bytes:
     """Return the body of the Binding."""
-    pod = decision.task.pod.metadata
+    pod = decision.pod_info.pod.metadata
     metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": decision.annotations}
-    target = {"apiVersion": "v1", "kind": "Node", "name": decision.seat.node}
+    target = {"apiVersion": "v1", "kind": "Node", "name": decision.assigned.node}
     return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
 
 
 async def bind(client: Client, decision: Bind) -> Outcome:
     """Bind a pod and return what became of it, however long the API server takes to say."""
-    pod = decision.task.pod.metadata
+    pod = decision.pod_info.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     sending = _Sending(client, f"{path}/binding", binding(decision))
     try:
@@ -72,7 +72,7 @@ async def _look(client: Client, path: str, decision: Bind) -> Outcome:
         pod = await _get(client, path)
     except NotFound as gone:
         return Outcome("gone", gone.status.message)
-    return compare(pod, decision.task.uid, decision.seat.node, decision.annotations)
+    return compare(pod, decision.pod_info.uid, decision.assigned.node, decision.annotations)
 
 
 @persist_unless_gone

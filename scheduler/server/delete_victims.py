@@ -13,8 +13,8 @@ from mooring.kube.client import JSON, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
 from mooring.kube.persist import until_definite
 from scheduler.cache.assigned_pod import PREEMPTED
-from scheduler.cache.cache import Seat
-from scheduler.cycle.instructions import Preempt, Preempted
+from scheduler.cache.cache import AssignedPod
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 
 _log = structlog.get_logger()
 # The API server's answer to a patch that names another uid: the field is immutable.
@@ -23,7 +23,7 @@ _ANOTHER_UID = 422
 _NOT_MET = "Precondition failed"
 
 
-def disruption(seat: Seat, scheduler_name: str, now: str) -> bytes:
+def disruption(assigned: AssignedPod, scheduler_name: str, now: str) -> bytes:
     """Return the strategic merge patch of pods/status that says why the pod goes; ``now`` is RFC 3339."""
     condition = {
         "type": "DisruptionTarget",
@@ -32,31 +32,31 @@ def disruption(seat: Seat, scheduler_name: str, now: str) -> bytes:
         "message": f"{scheduler_name}: preempting to accommodate a higher priority pod",
         "lastTransitionTime": now,
     }
-    return msgspec.json.encode({"metadata": {"uid": seat.uid}, "status": {"conditions": [condition]}})
+    return msgspec.json.encode({"metadata": {"uid": assigned.uid}, "status": {"conditions": [condition]}})
 
 
-def deletion(seat: Seat) -> bytes:
+def deletion(assigned: AssignedPod) -> bytes:
     """Return the options of the deletion; the uid in them is a precondition."""
     return msgspec.json.encode(
-        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seat.uid}},
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": assigned.uid}},
     )
 
 
-async def preempt(client: Client, order: Preempt, scheduler_name: str) -> Preempted:
+async def preempt(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
     """Delete all victims at once; return who was, when the API server has said so of each."""
-    endings = await asyncio.gather(*(_delete(client, order, seat, scheduler_name) for seat in order.victims))
-    deleted = tuple(seat for seat, refused in zip(order.victims, endings, strict=True) if refused == "")
-    return Preempted(deleted, next((refused for refused in endings if refused), ""))
+    endings = await asyncio.gather(*(_delete(client, order, assigned, scheduler_name) for assigned in order.victims))
+    deleted = tuple(assigned for assigned, refused in zip(order.victims, endings, strict=True) if refused == "")
+    return DeleteVictimsResult(deleted, next((refused for refused in endings if refused), ""))
 
 
-async def _delete(client: Client, order: Preempt, seat: Seat, scheduler_name: str) -> str | None:
+async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, scheduler_name: str) -> str | None:
     """Return empty where the pod was deleted, why it was not, or None where it was gone already."""
-    path = "/api/v1/namespaces/{}/pods/{}".format(*seat.pod.split("/", 1))
-    fields = {"pod": seat.pod, "uid": seat.uid, "node": order.node, "for_pod": order.pod.key}
+    path = "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
+    fields = {"pod": assigned.pod, "uid": assigned.uid, "node": order.node, "for_pod": order.pod.key}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
-        await _send(client, "PATCH", f"{path}/status", disruption(seat, scheduler_name, now), STRATEGIC_PATCH)
-        await _send(client, "DELETE", path, deletion(seat), JSON)
+        await _send(client, "PATCH", f"{path}/status", disruption(assigned, scheduler_name, now), STRATEGIC_PATCH)
+        await _send(client, "DELETE", path, deletion(assigned), JSON)
     except (Unknown, Throttled):
         raise
     except KubeError as failed:

@@ -5,7 +5,7 @@ import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
-from scheduler.cycle.instructions import Ending, Evict
+from scheduler.cycle.instructions import Evict, EvictionResult
 
 _log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ def eviction(order: Evict) -> bytes:
     )
 
 
-async def evict(client: Client, order: Evict) -> Ending:
+async def evict(client: Client, order: Evict) -> EvictionResult:
     """Ask once; the machine asks again later where the API server did not take it, or did not say."""
     pod = order.pod.metadata
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}

@@ -22,14 +22,14 @@ from mooring.kube.client import Client
 from mooring.kube.events import Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import (
-    Ending,
+    DeleteVictims,
+    DeleteVictimsResult,
     Evict,
+    EvictionResult,
     Instruction,
     Notice,
-    Preempt,
-    Preempted,
-    Prepare,
-    Prepared,
+    PreBind,
+    PreBindResult,
     Report,
 )
 from scheduler.kube.binding_outcome import Outcome
@@ -38,7 +38,7 @@ from scheduler.server.bind import bind
 from scheduler.server.delete_victims import preempt
 from scheduler.server.evict import evict
 from scheduler.server.pre_bind import prepare
-from scheduler.server.reflectors import Listed, Reading, Seen, taken_apart
+from scheduler.server.reflectors import Listed, Reflectors, Seen, taken_apart
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 
@@ -69,20 +69,20 @@ class _Bound(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    order: Prepare
-    outcome: Prepared
+    order: PreBind
+    outcome: PreBindResult
 
 
 @dataclass(frozen=True, slots=True)
 class _Evicted:
     order: Evict
-    ending: Ending
+    ending: EvictionResult
 
 
 @dataclass(frozen=True, slots=True)
 class _Preempted:
-    order: Preempt
-    ending: Preempted
+    order: DeleteVictims
+    ending: DeleteVictimsResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ _Message = Seen | Listed | _Unfolding | _Ending
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ApiClients:
     """The ways to the API server: to read by ``api``, to bind and to evict by ``leaders``, leaders only."""
 
     api: Client
@@ -114,24 +114,24 @@ class Loop:
     def __init__(
         self,
         machine: Machine,
-        ways: Ways,
+        clients: ApiClients,
         writer: Writer,
         clock: Callable[[], float],
         may_decide: Callable[[], bool] = lambda: True,
         settled: Callable[[], object] = lambda: None,
     ) -> None:
         self._machine = machine
-        self._ways = ways
+        self._clients = clients
         self._writer = writer
         self._clock = clock
         self._may_decide = may_decide
         self._settled = settled
-        self._figures = metrics.Figures(machine.scheduler_name)
+        self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         # Of a decision that takes another step.
         self._timed: metrics.Timed | None = None
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
-        self._reading = Reading(ways.api, self._receive, machine.intake.has)
+        self._reading = Reflectors(clients.api, self._receive, machine.event_handlers.has)
         self._group: asyncio.TaskGroup | None = None
         # Ordered, so that a simulation by seed repeats itself.
         self._writes: dict[asyncio.Task[Any], float] = {}
@@ -246,14 +246,14 @@ class Loop:
             return False
         now = self._clock()
         self._follow(self._machine.tick(now))
-        timed = self._timed or self._figures.begin()
-        instructions = self._machine.step(now, timed.lap)
+        timed = self._timed or self._profile_metrics.begin()
+        instructions = self._machine.step(now, timed.record_phase)
         if instructions is None:
             self._timed = None
             return False
         self._timed = timed if self._machine.is_trying else None
         if self._timed is None:
-            self._figures.decision(timed, instructions)
+            self._profile_metrics.decision(timed, instructions)
         self._follow(instructions)
         return True
 
@@ -275,7 +275,7 @@ class Loop:
         now = self._clock() if at is None else at
         match message:
             case Seen(kind, Synced() as listed):
-                steps = self._machine.intake.keeping(kind, listed.there, now)
+                steps = self._machine.event_handlers.keeping(kind, listed.there, now)
                 self._inbox.appendleft(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
             case _Unfolding(rest, came):
                 for first in rest:
@@ -308,13 +308,13 @@ class Loop:
         for instruction in instructions:
             match instruction:
                 case Bind():
-                    waited = self._machine.roster.waited(instruction.task.uid)
+                    waited = self._machine.pending_pods.waited(instruction.pod_info.uid)
                     self.start(self._bind(instruction, *waited))
-                case Prepare():
+                case PreBind():
                     self.start(self._prepare(instruction))
                 case Evict():
                     self.start(self._evict(instruction))
-                case Preempt():
+                case DeleteVictims():
                     self.start(self._preempt(instruction))
                 case Report():
                     self._report(instruction)
@@ -331,29 +331,29 @@ class Loop:
 
     async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
         began = time.monotonic()
-        outcome = await bind(self._ways.leaders, decision)
-        self._figures.bind(outcome, time.monotonic() - began)
+        outcome = await bind(self._clients.leaders, decision)
+        self._profile_metrics.bind(outcome, time.monotonic() - began)
         if outcome.kind == "bound":
-            self._figures.scheduled(self._clock() - since, attempts)
-        fields = {"pod": decision.task.pod.key, "uid": decision.task.uid, "node": decision.seat.node}
+            self._profile_metrics.scheduled(self._clock() - since, attempts)
+        fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
         if outcome.kind == "bound":
             _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
         else:
             _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         self._receive(_Bound(decision, outcome))
 
-    async def _prepare(self, order: Prepare) -> None:
-        self._receive(_Prepared(order, await prepare(self._ways.leaders, order)))
+    async def _prepare(self, order: PreBind) -> None:
+        self._receive(_Prepared(order, await prepare(self._clients.leaders, order)))
 
     async def _evict(self, order: Evict) -> None:
-        ending = await evict(self._ways.leaders, order)
+        ending = await evict(self._clients.leaders, order)
         metrics.EVICTIONS.by[ending,] += 1
         self._receive(_Evicted(order, ending))
 
-    async def _preempt(self, order: Preempt) -> None:
+    async def _preempt(self, order: DeleteVictims) -> None:
         metrics.PREEMPTIONS.by[()] += 1
         metrics.VICTIMS.of().observe(len(order.victims))
-        self._receive(_Preempted(order, await preempt(self._ways.leaders, order, self._machine.scheduler_name)))
+        self._receive(_Preempted(order, await preempt(self._clients.leaders, order, self._machine.scheduler_name)))
 
     def _report(self, report: Report) -> None:
         if not self._leads:

@@ -9,9 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
-from scheduler.cycle.cycle import no_lap
+from scheduler.cycle.cycle import ignore_phase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Ending, Instruction, Prepare
+from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.server.metric_values import Count, Distribution
 from scheduler.state.machine import Machine
@@ -43,7 +43,7 @@ BINDS = Count("mooring_binds", "Binds by what became of them", ["outcome"])
 NOTICES = Count("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
 EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
 # Prometheus sees an increase only of what was there before: of the first eviction too.
-EVICTIONS.by.update({(ending,): 0 for ending in get_args(Ending)})
+EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
 VICTIMS = Distribution(
     "scheduler_preemption_victims", "Pods chosen to go for one pod", [2**power for power in range(7)]
@@ -57,26 +57,26 @@ LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["
 _MOST_ATTEMPTS = 15
 # Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
 _ONE_IN = 10
-_PLACED = (Bind, Prepare)
+_PLACED = (Bind, PreBind)
 
 
 class Timed:
-    """One decision on the clock; where it is sampled ``lap`` takes the time since the last call for what is named."""
+    """One decision on the clock; where it is sampled ``record_phase`` takes the time since its last call."""
 
-    __slots__ = ("_last", "began", "lap", "laps")
+    __slots__ = ("_last", "began", "phases", "record_phase")
 
     def __init__(self, *, sampled: bool) -> None:
-        self.laps: list[tuple[str, float]] = []
-        self.lap = self._take if sampled else no_lap
+        self.phases: list[tuple[str, float]] = []
+        self.record_phase = self._take if sampled else ignore_phase
         self.began = self._last = time.perf_counter()
 
     def _take(self, point: str) -> None:
         now = time.perf_counter()
-        self.laps.append((point, now - self._last))
+        self.phases.append((point, now - self._last))
         self._last = now
 
 
-class Figures:
+class ProfileMetrics:
     """The counts of one profile: the pods of one schedulerName."""
 
     def __init__(self, profile: str) -> None:
@@ -101,9 +101,9 @@ class Figures:
         is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
         if not is_placed:
             self._attempt("unschedulable", spent_s)
-        for point, lap_s in timed.laps:
+        for point, lap_s in timed.phases:
             # Only the last of them has refused the pod.
-            status = "Success" if is_placed or point != timed.laps[-1][0] else "Unschedulable"
+            status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
             POINT_S.of(point, status, self._profile).observe(lap_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
@@ -124,7 +124,7 @@ class Figures:
 
 
 # Ours to kube-scheduler's; a pod that is out is being bound, which the field does not count as pending.
-_QUEUES = {"parked": "unschedulable", "out": "binding"}
+_QUEUES = {"in_flight": "binding"}
 
 
 class _Derived(Collector):
@@ -138,7 +138,7 @@ class _Derived(Collector):
 
     def collect(self) -> Iterable[Metric]:
         pending = GaugeMetricFamily("scheduler_pending_pods", "Pods by place in the queue", labels=["queue"])
-        for place, count in self._machine.roster.depths().items():
+        for place, count in self._machine.pending_pods.depths().items():
             pending.add_metric([_QUEUES.get(place, place)], count)
         yield pending
         incoming = CounterMetricFamily(
@@ -150,7 +150,7 @@ class _Derived(Collector):
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         disputed = "VFs that more than one live pod claims"
-        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.trust.disputed[VFS])
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.vf_disputes.disputed[VFS])
         spent = "Searches for a placement on one node that ran out of steps"
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
@@ -164,14 +164,14 @@ class _Derived(Collector):
         vfs = GaugeMetricFamily("mooring_free_vfs", "VFs that may be given now", labels=["network"])
         mbps = GaugeMetricFamily("mooring_free_mbps", "Rate not reserved, in Mb/s", labels=["network"])
         free: dict[str, tuple[int, int]] = {}
-        nodes = self._machine.cluster.nodes
+        nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
             fault, _ = nodes.offers[row]
             if fault:
                 continue
-            for pf, room in zip(nodes.supplies[row].pfs, nodes.supplies[row].rooms, strict=True):
+            for pf, capacity in zip(nodes.free_vfs_of_row[row].pfs, nodes.free_vfs_of_row[row].capacities, strict=True):
                 known = free.get(pf.network, (0, 0))
-                free[pf.network] = (known[0] + room.vfs, known[1] + max(room.mbps, 0))
+                free[pf.network] = (known[0] + capacity.vfs, known[1] + max(capacity.mbps, 0))
         for network, (count, rate) in free.items():
             vfs.add_metric([network], count)
             mbps.add_metric([network], rate)
@@ -182,15 +182,15 @@ class _Derived(Collector):
         disputed = GaugeMetricFamily(
             "mooring_disputed_units", "Units of other kinds that more than one live pod claims", labels=["kind"]
         )
-        nodes, claimed_twice = self._machine.cluster.nodes, self._machine.trust.disputed
-        for kind, shelves in nodes.shelves.items():
-            free.add_metric([kind], sum(len(shelves[row].left.free) for row in nodes.all_rows()))
+        nodes, claimed_twice = self._machine.cache.nodes, self._machine.vf_disputes.disputed
+        for kind, unit_pools in nodes.unit_pools.items():
+            free.add_metric([kind], sum(len(unit_pools[row].left.free) for row in nodes.all_rows()))
             disputed.add_metric([kind], claimed_twice[kind])
         return (free, disputed)
 
     def _faults(self) -> dict[str, int]:
         faults: dict[str, int] = {}
-        nodes = self._machine.cluster.nodes
+        nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
             fault, _ = nodes.offers[row]
             if fault:

@@ -8,11 +8,11 @@ import msgspec
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
 from mooring.kube.persist import until_definite
-from scheduler.cycle.instructions import Prepare, Prepared
+from scheduler.cycle.instructions import PreBind, PreBindResult
 from scheduler.server.volume_patches import Write, writes
 
 
-async def prepare(client: Client, order: Prepare) -> Prepared:
+async def prepare(client: Client, order: PreBind) -> PreBindResult:
     """Write a plan and return what became of it; nothing is taken back where a later write fails."""
     versions: dict[str, str] = {}
     try:
@@ -21,10 +21,10 @@ async def prepare(client: Client, order: Prepare) -> Prepared:
     except (Unknown, Throttled):
         raise
     except KubeError as refused:
-        return Prepared(fault=refused.status.message)
+        return PreBindResult(fault=refused.status.message)
     except msgspec.MsgspecError as unreadable:
-        return Prepared(fault=f"the API server's answer cannot be read: {unreadable}")
-    return Prepared(versions)
+        return PreBindResult(fault=f"the API server's answer cannot be read: {unreadable}")
+    return PreBindResult(versions)
 
 
 async def _carry_out(client: Client, write: Write) -> str:

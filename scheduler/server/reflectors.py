@@ -12,12 +12,12 @@ import structlog
 from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.watch import Decoder, watch
-from scheduler.cache.volumes import volume_cache as catalogue
+from scheduler.cache.volumes import volume_cache as volume_cache
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
-SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **catalogue.PATHS}
+SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
 # A watch that has not ended so long after it was told to is told again, in seconds.
 _AGAIN_S = 1.0
 
@@ -49,7 +49,7 @@ def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[Seen | Listed]
     yield Listed(kind, count)
 
 
-class Reading:
+class Reflectors:
     """The watches of one scheduler; what they tell goes to ``receive`` at once, in order of each kind.
 
     ``is_known`` says whether an object is known in just this version; ``followed`` is set once everything has been

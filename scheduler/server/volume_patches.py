@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from scheduler.cache.volumes.plan import Match, Plan
+from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.kube.storage_objects import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -40,7 +40,7 @@ class Write:
         return shown.selected_node == self.told
 
 
-def writes(plan: Plan) -> Iterator[Write]:
+def writes(plan: VolumePlan) -> Iterator[Write]:
     """Yield what is not written yet, volumes first."""
     for match in plan.matches:
         reference = match.volume.spec.claim_ref

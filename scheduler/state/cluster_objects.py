@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from scheduler.cache.pod_counts import Census
+from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.kube.objects import (
     Namespace,
@@ -17,10 +17,10 @@ from scheduler.kube.objects import (
     Service,
     StatefulSet,
 )
-from scheduler.queue import NOTHING, Happening
+from scheduler.queue import NO_EVENT, ClusterEvent
 
-Surrounding = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
-PATHS: Mapping[type[Surrounding], str] = {
+ClusterObject = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
+PATHS: Mapping[type[ClusterObject], str] = {
     Namespace: "/api/v1/namespaces",
     Service: "/api/v1/services",
     ReplicationController: "/api/v1/replicationcontrollers",
@@ -31,26 +31,28 @@ PATHS: Mapping[type[Surrounding], str] = {
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ClusterObjects:
     """Keeps a census's namespaces and selectors, and the budgets, as the watches tell.
 
     What is left out is told with its reason.
     """
 
-    census: Census
+    pod_counts: PodCounts
     budgets: Budgets = field(default_factory=Budgets)
-    _known: dict[type[Surrounding], set[tuple[str, str]]] = field(default_factory=dict)
+    _known: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
 
-    def take(self, kind: type[Surrounding], event: Event[Surrounding]) -> tuple[Happening, list[tuple[Identity, str]]]:
+    def take(
+        self, kind: type[ClusterObject], event: Event[ClusterObject]
+    ) -> tuple[ClusterEvent, list[tuple[Identity, str]]]:
         """Return what this can help with, and which objects are left out and why."""
         match event:
             case Synced(entries):
-                helps, left_out = self.keep(kind, [entry.identity for entry in entries]), []
+                helps, unreadable_objects = self.keep(kind, [entry.identity for entry in entries]), []
                 for entry in entries:
                     helped, unread = self.take(kind, entry)
                     helps |= helped
-                    left_out += unread
-                return helps, left_out
+                    unreadable_objects += unread
+                return helps, unreadable_objects
             case Changed(identity, item):
                 return self._put(kind, identity, item)
             case Unreadable(identity, why):
@@ -58,24 +60,24 @@ class Surroundings:
             case Removed(identity):
                 return self._remove(kind, identity), []
 
-    def keep(self, kind: type[Surrounding], there: Iterable[Identity]) -> Happening:
+    def keep(self, kind: type[ClusterObject], there: Iterable[Identity]) -> ClusterEvent:
         """Take it that there are no objects of this kind but these; return what that can help with."""
-        helps = NOTHING
+        helps = NO_EVENT
         kept = {(identity.namespace, identity.name) for identity in there}
         for namespace, name in sorted(self._known.get(kind, set()) - kept):
             helps |= self._remove(kind, Identity(name, namespace))
         return helps
 
     def _put(
-        self, kind: type[Surrounding], identity: Identity, item: Surrounding
-    ) -> tuple[Happening, list[tuple[Identity, str]]]:
+        self, kind: type[ClusterObject], identity: Identity, item: ClusterObject
+    ) -> tuple[ClusterEvent, list[tuple[Identity, str]]]:
         self._known.setdefault(kind, set()).add((identity.namespace, identity.name))
         match item:
             case Namespace():
-                changed = self.census.put_namespace(item.metadata.name, item.metadata.labels or {})
-                return (Happening.NAMESPACE if changed else NOTHING), []
+                changed = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
+                return (ClusterEvent.NAMESPACE if changed else NO_EVENT), []
             case Service():
-                self.census.selecting.put_service(item)
+                self.pod_counts.selecting.put_service(item)
             case _:
                 try:
                     self._put_selecting(item)
@@ -83,24 +85,24 @@ class Surroundings:
                     return self._remove(kind, identity), [(identity, str(unreadable))]
         # What selects pods spreads them as a wish only: it refuses no node, so that it can help no pod. No more does
         # a budget: it says who goes rather than another.
-        return NOTHING, []
+        return NO_EVENT, []
 
     def _put_selecting(self, item: ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget) -> None:
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
         else:
-            self.census.selecting.put_controller(item)
+            self.pod_counts.selecting.put_controller(item)
 
-    def _remove(self, kind: type[Surrounding], identity: Identity) -> Happening:
+    def _remove(self, kind: type[ClusterObject], identity: Identity) -> ClusterEvent:
         self._known.get(kind, set()).discard((identity.namespace, identity.name))
         if kind is Namespace:
-            self.census.remove_namespace(identity.name)
+            self.pod_counts.remove_namespace(identity.name)
             # A namespace that is gone may have been the one that an anti-affinity spoke of.
-            return Happening.NAMESPACE
+            return ClusterEvent.NAMESPACE
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)
         elif kind is Service:
-            self.census.selecting.remove_service(identity.namespace, identity.name)
+            self.pod_counts.selecting.remove_service(identity.namespace, identity.name)
         else:
-            self.census.selecting.remove_controller(identity.namespace, kind.__name__, identity.name)
-        return NOTHING
+            self.pod_counts.selecting.remove_controller(identity.namespace, kind.__name__, identity.name)
+        return NO_EVENT

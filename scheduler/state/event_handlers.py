@@ -8,43 +8,43 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
-from scheduler.cache.assigned_pod import read_seat
-from scheduler.cache.cache import Cluster
-from scheduler.cache.node_info import NodeFacts, read_node
-from scheduler.cache.volumes import volume_cache as catalogue
+from scheduler.cache.assigned_pod import read_assigned_pod
+from scheduler.cache.cache import Cache
+from scheduler.cache.node_info import NodeInfo, read_node
+from scheduler.cache.volumes import volume_cache as volume_cache
 from scheduler.cycle.instructions import Blame, Instruction, Notice
-from scheduler.extender.bound_without_vfs import Stranded
+from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.event_hints import of_leaving, of_node, of_seat
-from scheduler.pending.pending_pods import Roster
-from scheduler.queue import Happening, Queue
-from scheduler.state.cluster_objects import Surrounding, Surroundings
+from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
+from scheduler.pending.pending_pods import PendingPods
+from scheduler.queue import ClusterEvent, Queue
+from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.relist_diff import missing
-from scheduler.state.unreadable_objects import LeftOut
-from scheduler.state.vf_disputes import Trust
+from scheduler.state.unreadable_objects import UnreadableObjects
+from scheduler.state.vf_disputes import VfDisputes
 
 
-class Intake:
+class EventHandlers:
     """Pods are known by uid: a name may be used again, a uid never is."""
 
     def __init__(
         self,
         scheduler_name: str,
-        cluster: Cluster,
+        cache: Cache,
         queue: Queue,
-        roster: Roster,
-        trust: Trust,
-        surroundings: Surroundings,
-        stranded: Stranded,
+        pending_pods: PendingPods,
+        vf_disputes: VfDisputes,
+        cluster_objects: ClusterObjects,
+        bound_without_vfs: BoundWithoutVfs,
     ) -> None:
         self._scheduler_name = scheduler_name
-        self._cluster = cluster
+        self._cache = cache
         self._queue = queue
-        self._roster = roster
-        self._trust = trust
-        self._surroundings = surroundings
-        self._stranded = stranded
-        self.left_out = LeftOut()
+        self._pending_pods = pending_pods
+        self._vf_disputes = vf_disputes
+        self._cluster_objects = cluster_objects
+        self._bound_without_vfs = bound_without_vfs
+        self.unreadable_objects = UnreadableObjects()
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
         match event:
@@ -53,21 +53,21 @@ class Intake:
             case Unreadable(identity, why):
                 return self._leave_out_node(identity, why, now)
             case Removed(identity):
-                self.left_out.drop(Node, identity)
+                self.unreadable_objects.drop(Node, identity)
                 self._remove_node(identity.name, now)
                 return []
 
     def pods(self, event: Change[Pod], now: float) -> list[Instruction]:
         match event:
             case Changed(identity, pod) if identity.uid:
-                self.left_out.drop(Pod, identity)
+                self.unreadable_objects.drop(Pod, identity)
                 return self._pod(pod, now)
             case Changed(identity):
                 return self._leave_out_pod(identity, "metadata.uid is missing", now)
             case Unreadable(identity, why):
                 return self._leave_out_pod(identity, why, now)
             case Removed(identity):
-                self.left_out.drop(Pod, identity)
+                self.unreadable_objects.drop(Pod, identity)
                 self._leave(identity.uid, now)
                 return []
 
@@ -81,89 +81,95 @@ class Intake:
             return self.nodes(event, now)
         if kind is Pod:
             return self.pods(event, now)
-        return self.stored(kind, event, now) if kind in catalogue.PATHS else self.around(kind, event, now)
+        return self.stored(kind, event, now) if kind in volume_cache.PATHS else self.around(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Say whether an object is known in just this version; only of bound pods, which are many."""
-        seat = self._cluster.seat(identity.uid) if kind is Pod else None
-        return seat is not None and seat.version != "" and seat.version == identity.resource_version
+        assigned = self._cache.assigned(identity.uid) if kind is Pod else None
+        return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
 
     def keeping(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
         """Take it that there are no objects of this kind but these, little by little, at each step of the iterator."""
         if kind is Node:
-            for name in sorted(self._cluster.node_names() - {identity.name for identity in there}):
+            for name in sorted(self._cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            known = [*self._roster.uids(), *self._cluster.uids()]
+            known = [*self._pending_pods.uids(), *self._cache.uids()]
             for uid in missing(known, [identity.uid for identity in there]):
                 if uid is not None:
                     self._leave(uid, now)
                 yield
-        elif kind in catalogue.PATHS:
-            self._roster.storage.keep(kind, there, now)
+        elif kind in volume_cache.PATHS:
+            self._pending_pods.volume_events.keep(kind, there, now)
         else:
-            self._queue.wake(self._surroundings.keep(kind, there), now)
-        self.left_out.keep(kind, there)
+            self._queue.move_on_event(self._cluster_objects.keep(kind, there), now)
+        self.unreadable_objects.keep(kind, there)
 
-    def stored(self, kind: type[catalogue.Stored], event: Change[catalogue.Stored], now: float) -> list[Instruction]:
+    def stored(
+        self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
+    ) -> list[Instruction]:
         """Take what a watch tells of volumes, claims, storage classes and what nodes can attach."""
-        return self._leave_out_others(kind, event, "storage", self._roster.storage.take(kind, event, now))
+        return self._leave_out_others(kind, event, "storage", self._pending_pods.volume_events.take(kind, event, now))
 
-    def around(self, kind: type[Surrounding], event: Change[Surrounding], now: float) -> list[Instruction]:
+    def around(self, kind: type[ClusterObject], event: Change[ClusterObject], now: float) -> list[Instruction]:
         """Take what a watch tells of namespaces, services and controllers."""
-        helps, left_out = self._surroundings.take(kind, event)
-        self._queue.wake(helps, now)
-        return self._leave_out_others(kind, event, "surroundings", left_out)
+        helps, unreadable_objects = self._cluster_objects.take(kind, event)
+        self._queue.move_on_event(helps, now)
+        return self._leave_out_others(kind, event, "surroundings", unreadable_objects)
 
     def _leave_out_others(
-        self, kind: type[Any], event: Change[Any], blame: Blame, left_out: Sequence[tuple[Identity, str]]
+        self, kind: type[Any], event: Change[Any], blame: Blame, unreadable_objects: Sequence[tuple[Identity, str]]
     ) -> list[Instruction]:
-        if not left_out:
-            self.left_out.drop(kind, event.identity)
-        return [one for identity, why in left_out for one in self.left_out.other(kind, identity, blame, why)]
+        if not unreadable_objects:
+            self.unreadable_objects.drop(kind, event.identity)
+        return [
+            one
+            for identity, why in unreadable_objects
+            for one in self.unreadable_objects.other(kind, identity, blame, why)
+        ]
 
     def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
-        known = self._cluster.node(node.metadata.name)
+        known = self._cache.node(node.metadata.name)
         try:
-            facts, error = read_node(node, known, now)
+            node_info, error = read_node(node, known, now)
         except ValueError as unreadable:
             return self._leave_out_node(identity, str(unreadable), now)
-        self.left_out.drop(Node, identity)
+        self.unreadable_objects.drop(Node, identity)
         found: list[Instruction] = []
-        if facts != known:
-            self._cluster.put_node(facts)
-            self._queue.wake(of_node(known, facts), now)
-            if known is not None and known.labels != facts.labels:
-                self._roster.storage.waiting.touch_node(facts.name)
-            found = self._trust.settle(facts.name, now)
-            self._trust.judge(facts.name, now)
-            found += self._unreadable(facts)
-        fields = {"node": facts.name, "reason": error}
+        if node_info != known:
+            self._cache.put_node(node_info)
+            self._queue.move_on_event(of_node(known, node_info), now)
+            if known is not None and known.labels != node_info.labels:
+                self._pending_pods.volume_events.waits.touch_node(node_info.name)
+            found = self._vf_disputes.settle(node_info.name, now)
+            self._vf_disputes.judge(node_info.name, now)
+            found += self._unreadable(node_info)
+        fields = {"node": node_info.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
 
-    def _unreadable(self, facts: NodeFacts) -> Iterator[Instruction]:
+    def _unreadable(self, node_info: NodeInfo) -> Iterator[Instruction]:
         """Yield what of a node is left out because its inventory of another kind cannot be used."""
-        for kind, why in self._cluster.shelves.unreadable(facts.name):
-            about = {"node": facts.name, "constraint": kind, "reason": why}
+        for kind, why in self._cache.unit_pools.unreadable(node_info.name):
+            about = {"node": node_info.name, "constraint": kind, "reason": why}
             yield Notice("constraint", "node left out: inventory of another kind cannot be read", about)
 
     def _remove_node(self, name: str, now: float) -> None:
-        self._cluster.remove_node(name)
-        self._trust.node_left(name, now)
-        self._roster.storage.waiting.touch_node(name)
-        self._queue.wake(Happening.NODE_REMOVED, now)
-        self._roster.nominating.close(name, now)
+        self._cache.remove_node(name)
+        self._vf_disputes.node_left(name, now)
+        self._pending_pods.volume_events.waits.touch_node(name)
+        self._queue.move_on_event(ClusterEvent.NODE_REMOVED, now)
+        self._pending_pods.nominator.close(name, now)
 
     def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
-        return self.left_out.node(identity, why)
+        return self.unreadable_objects.node(identity, why)
 
     def _leave_out_pod(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         """Leave a pod out; what it is known to hold on its node it keeps."""
-        if identity.uid in self._roster.storage.waiting:
-            self._roster.unseat(identity.uid, now)
-        self._roster.forget(identity.uid, now)
-        return self.left_out.pod(identity, why)
+        if identity.uid in self._pending_pods.volume_events.waits:
+            self._pending_pods.forget_assumed(identity.uid, now)
+        self._pending_pods.delete(identity.uid, now)
+        return self.unreadable_objects.pod(identity, why)
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
@@ -171,42 +177,42 @@ class Intake:
             self._leave(uid, now)
             return []
         if pod.spec.node_name:
-            return self._seat(pod, now)
-        if self._cluster.seat(uid) is not None:
-            if pod.metadata.deletion_timestamp is not None and uid in self._roster.storage.waiting:
+            return self._assigned(pod, now)
+        if self._cache.assigned(uid) is not None:
+            if pod.metadata.deletion_timestamp is not None and uid in self._pending_pods.volume_events.waits:
                 self._leave(uid, now)
-            self._roster.renew(pod)
+            self._pending_pods.renew(pod)
             return []
         ours = pod.spec.scheduler_name == self._scheduler_name and pod.metadata.deletion_timestamp is None
         if ours and not pod.spec.scheduling_gates:
-            self._roster.offer(pod, now)
+            self._pending_pods.add(pod, now)
         elif ours:
-            self._roster.gate(uid, now)
+            self._pending_pods.gate(uid, now)
         else:
-            self._roster.leave_to_others(uid, now)
+            self._pending_pods.leave_to_others(uid, now)
         return []
 
-    def _seat(self, pod: Pod, now: float) -> list[Instruction]:
+    def _assigned(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self._roster.forget(uid, now)
-        known = self._cluster.seat(uid)
+        self._pending_pods.delete(uid, now)
+        known = self._cache.assigned(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
             # Listed again as it was.
             return []
-        seat, faults = read_seat(pod, known)
+        assigned, faults = read_assigned_pod(pod, known)
         notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]
-        if news := of_seat(known, seat, self._cluster.put(seat, now)):
-            self._queue.wake(news, now)
-        self._trust.see(pod, seat, now)
-        if seat.assignment is not None and (known is None or known.assignment != seat.assignment):
-            notices += self._trust.settle(seat.node, now)
-        return [*notices, *self._stranded.see(pod)]
+        if news := of_assigned_pod(known, assigned, self._cache.put(assigned, now)):
+            self._queue.move_on_event(news, now)
+        self._vf_disputes.see(pod, assigned, now)
+        if assigned.assignment is not None and (known is None or known.assignment != assigned.assignment):
+            notices += self._vf_disputes.settle(assigned.node, now)
+        return [*notices, *self._bound_without_vfs.see(pod)]
 
     def _leave(self, uid: str, now: float) -> None:
-        self._roster.forget(uid, now)
-        self._trust.drop(uid)
-        self._stranded.drop(uid)
-        seat = self._cluster.remove(uid, now)
-        if seat is not None:
-            self._queue.wake(of_leaving(seat), now)
-            self._trust.pod_left(seat, now)
+        self._pending_pods.delete(uid, now)
+        self._vf_disputes.drop(uid)
+        self._bound_without_vfs.drop(uid)
+        assigned = self._cache.remove(uid, now)
+        if assigned is not None:
+            self._queue.move_on_event(of_leaving(assigned), now)
+            self._vf_disputes.pod_left(assigned, now)

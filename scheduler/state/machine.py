@@ -1,45 +1,45 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
 `nodes` and `pods` take what the watches tell, `bound`, `evicted` and `preempted` what became of a write; `step` decides
-about the next pod, `tick` does what is due at a time. All return instructions: `Bind`, `Evict`, `Preempt`, `Report` and
-`Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
+about the next pod, `tick` does what is due at a time. All return instructions: `Bind`, `Evict`, `DeleteVictims`,
+`Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
 from collections.abc import Hashable
 from dataclasses import replace
 
-from scheduler.cache.assigned_pod import stand_in
-from scheduler.cache.cache import Cluster
+from scheduler.cache.assigned_pod import pod_reference
+from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle.cycle import Decider, Lap, no_lap
-from scheduler.cycle.decisions import Bind, Unschedulable, annotations_fault
+from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
+from scheduler.cycle.decisions import Bind, Unschedulable, validate_annotations
 from scheduler.cycle.instructions import (
-    Ending,
+    DeleteVictims,
+    DeleteVictimsResult,
     Evict,
+    EvictionResult,
     Instruction,
     Notice,
-    Preempt,
-    Preempted,
-    Prepare,
-    Prepared,
+    PreBind,
+    PreBindResult,
     Report,
 )
 from scheduler.cycle.nominations import Nomination
-from scheduler.cycle.select_victims import PORTION, Search
-from scheduler.extender.extender_pods import Guests
+from scheduler.cycle.select_victims import PORTION, VictimSearch
+from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
-from scheduler.kube.pod_info import Refusal, Task
-from scheduler.pending.pending_pods import Roster
-from scheduler.queue import NOTHING, Happening, Queue
-from scheduler.state.cluster_objects import Surroundings
-from scheduler.state.event_handlers import Intake
-from scheduler.state.vf_disputes import Trust
+from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.pending.pending_pods import PendingPods
+from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+from scheduler.state.cluster_objects import ClusterObjects
+from scheduler.state.event_handlers import EventHandlers
+from scheduler.state.vf_disputes import VfDisputes
 
-__all__ = ["Ending", "Evict", "Instruction", "Machine", "Notice", "Preempt", "Report"]
+__all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine", "Notice", "Report"]
 
 
 class Machine:
-    """State and its transitions; `intake` holds those that come by the watches."""
+    """State and its transitions; `event_handlers` holds those that come by the watches."""
 
     def __init__(
         self,
@@ -51,37 +51,47 @@ class Machine:
     ) -> None:
         """Look at ``portion`` pods in one step, where a decision has to find out who goes."""
         self.scheduler_name = scheduler_name
-        self.cluster = Cluster(kinds)
+        self.cache = Cache(kinds)
         self.queue = Queue()
         self._kinds = kinds
-        self._decider = Decider(self.cluster)
-        self.nominations = self._decider.preemption.nominations
-        self.roster = Roster(self.cluster, self.queue, self.nominations, kinds)
-        self.trust = Trust(self.cluster, scheduler_name, evicts=evict_never_started)
-        surroundings = Surroundings(self.cluster.census, self._decider.preemption.budgets)
-        self.guests = Guests(scheduler_name, self.cluster, self.roster, self.queue, self._decider.preemption, kinds)
-        stranded = self.guests.stranded
-        self.intake = Intake(scheduler_name, self.cluster, self.queue, self.roster, self.trust, surroundings, stranded)
-        self._waiting = self.roster.storage.waiting
+        self._scheduling_cycle = SchedulingCycle(self.cache)
+        self.nominations = self._scheduling_cycle.preemption.nominations
+        self.pending_pods = PendingPods(self.cache, self.queue, self.nominations, kinds)
+        self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
+        cluster_objects = ClusterObjects(self.cache.pod_counts, self._scheduling_cycle.preemption.budgets)
+        self.extender_pods = ExtenderPods(
+            scheduler_name, self.cache, self.pending_pods, self.queue, self._scheduling_cycle.preemption, kinds
+        )
+        bound_without_vfs = self.extender_pods.bound_without_vfs
+        self.event_handlers = EventHandlers(
+            scheduler_name,
+            self.cache,
+            self.queue,
+            self.pending_pods,
+            self.vf_disputes,
+            cluster_objects,
+            bound_without_vfs,
+        )
+        self._waiting = self.pending_pods.volume_events.waits
         # The pod that is being decided about, and what has been found out so far about who has to go for it.
         self._trying = ""
         self._portion = portion
-        self._search = Search(portion)
-        self.nodes, self.pods, self.see = self.intake.nodes, self.intake.pods, self.intake.see
+        self._search = VictimSearch(portion)
+        self.nodes, self.pods, self.see = self.event_handlers.nodes, self.event_handlers.pods, self.event_handlers.see
 
     def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         """Take a bind's definite end."""
-        uid = decision.task.uid
+        uid = decision.pod_info.uid
         if outcome.kind == "bound":
-            self.cluster.confirm(uid)
-            self.roster.forget(uid, now)
-            message = f"Successfully assigned {decision.task.pod.key} to {decision.seat.node}"
-            report = Report(decision.task.pod, "Scheduled", message, decision.why)
-            return [report, *self._ghost(decision)]
-        self.roster.unseat(uid, now)
+            self.cache.finish_binding(uid)
+            self.pending_pods.delete(uid, now)
+            message = f"Successfully assigned {decision.pod_info.pod.key} to {decision.assigned.node}"
+            report = Report(decision.pod_info.pod, "Scheduled", message, decision.why)
+            return [report, *self._bound_to_deleted_node(decision)]
+        self.pending_pods.forget_assumed(uid, now)
         return self._unbound(decision, outcome, now)
 
-    def prepared(self, order: Prepare, outcome: Prepared, now: float) -> list[Instruction]:
+    def prepared(self, order: PreBind, outcome: PreBindResult, now: float) -> list[Instruction]:
         """Take what became of the writes that a pod's volumes need."""
         if not outcome.fault:
             self._waiting.written(order.decision, outcome.versions)
@@ -90,48 +100,56 @@ class Machine:
 
     def _give_back(self, decision: Bind, why: str, now: float) -> list[Instruction]:
         """Take a pod whose volumes were not bound off its node, and let it come again."""
-        uid = decision.task.uid
-        self.roster.unseat(uid, now)
-        self.roster.storage.give_up(now)
+        uid = decision.pod_info.uid
+        self.pending_pods.forget_assumed(uid, now)
+        self.pending_pods.volume_events.give_up(now)
         self.queue.retry(uid)
-        return self.roster.tell(self.roster[uid], "Unschedulable", f"binding volumes: {why}")
+        return self.pending_pods.report_unschedulable(
+            self.pending_pods[uid], "Unschedulable", f"binding volumes: {why}"
+        )
 
-    def evicted(self, order: Evict, ending: Ending, now: float) -> list[Instruction]:
+    def evicted(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
         """Take what became of an eviction; one that the API server did not take is tried again later."""
         if ending == "evicted":
             return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")]
         if ending == "refused":
-            self.trust.retry(order.pod.metadata.uid, now)
+            self.vf_disputes.retry(order.pod.metadata.uid, now)
         return []
 
-    def preempted(self, order: Preempt, ending: Preempted, now: float) -> list[Instruction]:
+    def preempted(self, order: DeleteVictims, ending: DeleteVictimsResult, now: float) -> list[Instruction]:
         """Take what became of a preemption; a pod for which not all could be deleted is decided about anew."""
         message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
         found: list[Instruction] = [
-            Report(stand_in(seat), "Preempted", message, related=order.pod) for seat in ending.deleted
+            Report(pod_reference(assigned), "Preempted", message, related=order.pod) for assigned in ending.deleted
         ]
         uid = order.pod.metadata.uid
         if not ending.refused or self.nominations.node_of(uid) != order.node:
             return found
-        self.roster.nominating.reject(uid, now)
-        pending = self.roster[uid]
-        return [*found, *self.roster.tell(pending, "Unschedulable", f"preemption refused: {ending.refused}")]
+        self.pending_pods.nominator.reject(uid, now)
+        pending = self.pending_pods[uid]
+        return [
+            *found,
+            *self.pending_pods.report_unschedulable(pending, "Unschedulable", f"preemption refused: {ending.refused}"),
+        ]
 
-    def _ghost(self, decision: Bind) -> list[Instruction]:
+    def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
         """The API server binds to a node that does not exist: say so; the garbage collector removes such pods."""
-        if self.cluster.node(decision.seat.node) is not None:
+        if self.cache.node(decision.assigned.node) is not None:
             return []
-        about = {"node": decision.seat.node, "pod": decision.task.pod.key, "uid": decision.task.uid}
+        about = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}
         return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
 
-    def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
-        """Decide about the next pod, or go on with that; None if none is ready. ``lap`` is told what has been done."""
+    def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
+        """Decide about the next pod, or go on with that; None if none is ready.
+
+        ``record_phase`` is told what has been done.
+        """
         if not self.queue.is_tried(self._trying):
-            self._trying, self._search = self.queue.pop(now) or "", Search(self._portion)
+            self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
             if not self._trying:
                 return None
-            self.roster[self._trying].attempts += 1
-        found = self._try(self._trying, now, lap)
+            self.pending_pods[self._trying].attempts += 1
+        found = self._try(self._trying, now, record_phase)
         if found is None:
             return []
         self._trying = ""
@@ -145,72 +163,90 @@ class Machine:
     def give_up(self) -> list[Instruction]:
         """Leave out the pod whose decision a fault of ours has cut short: it is told, and its kin get their turn."""
         uid, self._trying = self._trying, ""
-        pending = self.roster.get(uid)
-        if pending is None or self.cluster.seat(uid) is not None:
+        pending = self.pending_pods.get(uid)
+        if pending is None or self.cache.assigned(uid) is not None:
             return []
-        self.queue.park(uid, NOTHING)
-        return self.roster.tell(pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log")
+        self.queue.add_unschedulable(uid, NO_EVENT)
+        return self.pending_pods.report_unschedulable(
+            pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log"
+        )
 
-    def _try(self, uid: str, now: float, lap: Lap) -> list[Instruction] | None:
+    def _try(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Decide about a pod; return None if that takes another step."""
-        pending = self.roster[uid]
-        if isinstance(pending.task, Refusal):
-            self.queue.park(uid, NOTHING)
-            return self.roster.tell(pending, "InvalidRequest", pending.task.reason)
-        decision = self._known(pending.task) or self._decider.proceed(pending.task, now, self._search, lap)
+        pending = self.pending_pods[uid]
+        if isinstance(pending.pod_info, Refusal):
+            self.queue.add_unschedulable(uid, NO_EVENT)
+            return self.pending_pods.report_unschedulable(pending, "InvalidRequest", pending.pod_info.reason)
+        decision = self._known(pending.pod_info) or self._scheduling_cycle.proceed(
+            pending.pod_info, now, self._search, record_phase
+        )
         if decision is None:
             return None
         if isinstance(decision, Unschedulable):
             return self._park(uid, decision, now)
-        self.roster.nominating.renounce(uid, now)
-        self.cluster.put(decision.seat, now)
-        lap("Reserve")
+        self.pending_pods.nominator.renounce(uid, now)
+        self.cache.put(decision.assigned, now)
+        record_phase("Reserve")
         self.queue.placed(uid)
-        self.queue.wake(Happening.POD_SEATED, now)
+        self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         if decision.plan is None:
             return [decision]
         self._waiting.add(decision, now)
-        return [Prepare(decision, decision.plan)]
+        return [PreBind(decision, decision.plan)]
 
-    def _known(self, task: Task) -> Unschedulable | None:
+    def _known(self, pod_info: PodInfo) -> Unschedulable | None:
         """Return the answer of a parked pod of the same kin, where nothing has happened since that could help.
 
         It speaks of the nodes as they are, so that a change of one which helps nobody ends it too.
         """
-        uid = self.queue.answered(self._kin(task)) if self.queue.parks else ""
-        renewed, answer = (uid and self.roster[uid].answer) or (-1, None)
-        return replace(answer, task=task) if answer and renewed == self.cluster.nodes.renewals.end else None
+        uid = self.queue.answered(self._affinity_info(pod_info)) if self.queue.has_unschedulable else ""
+        renewed, answer = (uid and self.pending_pods[uid].answer) or (-1, None)
+        return replace(answer, pod_info=pod_info) if answer and renewed == self.cache.nodes.renewals.end else None
 
     def _park(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
-        pending, made, missed = self.roster[uid], decision.nominate, self.queue.missed
-        pending.oversized = not decision.helped_by
-        pending.answer = self.cluster.nodes.renewals.end, decision
+        pending, made, missed = self.pending_pods[uid], decision.nominate, self.queue.missed
+        pending.oversized = not decision.requeue_on
+        pending.answer = self.cache.nodes.renewals.end, decision
         if made is None:
-            self.roster.nominating.renounce(uid, now)
+            self.pending_pods.nominator.renounce(uid, now)
         else:
-            self.roster.nominating.nominate(made.nomination, now)
-        others = self.queue.park(uid, decision.helped_by, self._kin(decision.task))
-        if missed & decision.helped_by:
+            self.pending_pods.nominator.nominate(made.nomination, now)
+        others = self.queue.add_unschedulable(uid, decision.requeue_on, self._affinity_info(decision.pod_info))
+        if missed & decision.requeue_on:
             # It happened while the search went on, and what was found out before may not hold any more.
-            self.queue.rouse(uid)
-        told = [self.roster[one] for one in (uid, *sorted(others))]
-        found = [one for kin in told for one in self.roster.tell(kin, "Unschedulable", decision.reason, decision.why)]
+            self.queue.requeue(uid)
+        told = [self.pending_pods[one] for one in (uid, *sorted(others))]
+        found = [
+            one
+            for affinity_info in told
+            for one in self.pending_pods.report_unschedulable(
+                affinity_info, "Unschedulable", decision.reason, decision.why
+            )
+        ]
         if made is None or not made.victims:
             return found
-        return [Preempt(pending.pod, made.nomination.node, made.victims), *found]
+        return [DeleteVictims(pending.pod, made.nomination.node, made.victims), *found]
 
-    def _kin(self, task: Task) -> Hashable:
+    def _affinity_info(self, pod_info: PodInfo) -> Hashable:
         """Return what pods share that one answer holds for; a nominated pod waits for its own victims."""
-        alone = task.uid if self.nominations.of(task.uid) is not None else ""
-        return task.shape, task.kin, task.spread, task.volumes, task.priority, task.pod.spec.preemption_policy, alone
+        alone = pod_info.uid if self.nominations.of(pod_info.uid) is not None else ""
+        return (
+            pod_info.shape,
+            pod_info.affinity_info,
+            pod_info.spread,
+            pod_info.volumes,
+            pod_info.priority,
+            pod_info.pod.spec.preemption_policy,
+            alone,
+        )
 
     def tick(self, now: float) -> list[Instruction]:
         """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
         found: list[Instruction] = self._settle_volumes(now) if self._waiting else []
         for nomination in self.nominations.overdue(now) if self.nominations else ():
             found += self._stop_waiting(nomination, now)
-        found += self.trust.overdue(now)
+        found += self.vf_disputes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
 
@@ -219,52 +255,63 @@ class Machine:
         found: list[Instruction] = []
         for decision, unbound in self._waiting.settled(now):
             # Minutes may have gone by since what the Binding adds was held against the pod's own annotations.
-            annotations = self.roster[decision.task.uid].pod.annotations
-            why = unbound or annotations_fault(annotations, decision.annotations)
+            annotations = self.pending_pods[decision.pod_info.uid].pod.annotations
+            why = unbound or validate_annotations(annotations, decision.annotations)
             found += self._give_back(decision, why, now) if why else [decision]
         return found
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Let a pod look for another place than where it waits for VFs that do not come back."""
-        uid, why = nomination.seat.uid, self._decider.preemption.stop_waiting(nomination)
-        self.roster.nominating.reject(uid, now)
-        return self.roster.tell(self.roster[uid], "Unschedulable", f"nomination given up: {why}")
+        uid, why = nomination.assigned.uid, self._scheduling_cycle.preemption.stop_waiting(nomination)
+        self.pending_pods.nominator.reject(uid, now)
+        return self.pending_pods.report_unschedulable(
+            self.pending_pods[uid], "Unschedulable", f"nomination given up: {why}"
+        )
 
     def retell(self) -> list[Instruction]:
         """Return what stays true until somebody acts: a new leader tells it again."""
-        return [*self.trust.retell(), *self.guests.stranded.retell()]
+        return [*self.vf_disputes.retell(), *self.extender_pods.bound_without_vfs.retell()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
         if self._trying:
             return 0.0
-        times = self.queue.next_ready(), self.trust.next_due(), self._waiting.next_due(), self.nominations.next_due()
+        times = (
+            self.queue.next_ready(),
+            self.vf_disputes.next_due(),
+            self._waiting.next_due(),
+            self.nominations.next_due(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     @property
     def budget_spent(self) -> int:
         """How many searches for a placement have run out of steps so far."""
-        return self._decider.budget_spent
+        return self._scheduling_cycle.budget_spent
 
     def check(self) -> None:
         """Raise AssertionError if anything that is kept contradicts what it is derived from."""
-        self.cluster.check()
+        self.cache.check()
         self.queue.check()
-        self.roster.check()
+        self.pending_pods.check()
 
     def _unbound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
-        uid, pending = decision.task.uid, self.roster.get(decision.task.uid)
+        uid, pending = decision.pod_info.uid, self.pending_pods.get(decision.pod_info.uid)
         if pending is None:
             return []
         if outcome.kind in ("changed", "forbidden"):
             self.queue.retry(uid)
             forbidden = outcome.kind == "forbidden"
             return (
-                self.roster.tell(pending, "Unschedulable", f"binding forbidden: {outcome.reason}") if forbidden else []
+                self.pending_pods.report_unschedulable(pending, "Unschedulable", f"binding forbidden: {outcome.reason}")
+                if forbidden
+                else []
             )
         if outcome.kind == "refused":
-            self.queue.park(uid, NOTHING)
-            return self.roster.tell(pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}")
+            self.queue.add_unschedulable(uid, NO_EVENT)
+            return self.pending_pods.report_unschedulable(
+                pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}"
+            )
         # Taken, gated, deleting, gone: the watch shows what is next, as a change of this pod or its end.
-        self.roster.forget(uid, now)
+        self.pending_pods.delete(uid, now)
         return []

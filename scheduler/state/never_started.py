@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Pf
-from scheduler.cache.node_info import NodeFacts
+from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
 from scheduler.kube.objects import ContainerStatus, Pod
@@ -44,7 +44,7 @@ class _Case:
     settled: bool = False
 
 
-class Unstarted:
+class NeverStarted:
     """The bound pods with VFs that have never started, by uid; a few, however large the cluster."""
 
     def __init__(self) -> None:
@@ -77,15 +77,15 @@ class Unstarted:
             if not on_node:
                 del self._on[case.assignment.node]
 
-    def judge(self, node: str, facts: NodeFacts | None, disputes: Disputes, now: float) -> None:
+    def judge(self, node: str, node_info: NodeInfo | None, disputes: Disputes, now: float) -> None:
         """Hold the assignments of a node's pods against what the node says now."""
         for uid in self._on.get(node, ()):
-            self.judge_pod(uid, facts, disputes, now)
+            self.judge_pod(uid, node_info, disputes, now)
 
-    def judge_pod(self, uid: str, facts: NodeFacts | None, disputes: Disputes, now: float) -> None:
+    def judge_pod(self, uid: str, node_info: NodeInfo | None, disputes: Disputes, now: float) -> None:
         """Hold one pod's assignment against what its node says now."""
         case = self._cases[uid]
-        case.why = _contradiction(case, facts, self._contested(disputes, uid)) if facts is not None else ""
+        case.why = _contradiction(case, node_info, self._contested(disputes, uid)) if node_info is not None else ""
         if not case.why:
             case.settled = False
             self._due.pop(uid, None)
@@ -147,12 +147,12 @@ def is_controlled(pod: Pod) -> bool:
     return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
 
 
-def _contradiction(case: _Case, facts: NodeFacts, contested: Disputes) -> str:
+def _contradiction(case: _Case, node_info: NodeInfo, contested: Disputes) -> str:
     """Return what a fresh inventory says against an assignment; empty if nothing, or if it is not fresh."""
-    if facts.inventory is None or facts.fault or facts.unready_since is not None:
+    if node_info.inventory is None or node_info.fault or node_info.unready_since is not None:
         return ""
     for vf in case.assignment.vfs:
-        if why := _contradicted(vf, facts.inventory.pf(vf.pf), case.assignment.uid, contested):
+        if why := _contradicted(vf, node_info.inventory.pf(vf.pf), case.assignment.uid, contested):
             return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
     return ""
 

@@ -8,7 +8,7 @@ from scheduler.cycle.instructions import Blame, Instruction, Notice
 from scheduler.kube.objects import Node, Pod
 
 
-class LeftOut:
+class UnreadableObjects:
     """Reasons by kind, namespace and name, for as long as the objects are there and unreadable."""
 
     def __init__(self) -> None:

@@ -9,23 +9,23 @@ argument, what is to be done is returned.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from scheduler.cache.assigned_pod import stand_in
-from scheduler.cache.cache import Cluster, Seat
+from scheduler.cache.assigned_pod import pod_reference
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Report
 from scheduler.kube.objects import Pod
-from scheduler.state.never_started import Disputes, Overdue, Unstarted
+from scheduler.state.never_started import Disputes, NeverStarted, Overdue
 
 
-class Trust:
+class VfDisputes:
     """The disputes of each node, and the pods that never started."""
 
-    def __init__(self, cluster: Cluster, scheduler_name: str, *, evicts: bool) -> None:
-        self._cluster = cluster
+    def __init__(self, cache: Cache, scheduler_name: str, *, evicts: bool) -> None:
+        self._cache = cache
         self._scheduler_name = scheduler_name
         self._evicts = evicts
-        self._unstarted = Unstarted()
+        self._unstarted = NeverStarted()
         self._disputes: dict[str, Disputes] = {}
 
     @property
@@ -35,7 +35,7 @@ class Trust:
 
     def settle(self, node: str, now: float) -> list[Instruction]:
         """Look anew what of a node is claimed twice, tell what is new, and judge its pods by it."""
-        known, found = self._disputes.get(node, {}), self._cluster.disputes(node)
+        known, found = self._disputes.get(node, {}), self._cache.disputes(node)
         if found:
             self._disputes[node] = found
         else:
@@ -47,23 +47,23 @@ class Trust:
 
     def judge(self, node: str, now: float) -> None:
         """Hold the assignments of a node's pods against what the node says now."""
-        self._unstarted.judge(node, self._cluster.node(node), self._disputes.get(node, {}), now)
+        self._unstarted.judge(node, self._cache.node(node), self._disputes.get(node, {}), now)
 
-    def see(self, pod: Pod, seat: Seat, now: float) -> None:
+    def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
         """Take note of a bound pod; nobody else's is evicted for what its annotation says."""
-        ours = seat.assignment if pod.spec.scheduler_name == self._scheduler_name else None
+        ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
         if self._unstarted.see(pod, ours):
-            node = self._cluster.node(seat.node)
-            self._unstarted.judge_pod(seat.uid, node, self._disputes.get(seat.node, {}), now)
+            node = self._cache.node(assigned.node)
+            self._unstarted.judge_pod(assigned.uid, node, self._disputes.get(assigned.node, {}), now)
 
     def drop(self, uid: str) -> None:
         """Take it that a pod is gone."""
         self._unstarted.drop(uid)
 
-    def pod_left(self, seat: Seat, now: float) -> None:
+    def pod_left(self, assigned: AssignedPod, now: float) -> None:
         """Look whether one claim less settles a dispute."""
-        if seat.node in self._disputes:
-            self.settle(seat.node, now)
+        if assigned.node in self._disputes:
+            self.settle(assigned.node, now)
 
     def node_left(self, node: str, now: float) -> None:
         self._disputes.pop(node, None)
@@ -73,7 +73,7 @@ class Trust:
         """Yield what is to be done about pods whose time to start is over."""
         while (one := self._unstarted.take_overdue(now)) is not None:
             self.judge(one.node, now)
-            yield self._end_of_patience(one)
+            yield self._evict_or_report(one)
 
     def retry(self, uid: str, now: float) -> None:
         """Try an eviction again later that the API server did not take."""
@@ -88,19 +88,19 @@ class Trust:
         return [one for dispute in found for one in self._tell(*dispute)]
 
     def _tell(self, node: str, unit: Unit, uids: Sequence[str]) -> Iterator[Instruction]:
-        seats = [seat for uid in uids if (seat := self._cluster.seat(uid)) is not None]
-        claimants = f"claimed by {', '.join(seat.pod for seat in seats)}"
-        about = {"node": node, "pod": seats[-1].pod, "uid": seats[-1].uid, "reason": claimants}
+        assigned_pods = [assigned for uid in uids if (assigned := self._cache.assigned(uid)) is not None]
+        claimants = f"claimed by {', '.join(seat.pod for seat in assigned_pods)}"
+        about = {"node": node, "pod": assigned_pods[-1].pod, "uid": assigned_pods[-1].uid, "reason": claimants}
         if unit.kind == VFS:
             yield Notice("dispute", "VF is claimed twice", about | {"pci": unit.id})
         else:
             yield Notice("dispute", "unit is claimed twice", about | {"constraint": unit.kind, "unit": unit.id})
         kind = "VF" if unit.kind == VFS else unit.kind
-        for seat in seats:
+        for assigned in assigned_pods:
             message = f"{kind} {unit.id} of node {node} is {claimants}: not given again before all of them are gone"
-            yield Report(stand_in(seat), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)
+            yield Report(pod_reference(assigned), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)
 
-    def _end_of_patience(self, overdue: Overdue) -> Instruction:
+    def _evict_or_report(self, overdue: Overdue) -> Instruction:
         message = f"cannot start on node {overdue.node}: {overdue.reason}"
         if overdue.evict and self._evicts:
             return Evict(overdue.pod, message)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler.queue import NOTHING, Happening, Queue
+from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
 
 def _pop_all(queue: Queue, now: float) -> list[str]:
@@ -19,14 +19,14 @@ def test_pods_go_by_priority_then_age() -> None:
     """The higher priority first, among equals the older pod."""
     queue = Queue()
     for uid, priority, created in (("young", 0, "b"), ("old", 0, "a"), ("urgent", 7, "c"), ("idle", -1, "a")):
-        queue.offer(uid, priority, created, 0.0)
+        queue.add(uid, priority, created, 0.0)
     assert _pop_all(queue, 0.0) == ["urgent", "old", "young", "idle"]
 
 
 def test_backoff_doubles_from_one_second_to_ten() -> None:
     """Each try waits longer than the one before, up to ten seconds, from the moment of the try."""
     queue, now, waits = Queue(), 0.0, []
-    queue.offer("a", 0, "", now)
+    queue.add("a", 0, "", now)
     for _ in range(6):
         assert queue.pop(now) == "a"
         queue.retry("a")
@@ -41,25 +41,29 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
 def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
     """A pod gone does not help one that waits for a node; nothing but its own change helps a malformed one."""
     queue = Queue()
-    for uid, waits_for in (("node", Happening.NODE), ("both", Happening.NODE | Happening.POD_GONE), ("never", NOTHING)):
-        queue.offer(uid, 0, "", 0.0)
+    for uid, waits_for in (
+        ("node", ClusterEvent.NODE),
+        ("both", ClusterEvent.NODE | ClusterEvent.POD_GONE),
+        ("never", NO_EVENT),
+    ):
+        queue.add(uid, 0, "", 0.0)
         assert queue.pop(0.0) == uid
-        queue.park(uid, waits_for)
-    queue.wake(Happening.POD_GONE, 0.0)
+        queue.add_unschedulable(uid, waits_for)
+    queue.move_on_event(ClusterEvent.POD_GONE, 0.0)
     assert _pop_all(queue, 100.0) == ["both"]
-    queue.wake(Happening.NODE_LABELS, 100.0)
+    queue.move_on_event(ClusterEvent.NODE_LABELS, 100.0)
     assert _pop_all(queue, 100.0) == ["node"]
-    queue.offer("never", 0, "", 100.0)
+    queue.add("never", 0, "", 100.0)
     assert _pop_all(queue, 100.0) == ["never"]
 
 
 def test_a_woken_pod_still_waits_out_its_backoff() -> None:
     """What happens often cannot make a pod that does not fit eat all the time."""
     queue = Queue()
-    queue.offer("a", 0, "", 0.0)
+    queue.add("a", 0, "", 0.0)
     queue.pop(0.0)
-    queue.park("a", Happening.NODE)
-    queue.wake(Happening.NODE, 0.0)
+    queue.add_unschedulable("a", ClusterEvent.NODE)
+    queue.move_on_event(ClusterEvent.NODE, 0.0)
     assert queue.pop(0.9) is None
     assert queue.pop(1.0) == "a"
 
@@ -67,25 +71,25 @@ def test_a_woken_pod_still_waits_out_its_backoff() -> None:
 def test_a_forgotten_pod_never_comes_again() -> None:
     """From any place, active, backoff or parked."""
     queue = Queue()
-    for uid in ("active", "backoff", "parked"):
-        queue.offer(uid, 0, uid, 0.0)
+    for uid in ("active", "backoff", "unschedulable"):
+        queue.add(uid, 0, uid, 0.0)
     assert queue.pop(0.0) == "active"
     queue.retry("active")
     assert queue.pop(0.0) == "backoff"
-    queue.park("backoff", Happening.NODE)
-    for uid in ("active", "backoff", "parked"):
-        queue.forget(uid)
-    queue.wake(Happening.NODE, 0.0)
+    queue.add_unschedulable("backoff", ClusterEvent.NODE)
+    for uid in ("active", "backoff", "unschedulable"):
+        queue.delete(uid)
+    queue.move_on_event(ClusterEvent.NODE, 0.0)
     assert _pop_all(queue, 100.0) == []
     assert queue.next_ready() is None
 
 
-def _park_all(queue: Queue, now: float, waits_for: Happening = Happening.VFS_FREED) -> list[str]:
+def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
     """Pop all that are ready and park them as one kin."""
     popped = []
     while (uid := queue.pop(now)) is not None:
         popped.append(uid)
-        queue.park(uid, waits_for, "kin")
+        queue.add_unschedulable(uid, waits_for, "signature")
     return popped
 
 
@@ -93,12 +97,12 @@ def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
     """However many wait, and however often something happens, one try tells for all of them."""
     queue = Queue()
     for number in range(10_000):
-        queue.offer(f"p{number:05}", 0, "", 0.0)
+        queue.add(f"p{number:05}", 0, "", 0.0)
     assert len(_park_all(queue, 0.0)) == 10_000
     tried = 0
     for second in range(20, 120, 10):
         for _ in range(100):
-            queue.wake(Happening.VFS_FREED, float(second))
+            queue.move_on_event(ClusterEvent.VFS_FREED, float(second))
         tried += len(_park_all(queue, float(second)))
     assert tried == 10
     queue.check()
@@ -108,18 +112,18 @@ def test_a_scout_that_finds_a_place_sends_the_next() -> None:
     """Three VFs are free for five replicas: three are placed, the fourth tells for the fifth."""
     queue, places, tried = Queue(), 3, []
     for name in "abcde":
-        queue.offer(name, 0, name, 0.0)
+        queue.add(name, 0, name, 0.0)
     _park_all(queue, 0.0)
-    queue.wake(Happening.VFS_FREED, 5.0)
+    queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     while (uid := queue.pop(5.0)) is not None:
         tried.append(uid)
         if places:
             places -= 1
             queue.placed(uid)
         else:
-            queue.park(uid, Happening.VFS_FREED, "kin")
+            queue.add_unschedulable(uid, ClusterEvent.VFS_FREED, "signature")
     assert tried == ["a", "b", "c", "d"]
-    assert queue.depths() == {"active": 0, "backoff": 0, "parked": 2, "out": 3}
+    assert queue.depths() == {"active": 0, "backoff": 0, "unschedulable": 2, "in_flight": 3}
     queue.check()
 
 
@@ -128,42 +132,42 @@ def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
     """What woke it may help the others all the same."""
     queue = Queue()
     for uid in "ab":
-        queue.offer(uid, 0, uid, 0.0)
+        queue.add(uid, 0, uid, 0.0)
     _park_all(queue, 0.0)
-    queue.wake(Happening.VFS_FREED, 5.0)
+    queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     if lost == "deleted":
-        queue.forget("a")
+        queue.delete("a")
     elif lost == "changed":
-        queue.offer("a", 0, "a", 5.0)
+        queue.add("a", 0, "a", 5.0)
         assert queue.pop(5.0) in ("a", "b")
     else:
         assert queue.pop(5.0) == "a"
-        queue.park("a", NOTHING)
+        queue.add_unschedulable("a", NO_EVENT)
     assert len(_pop_all(queue, 5.0)) == 1
-    assert queue.depths()["out"] == (2 if lost == "changed" else 1)
+    assert queue.depths()["in_flight"] == (2 if lost == "changed" else 1)
 
 
 def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
     """Other rules than before: all of them wait for what helps these, and are named to be told."""
     queue = Queue()
     for uid in "abc":
-        queue.offer(uid, 0, uid, 0.0)
+        queue.add(uid, 0, uid, 0.0)
     _park_all(queue, 0.0)
-    queue.wake(Happening.VFS_FREED, 5.0)
+    queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     assert queue.pop(5.0) == "a"
-    assert queue.park("a", Happening.NODE_TAINTS, "kin") == {"b", "c"}
-    queue.wake(Happening.VFS_FREED, 50.0)
+    assert queue.add_unschedulable("a", ClusterEvent.NODE_TAINTS, "signature") == {"b", "c"}
+    queue.move_on_event(ClusterEvent.VFS_FREED, 50.0)
     assert _pop_all(queue, 50.0) == []
-    queue.wake(Happening.NODE_TAINTS, 50.0)
+    queue.move_on_event(ClusterEvent.NODE_TAINTS, 50.0)
     assert _pop_all(queue, 50.0) == ["b"]
 
 
 def test_a_pod_that_was_tried_goes_behind_those_that_came_before_the_try() -> None:
     """Priority, then the time of queueing, as PrioritySort has it: one that never fits holds up nobody."""
     queue = Queue()
-    queue.offer("old", 0, "a", 0.0)
+    queue.add("old", 0, "a", 0.0)
     assert queue.pop(1.0) == "old"
-    queue.offer("young", 0, "b", 0.5)
+    queue.add("young", 0, "b", 0.5)
     queue.retry("old")
     assert _pop_all(queue, 5.0) == ["young", "old"]
 
@@ -180,13 +184,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from("abcde"), priority=st.integers(-1, 1))
     def offer(self, uid: str, priority: int) -> None:
-        self.queue.offer(uid, priority, "", self.now)
+        self.queue.add(uid, priority, "", self.now)
         self.known.add(uid)
         self.popped.discard(uid)
 
     @rule(uid=st.sampled_from("abcde"))
     def forget(self, uid: str) -> None:
-        self.queue.forget(uid)
+        self.queue.delete(uid)
         self.known.discard(uid)
         self.popped.discard(uid)
 
@@ -198,12 +202,12 @@ class QueueMachine(RuleBasedStateMachine):
             self.popped.add(uid)
 
     @precondition(lambda self: self.popped)
-    @rule(data=st.data(), waits_for=st.sampled_from([Happening.NODE, Happening.POD_GONE, NOTHING]))
-    def settle(self, data: st.DataObject, waits_for: Happening) -> None:
+    @rule(data=st.data(), waits_for=st.sampled_from([ClusterEvent.NODE, ClusterEvent.POD_GONE, NO_EVENT]))
+    def settle(self, data: st.DataObject, waits_for: ClusterEvent) -> None:
         uid = data.draw(st.sampled_from(sorted(self.popped)))
         self.popped.discard(uid)
         if data.draw(st.booleans()):
-            self.queue.park(uid, waits_for, data.draw(st.sampled_from(["kin", "others", None])))
+            self.queue.add_unschedulable(uid, waits_for, data.draw(st.sampled_from(["signature", "others", None])))
         else:
             self.queue.retry(uid)
 
@@ -212,16 +216,16 @@ class QueueMachine(RuleBasedStateMachine):
     def place(self, data: st.DataObject) -> None:
         self.queue.placed(data.draw(st.sampled_from(sorted(self.popped))))
 
-    @rule(happening=st.sampled_from([Happening.NODE, Happening.POD_GONE]), seconds=st.floats(0, 20))
-    def wake(self, happening: Happening, seconds: float) -> None:
+    @rule(cluster_event=st.sampled_from([ClusterEvent.NODE, ClusterEvent.POD_GONE]), seconds=st.floats(0, 20))
+    def move_on_event(self, cluster_event: ClusterEvent, seconds: float) -> None:
         self.now += seconds
-        self.queue.wake(happening, self.now)
+        self.queue.move_on_event(cluster_event, self.now)
 
     @invariant()
     def each_pod_has_one_place(self) -> None:
         self.queue.check()
         assert set(self.queue.uids()) == self.known
-        assert self.queue.depths()["out"] == len(self.popped)
+        assert self.queue.depths()["in_flight"] == len(self.popped)
 
 
 QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -7,8 +7,8 @@ else the smallest that is large enough, is free, and can be used there.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.cache.volumes.plan import Match, Plan
-from scheduler.cache.volumes.volume_cache import Catalogue
+from scheduler.cache.volumes.plan import Match, VolumePlan
+from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.quantity import parse_quantity
@@ -72,22 +72,22 @@ class Asked:
         return self.maker is None and not self.own and not self.is_being_made
 
 
-def ask(claims: Iterable[PersistentVolumeClaim], catalogue: Catalogue) -> list[Asked]:
+def ask(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[Asked]:
     """Return what these claims ask for, in the order in which they get it: begun ones, then the smallest, first."""
     found = [
         Asked(
             claim=claim,
             wanted=requested(claim),
-            is_being_made=bool(catalogue.selected_node(claim)),
-            own=tuple(_own(claim, catalogue)),
-            maker=_maker(claim, catalogue),
+            is_being_made=bool(volume_cache.selected_node(claim)),
+            own=tuple(_own(claim, volume_cache)),
+            maker=_maker(claim, volume_cache),
         )
         for claim in claims
     ]
     return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
 
 
-def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: Labels) -> Plan | str:
+def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labels: Labels) -> VolumePlan | str:
     """Return how these claims get their volumes on a node, or why they cannot all have one there.
 
     Claims whose volume is being made for a node already are for that node only: that is the caller's to see to.
@@ -96,43 +96,45 @@ def make_plan(asked: Iterable[Asked], catalogue: Catalogue, node: str, labels: L
     provisions: list[PersistentVolumeClaim] = []
     taken: set[str] = set()
     for one in asked:
-        volume = None if one.is_being_made else find_volume(one, catalogue, labels, taken)
+        volume = None if one.is_being_made else find_volume(one, volume_cache, labels, taken)
         if volume is not None:
             taken.add(volume.metadata.name)
             found.append(Match(one.claim, volume))
         elif one.maker is None or not topology_allowed(one.maker, labels):
             return NONE_FREE
-        elif not catalogue.capacities.has_room(one.maker, one.wanted, labels):
+        elif not volume_cache.capacities.has_room(one.maker, one.wanted, labels):
             return NO_ROOM
         else:
             provisions.append(one.claim)
-    return Plan(node, tuple(found), tuple(provisions))
+    return VolumePlan(node, tuple(found), tuple(provisions))
 
 
-def obstacle(asked: Sequence[Asked], catalogue: Catalogue, labels: Labels) -> str:
+def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) -> str:
     """Say why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
     if len(asked) == 1 and asked[0].needs_free:
         one = asked[0]
-        near = catalogue.shelf.near(one.claim.storage_class, labels)
-        is_there = any(_is_for(volume, one, catalogue) and affinity_holds(volume.affinity, labels) for volume in near)
+        near = volume_cache.pv_index.near(one.claim.storage_class, labels)
+        is_there = any(
+            _is_for(volume, one, volume_cache) and affinity_holds(volume.affinity, labels) for volume in near
+        )
         return "" if is_there else NONE_FREE
-    found = make_plan(asked, catalogue, "", labels)
+    found = make_plan(asked, volume_cache, "", labels)
     return found if isinstance(found, str) else ""
 
 
-def _is_for(volume: PersistentVolume, asked: Asked, catalogue: Catalogue) -> bool:
+def _is_for(volume: PersistentVolume, asked: Asked, volume_cache: VolumeCache) -> bool:
     """Say whether a claim could get a volume that is no claim's yet."""
-    return catalogue.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
+    return volume_cache.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
 
 
-def _maker(claim: PersistentVolumeClaim, catalogue: Catalogue) -> StorageClass | None:
+def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
     """Return the class that can make a claim's volume; None where all are made by hand."""
-    found = catalogue.storage_class(claim.storage_class)
+    found = volume_cache.storage_class(claim.storage_class)
     return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
 
 def find_volume(
-    asked: Asked, catalogue: Catalogue, labels: Labels, taken: Collection[str] = ()
+    asked: Asked, volume_cache: VolumeCache, labels: Labels, taken: Collection[str] = ()
 ) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None if there is none for it."""
     claim, wanted = asked.claim, asked.wanted
@@ -140,21 +142,21 @@ def find_volume(
         if own.metadata.name not in taken and _can_be(own, claim, wanted):
             return own if affinity_holds(own.affinity, labels) else None
     best: tuple[int, str, PersistentVolume] | None = None
-    for volume in catalogue.shelf.near(claim.storage_class, labels):
+    for volume in volume_cache.pv_index.near(claim.storage_class, labels):
         name = volume.metadata.name
-        if name not in taken and _is_for(volume, asked, catalogue) and affinity_holds(volume.affinity, labels):
+        if name not in taken and _is_for(volume, asked, volume_cache) and affinity_holds(volume.affinity, labels):
             found = (_size(volume.spec.capacity), name, volume)
             best = found if best is None or found[:2] < best[:2] else best
     return best[2] if best is not None else None
 
 
-def _own(claim: PersistentVolumeClaim, catalogue: Catalogue) -> list[PersistentVolume]:
+def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
     """Return the volumes of the claim's class that are for it already, by word of their own or by promise."""
-    promised = catalogue.shelf.get(catalogue.promises.volume_of(claim.key))
+    promised = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
     told = [] if promised is None else [promised]
-    told += sorted(catalogue.shelf.of_claim(claim.key), key=lambda one: one.metadata.name)
+    told += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
     owners = ((claim.key, ""), (claim.key, claim.metadata.uid))
-    return [one for one in told if one.storage_class == claim.storage_class and catalogue.owner(one) in owners]
+    return [one for one in told if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
 
 
 def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:

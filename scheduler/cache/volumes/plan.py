@@ -15,7 +15,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VolumePlan:
     """What is to be written, and to come true, before a pod may be bound to a node."""
 
     node: str
@@ -30,15 +30,15 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Promises:
+class AssumedVolumes:
     """Plans by pod uid that the API does not show yet; pods that share a claim promise the same."""
 
-    plans: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, VolumePlan] = field(default_factory=dict)
     _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
     _claims: dict[str, dict[str, str]] = field(default_factory=dict)
     _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, uid: str, plan: Plan) -> None:
+    def add(self, uid: str, plan: VolumePlan) -> None:
         self.plans[uid] = plan
         for match in plan.matches:
             self._volumes.setdefault(match.claim.key, {})[uid] = match.volume.metadata.name
@@ -46,7 +46,7 @@ class Promises:
         for claim in plan.provisions:
             self._nodes.setdefault(claim.key, {})[uid] = plan.node
 
-    def drop(self, uid: str) -> Plan | None:
+    def drop(self, uid: str) -> VolumePlan | None:
         plan = self.plans.pop(uid, None)
         if plan is None:
             return None

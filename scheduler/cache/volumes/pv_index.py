@@ -30,7 +30,7 @@ class _Class:
     free: Counter[_Label | None] = field(default_factory=Counter)
 
 
-class Shelf:
+class PvIndex:
     """Volumes by name; `put` replaces what was there."""
 
     def __init__(self, volumes: Iterable[PersistentVolume] = (), held: Mapping[str, int] = _NOTHING_HELD) -> None:
@@ -122,7 +122,7 @@ class Shelf:
 
     def check(self, held: Mapping[str, int]) -> None:
         """Raise AssertionError unless it is as if all volumes had been put on it anew, and these promised."""
-        fresh = Shelf(self._volumes.values(), held)
+        fresh = PvIndex(self._volumes.values(), held)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
         assert fresh._held == self._held, "the volumes held are not those that were promised"
         assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"

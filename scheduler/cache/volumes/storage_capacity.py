@@ -39,12 +39,12 @@ class _Class:
 class Capacities:
     """Which drivers tell, and what they tell, by namespace/name."""
 
-    def __init__(self, rooms: Mapping[str, _Room] | None = None) -> None:
+    def __init__(self, capacities: Mapping[str, _Room] | None = None) -> None:
         self._telling: set[str] = set()
-        self._rooms: dict[str, _Room] = {}
+        self._capacities: dict[str, _Room] = {}
         self._classes: dict[str, _Class] = {}
-        for key, room in (rooms or {}).items():
-            self._put(key, room)
+        for key, capacity in (capacities or {}).items():
+            self._put(key, capacity)
 
     def put_driver(self, driver: CSIDriver) -> bool:
         """Know of a driver; say whether more may be made now."""
@@ -61,30 +61,30 @@ class Capacities:
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
         """Know of one, in place of what was known of it; say whether more may be made now."""
-        known, room = self._rooms.get(capacity.key), _read(capacity)
+        known, room = self._capacities.get(capacity.key), _read(capacity)
         if known != room:
             self.remove(capacity.key)
             self._put(capacity.key, room)
         return known is None or (known != room and room.largest >= known.largest)
 
     def remove(self, key: str) -> None:
-        room = self._rooms.pop(key, None)
-        if room is None:
+        capacity = self._capacities.pop(key, None)
+        if capacity is None:
             return
-        found = self._classes[room.storage_class]
-        found.keys -= Counter(room.nodes.keys())
-        del found.by_label[room.label][key]
-        if not found.by_label[room.label]:
-            del found.by_label[room.label]
+        found = self._classes[capacity.storage_class]
+        found.keys -= Counter(capacity.nodes.keys())
+        del found.by_label[capacity.label][key]
+        if not found.by_label[capacity.label]:
+            del found.by_label[capacity.label]
         if not found.by_label:
-            del self._classes[room.storage_class]
+            del self._classes[capacity.storage_class]
 
     def drivers(self) -> Iterable[str]:
         """Return the drivers that tell."""
         return self._telling
 
     def keys(self) -> Iterable[str]:
-        return self._rooms.keys()
+        return self._capacities.keys()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
         """Return the node labels that decide how much room there is for a class."""
@@ -97,17 +97,17 @@ class Capacities:
             return True
         there = {key: value for key, value in labels.items() if value is not None}
         near = self._near(storage_class.metadata.name, there)
-        return any(room.largest >= wanted and room.nodes.matches(there) for room in near)
+        return any(capacity.largest >= wanted and capacity.nodes.matches(there) for capacity in near)
 
     def check(self) -> None:
         """Raise AssertionError unless it is as if all had been put anew."""
-        assert Capacities(self._rooms)._classes == self._classes, "the rooms by class are not those that are there"
+        assert Capacities(self._capacities)._classes == self._classes, "the rooms by class are not those that are there"
 
-    def _put(self, key: str, room: _Room) -> None:
-        self._rooms[key] = room
-        found = self._classes.setdefault(room.storage_class, _Class())
-        found.keys.update(room.nodes.keys())
-        found.by_label.setdefault(room.label, {})[key] = room
+    def _put(self, key: str, capacity: _Room) -> None:
+        self._capacities[key] = capacity
+        found = self._classes.setdefault(capacity.storage_class, _Class())
+        found.keys.update(capacity.nodes.keys())
+        found.by_label.setdefault(capacity.label, {})[key] = capacity
 
     def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Room]:
         """Yield all of a class that a node with these labels can reach, and maybe others."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
-from scheduler.cache.volumes.plan import Plan, Promises
-from scheduler.cache.volumes.pv_index import Shelf
+from scheduler.cache.volumes.plan import AssumedVolumes, VolumePlan
+from scheduler.cache.volumes.pv_index import PvIndex
 from scheduler.cache.volumes.storage_capacity import Capacities
 from scheduler.cache.volumes.usage import Usage
 from scheduler.kube.storage_objects import (
@@ -22,7 +22,7 @@ from scheduler.kube.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduler.queue import NOTHING, Happening
+from scheduler.queue import NO_EVENT, ClusterEvent
 
 # What new volumes are made by, and how large they may be.
 Making = StorageClass | CSIDriver | CSIStorageCapacity
@@ -41,25 +41,27 @@ _NO_LIMITS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StorageChange:
     """What a change brings: what it can help with, the claims that it is about, and the objects left out, with why."""
 
-    helps: Happening = NOTHING
+    helps: ClusterEvent = NO_EVENT
     claims: frozenset[str] = frozenset()
-    left_out: tuple[tuple[Identity, str], ...] = ()
+    unreadable_objects: tuple[tuple[Identity, str], ...] = ()
 
-    def __or__(self, other: "Told") -> "Told":
-        return Told(self.helps | other.helps, self.claims | other.claims, self.left_out + other.left_out)
+    def __or__(self, other: "StorageChange") -> "StorageChange":
+        return StorageChange(
+            self.helps | other.helps, self.claims | other.claims, self.unreadable_objects + other.unreadable_objects
+        )
 
 
-class Catalogue:
+class VolumeCache:
     """All storage objects, those of a namespace by namespace/name and the others by name."""
 
     def __init__(self) -> None:
-        self.shelf = Shelf()
+        self.pv_index = PvIndex()
         self.capacities = Capacities()
         self.usage = Usage()
-        self.promises = Promises()
+        self.assumed = AssumedVolumes()
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._classes: dict[str, StorageClass] = {}
         self._limits: dict[str, Mapping[str, int]] = {}
@@ -87,11 +89,11 @@ class Catalogue:
 
     def selected_node(self, claim: PersistentVolumeClaim) -> str:
         """Return the node for which a claim's volume is, or will be, made; empty if none is chosen yet."""
-        return self.promises.node_of(claim.key) or claim.selected_node
+        return self.assumed.node_of(claim.key) or claim.selected_node
 
     def owner(self, volume: PersistentVolume) -> tuple[str, str]:
         """Return the claim that a volume is for, and its uid where that is known; empty if it is free."""
-        promised = self.promises.claim_of(volume.metadata.name)
+        promised = self.assumed.claim_of(volume.metadata.name)
         if promised:
             return promised, ""
         reference = volume.spec.claim_ref
@@ -99,48 +101,48 @@ class Catalogue:
 
     def is_free(self, volume: PersistentVolume) -> bool:
         """Say whether a volume is for no claim, neither by its own word nor by promise."""
-        return volume.spec.claim_ref is None and not self.promises.claim_of(volume.metadata.name)
+        return volume.spec.claim_ref is None and not self.assumed.claim_of(volume.metadata.name)
 
-    def promise(self, uid: str, plan: Plan) -> None:
+    def assume(self, uid: str, plan: VolumePlan) -> None:
         """Let others see what was decided for a pod, until `withdraw`."""
-        self.promises.add(uid, plan)
+        self.assumed.add(uid, plan)
         for match in plan.matches:
-            self.shelf.hold(match.volume.metadata.name)
+            self.pv_index.hold(match.volume.metadata.name)
 
-    def withdraw(self, uid: str) -> None:
-        plan = self.promises.drop(uid)
+    def forget(self, uid: str) -> None:
+        plan = self.assumed.drop(uid)
         for match in plan.matches if plan is not None else ():
-            self.shelf.hold(match.volume.metadata.name, -1)
+            self.pv_index.hold(match.volume.metadata.name, -1)
 
-    def take(self, kind: type[Stored], event: Change[Stored]) -> Told:
+    def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
         """Take what a watch tells of one kind."""
         match event:
             case Changed(_, item):
                 return self._put(item)
             case Unreadable(identity, why):
-                return self._remove(kind, _key(kind, identity)) | Told(left_out=((identity, why),))
+                return self._remove(kind, _key(kind, identity)) | StorageChange(unreadable_objects=((identity, why),))
             case Removed(identity):
                 return self._remove(kind, _key(kind, identity))
 
-    def keep(self, kind: type[Stored], there: Iterable[Identity]) -> Told:
+    def keep(self, kind: type[Stored], there: Iterable[Identity]) -> StorageChange:
         """Take it that there are no objects of this kind but these."""
-        kept, told = {_key(kind, identity) for identity in there}, Told()
+        kept, told = {_key(kind, identity) for identity in there}, StorageChange()
         for key in sorted(set(self._known(kind)) - kept):
             told |= self._remove(kind, key)
         return told
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
-        plans = self.promises.plans.values()
+        plans = self.assumed.plans.values()
         self.capacities.check()
-        self.shelf.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
+        self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
         attached = {name for there in self._attached_to.values() for name in there}
         assert attached == self._attachments.keys(), "the attachments by node are not those that are there"
 
     def _known(self, kind: type[Stored]) -> Iterable[str]:
         known: Mapping[Any, Iterable[str]] = {
             PersistentVolumeClaim: self._claims,
-            PersistentVolume: self.shelf.names(),
+            PersistentVolume: self.pv_index.names(),
             StorageClass: self._classes,
             CSINode: self._limits,
             CSIDriver: self.capacities.drivers(),
@@ -149,53 +151,55 @@ class Catalogue:
         }
         return known[kind]
 
-    def _put(self, item: Stored) -> Told:
+    def _put(self, item: Stored) -> StorageChange:
         name = item.metadata.name
         match item:
             case PersistentVolumeClaim():
                 known, self._claims[item.key] = self._claims.get(item.key), item
                 changed = known is None or _substance(known) != _substance(item)
-                return Told(Happening.CLAIM if changed else NOTHING, frozenset((item.key,)))
+                return StorageChange(ClusterEvent.CLAIM if changed else NO_EVENT, frozenset((item.key,)))
             case PersistentVolume():
-                before = self.shelf.get(name)
-                self.shelf.put(item)
+                before = self.pv_index.get(name)
+                self.pv_index.put(item)
                 changed = before is None or _substance(before) != _substance(item)
                 concerned = self._claims_of(item) | (self._claims_of(before) if before is not None else frozenset())
-                return Told(Happening.VOLUME if changed else NOTHING, concerned)
+                return StorageChange(ClusterEvent.VOLUME if changed else NO_EVENT, concerned)
             case StorageClass() | CSIDriver() | CSIStorageCapacity():
-                return Told(Happening.STORAGE_CLASS if self._makes_more(item) else NOTHING)
+                return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more(item) else NO_EVENT)
             case CSINode():
                 limits, self._limits[name] = self._limits.get(name), item.limits
-                return Told(Happening.ATTACHMENTS if limits != item.limits else NOTHING)
+                return StorageChange(ClusterEvent.ATTACHMENTS if limits != item.limits else NO_EVENT)
             case VolumeAttachment():
                 there = self._attachments.get(name)
                 if there is not None and there.spec == item.spec:
                     # Its status changes while it is attached; what counts is that it is there.
-                    return Told()
+                    return StorageChange()
                 told = self._remove(VolumeAttachment, name)
                 self._attachments[name] = item
                 self._attached_to.setdefault(item.spec.node_name, {})[name] = item
                 return told
 
-    def _remove(self, kind: type[Stored], key: str) -> Told:
+    def _remove(self, kind: type[Stored], key: str) -> StorageChange:
         if kind is PersistentVolumeClaim:
             # What waits for the claim need not wait any longer.
-            return Told(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else Told()
+            return (
+                StorageChange(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else StorageChange()
+            )
         if kind is PersistentVolume:
-            gone = self.shelf.remove(key)
-            return Told(claims=self._claims_of(gone)) if gone is not None else Told()
+            gone = self.pv_index.remove(key)
+            return StorageChange(claims=self._claims_of(gone)) if gone is not None else StorageChange()
         if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
-            return Told(Happening.STORAGE_CLASS if self._makes_more_without(kind, key) else NOTHING)
+            return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more_without(kind, key) else NO_EVENT)
         if kind is CSINode:
-            return Told(Happening.ATTACHMENTS if self._limits.pop(key, None) else NOTHING)
+            return StorageChange(ClusterEvent.ATTACHMENTS if self._limits.pop(key, None) else NO_EVENT)
         attachment = self._attachments.pop(key, None)
         if attachment is None:
-            return Told()
+            return StorageChange()
         node = attachment.spec.node_name
         del self._attached_to[node][key]
         if not self._attached_to[node]:
             del self._attached_to[node]
-        return Told(Happening.ATTACHMENTS)
+        return StorageChange(ClusterEvent.ATTACHMENTS)
 
     def _makes_more(self, item: Making) -> bool:
         """Know of it; say whether volumes may be made that could not be before."""
@@ -221,7 +225,7 @@ class Catalogue:
     def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
         """Return the claims that a volume is for, by its own word or by promise."""
         named = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
-        return frozenset(key for key in (named, self.promises.claim_of(volume.metadata.name)) if key)
+        return frozenset(key for key in (named, self.assumed.claim_of(volume.metadata.name)) if key)
 
 
 def _key(kind: type[Stored], identity: Identity) -> str:

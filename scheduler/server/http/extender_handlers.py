@@ -1,4 +1,4 @@
-"""Answer each verb of the extender: ask the `Guests`, in slices that hold nothing up, and carry out binds.
+"""Answer each verb of the extender: ask the `ExtenderPods`, in slices that hold nothing up, and carry out binds.
 
 `bind` reads the pod anew, so that it needs nothing that an earlier leader was told. Its Binding is repeated until the
 outcome is definite, as every other; who asks is told an error before it gives up by itself, and the VFs stay reserved.
@@ -19,14 +19,14 @@ from mooring.errors import AnnotationError
 from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
 from scheduler.extender import protocol
-from scheduler.extender.extender_pods import Guests, Verdict
+from scheduler.extender.extender_pods import ExtenderPods, Verdict
 from scheduler.extender.protocol import Asked, Binding, Refused
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, Task
+from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.server import metrics
 from scheduler.server.bind import bind
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.loop import ApiClients, Loop
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -52,13 +52,15 @@ class _UnderWay:
     writing: "asyncio.Task[Outcome]"
 
 
-class Desk:
+class ExtenderHandlers:
     """Where kube-scheduler's questions are answered; ``clock`` gives UNIX time."""
 
-    def __init__(self, guests: Guests, loop: Loop, ways: Ways, clock: Callable[[], float]) -> None:
-        self._guests = guests
+    def __init__(
+        self, extender_pods: ExtenderPods, loop: Loop, clients: ApiClients, clock: Callable[[], float]
+    ) -> None:
+        self._extender_pods = extender_pods
         self._loop = loop
-        self._ways = ways
+        self._clients = clients
         self._clock = clock
         self._under_way: dict[str, _UnderWay] = {}
 
@@ -77,19 +79,21 @@ class Desk:
     async def prioritize(self, body: bytes) -> bytes:
         """Give nodes scores."""
         asked = protocol.read_asked(body)
-        task = self._guests.read(asked.pod)
-        if isinstance(task, Refusal):
+        pod_info = self._extender_pods.read(asked.pod)
+        if isinstance(pod_info, Refusal):
             return protocol.prioritized(dict.fromkeys(asked.nodes, 0))
-        return protocol.prioritized({node: self._guests.score(task, node) async for node in _in_slices(asked.nodes)})
+        return protocol.prioritized(
+            {node: self._extender_pods.score(pod_info, node) async for node in _in_slices(asked.nodes)}
+        )
 
     async def preempt(self, body: bytes) -> bytes:
         """Say on which nodes the pod would fit once the victims are gone, and who else has to go."""
         asked = protocol.read_preemption(body)
-        task = self._guests.read(asked.pod)
+        pod_info = self._extender_pods.read(asked.pod)
         found = dict[str, protocol.Victims]()
-        if isinstance(task, Task):
+        if isinstance(pod_info, PodInfo):
             async for node in _in_slices(asked.victims):
-                victims = self._guests.make_room(task, node, asked.victims[node], self._clock())
+                victims = self._extender_pods.make_room(pod_info, node, asked.victims[node], self._clock())
                 found |= {node: victims} if victims is not None else {}
         return protocol.preempted(found)
 
@@ -108,20 +112,20 @@ class Desk:
 
     async def _filter(self, body: bytes, word: Wording) -> bytes:
         asked = protocol.read_asked(body)
-        task = self._guests.read(asked.pod)
-        if isinstance(task, Refusal):
-            return protocol.filtered(asked, _nowhere(asked, word(task)))
-        if fault := self._guests.stranded.fault:
+        pod_info = self._extender_pods.read(asked.pod)
+        if isinstance(pod_info, Refusal):
+            return protocol.filtered(asked, _nowhere(asked, word(pod_info)))
+        if fault := self._extender_pods.bound_without_vfs.fault:
             return protocol.filtered(asked, _nowhere(asked, fault))
-        return protocol.filtered(asked, await self._judge(task, asked, word))
+        return protocol.filtered(asked, await self._judge(pod_info, asked, word))
 
-    async def _judge(self, task: Task, asked: Asked, word: Wording) -> Refused:
+    async def _judge(self, pod_info: PodInfo, asked: Asked, word: Wording) -> Refused:
         for_now, for_good = dict[str, str](), dict[str, str]()
-        async for node, verdict in _in_slices(self._guests.judge(task, asked.nodes, self._clock())):
+        async for node, verdict in _in_slices(self._extender_pods.judge(pod_info, asked.nodes, self._clock())):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
         if len(for_now) + len(for_good) < len(asked.nodes):
-            self._guests.offer(task)
+            self._extender_pods.offer(pod_info)
         return Refused(for_now, for_good)
 
     async def _bind(self, asked: Binding) -> str:
@@ -142,13 +146,13 @@ class Desk:
     async def _shown(self, uid: str) -> None:
         """Wait until the watch has shown a pod, but not for one that is gone already."""
         until = time.monotonic() + _SHOWN_WITHIN_S
-        while not self._guests.knows(uid) and time.monotonic() < until:
+        while not self._extender_pods.knows(uid) and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
 
     async def _read(self, asked: Binding) -> Pod:
         path = f"/api/v1/namespaces/{asked.namespace}/pods/{asked.name}"
         try:
-            return _decode_pod(await self._ways.api.request("GET", path))
+            return _decode_pod(await self._clients.api.request("GET", path))
         except msgspec.MsgspecError as unreadable:
             raise protocol.ProtocolError(f"pod {asked.key} cannot be read: {unreadable}") from unreadable
 
@@ -158,24 +162,24 @@ class Desk:
             return f"this scheduler {why}"
         if pod.metadata.uid != asked.uid:
             return f"pod {asked.key} has the uid {pod.metadata.uid!r} now, not {asked.uid!r}"
-        task = self._guests.read(pod)
-        if isinstance(task, Refusal):
-            return task.reason
+        pod_info = self._extender_pods.read(pod)
+        if isinstance(pod_info, Refusal):
+            return pod_info.reason
         if pod.spec.node_name:
-            return _bound_already(task, asked.node)
-        decision = self._guests.reserve(task, asked.node, self._clock())
+            return _bound_already(pod_info, asked.node)
+        decision = self._extender_pods.reserve(pod_info, asked.node, self._clock())
         if isinstance(decision, str):
             return decision
         begun = self._under_way[asked.uid] = _UnderWay(asked.node, self._loop.start(self._write(decision)))
         return begun
 
     async def _write(self, decision: Bind) -> Outcome:
-        fields = {"pod": decision.task.pod.key, "uid": decision.task.uid, "node": decision.seat.node}
+        fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
         try:
-            outcome = await bind(self._ways.leaders, decision)
+            outcome = await bind(self._clients.leaders, decision)
         finally:
-            del self._under_way[decision.task.uid]
-        self._guests.ended(decision, outcome, self._clock())
+            del self._under_way[decision.pod_info.uid]
+        self._extender_pods.ended(decision, outcome, self._clock())
         metrics.BINDS.by[outcome.kind,] += 1
         if outcome.kind == "bound":
             _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
@@ -188,16 +192,20 @@ def _nowhere(asked: Asked, why: str) -> Refused:
     return Refused({}, dict.fromkeys(asked.nodes, why))
 
 
-def _bound_already(task: Task, node: str) -> str:
+def _bound_already(pod_info: PodInfo, node: str) -> str:
     """Say what is wrong with a pod that has a node; empty if it has this one, and what it asks for."""
-    pod = task.pod
+    pod = pod_info.pod
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"
     try:
-        given = believe(pod.annotations, task.uid, node)
+        given = believe(pod.annotations, pod_info.uid, node)
     except AnnotationError as unreadable:
         return str(unreadable)
-    return "" if given is not None or not (task.interfaces or task.wishes) else f"pod {pod.key} was bound without VFs"
+    return (
+        ""
+        if given is not None or not (pod_info.interfaces or pod_info.wishes)
+        else f"pod {pod.key} was bound without VFs"
+    )
 
 
 def _reason(verdict: Refusal | Verdict) -> str:

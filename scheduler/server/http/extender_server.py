@@ -12,7 +12,7 @@ from aiohttp import web
 
 from scheduler.extender.protocol import ProtocolError, failed
 from scheduler.server import metrics
-from scheduler.server.http.extender_handlers import Desk
+from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.listening import listen
 
 # Bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that it has found fit.
@@ -21,23 +21,29 @@ _PREFIX = "/scheduler"
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 
-def serve(address: str, desk: Desk, tls: ssl.SSLContext | None = None) -> AbstractAsyncContextManager[None]:
+def serve(
+    address: str, extender_handlers: ExtenderHandlers, tls: ssl.SSLContext | None = None
+) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``, empty for nowhere)."""
     application = web.Application(client_max_size=_LARGEST)
     # The last one is where the seeds' scheduler extension answered, on port 8888.
-    for verb, answer in (("filter", desk.filter), ("bind", desk.bind), ("rdma_scheduling", desk.filter_as_seeds)):
-        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, desk, _told))
+    for verb, answer in (
+        ("filter", extender_handlers.filter),
+        ("bind", extender_handlers.bind),
+        ("rdma_scheduling", extender_handlers.filter_as_seeds),
+    ):
+        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _told))
     # Their answers have no room for an error.
-    for verb, answer in (("prioritize", desk.prioritize), ("preempt", desk.preempt)):
-        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, desk, _refused))
+    for verb, answer in (("prioritize", extender_handlers.prioritize), ("preempt", extender_handlers.preempt)):
+        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _refused))
     return listen(address, application, tls)
 
 
 def _route(
-    verb: str, answer: Answer, desk: Desk, tell: Callable[[str], web.Response]
+    verb: str, answer: Answer, extender_handlers: ExtenderHandlers, tell: Callable[[str], web.Response]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
-        if why := desk.standing_by():
+        if why := extender_handlers.standing_by():
             return _standing_by(why)
         try:
             return _json(await answer(await request.read()))

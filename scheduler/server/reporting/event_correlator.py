@@ -10,7 +10,7 @@ _EVENTS_PER_S = 1 / 300
 _REMEMBERED = 4096
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: ``burst`` at once, then ``rate`` a second."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -30,7 +30,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class EventRecord:
     """How an event is to be told: as the object ``name``, for the ``count``-th time since ``first``."""
 
     name: str
@@ -38,19 +38,19 @@ class Telling:
     first: str
 
 
-class Told:
+class EventCorrelator:
     """The events that were told: the same again is counted in the one that is there, too many are not told."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[tuple[str, str, str], Telling] = OrderedDict()
-        self._paces: OrderedDict[str, Bucket] = OrderedDict()
+        self._told: OrderedDict[tuple[str, str, str], EventRecord] = OrderedDict()
+        self._paces: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def tell(self, uid: str, reason: str, message: str, telling: Telling, now: float) -> Telling | None:
+    def tell(self, uid: str, reason: str, message: str, telling: EventRecord, now: float) -> EventRecord | None:
         """Return how to tell it, ``telling`` if it is new; None if this object has had too many.
 
         ``uid`` is that of the object that the event is about, ``now`` in seconds of any clock.
         """
-        bucket = self._paces.pop(uid, None) or Bucket(_EVENTS_PER_S, _EVENTS_AT_ONCE, now)
+        bucket = self._paces.pop(uid, None) or TokenBucket(_EVENTS_PER_S, _EVENTS_AT_ONCE, now)
         self._paces[uid] = bucket
         if len(self._paces) > _REMEMBERED:
             self._paces.popitem(last=False)
@@ -58,7 +58,7 @@ class Told:
             return None
         key = (uid, reason, message)
         known = self._told.pop(key, None)
-        found = telling if known is None else Telling(known.name, known.count + 1, known.first)
+        found = telling if known is None else EventRecord(known.name, known.count + 1, known.first)
         self._told[key] = found
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)

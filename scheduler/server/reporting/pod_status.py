@@ -6,7 +6,7 @@ from mooring import names
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Condition, Pod
-from scheduler.server.reporting.event_correlator import Telling
+from scheduler.server.reporting.event_correlator import EventRecord
 
 # The API server refuses an event whose note is longer.
 _LONGEST_MESSAGE = 1024
@@ -42,7 +42,7 @@ def status_patch(report: Report, now: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
-def event(report: Report, component: str, telling: Telling, now: str) -> bytes:
+def event(report: Report, component: str, telling: EventRecord, now: str) -> bytes:
     """Return the Event that tells a pod's owner."""
     pod = report.pod.metadata
     related = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
@@ -81,7 +81,7 @@ def _reference(pod: Pod) -> dict[str, str]:
     }
 
 
-def repetition(report: Report, telling: Telling, now: str) -> bytes:
+def repetition(report: Report, telling: EventRecord, now: str) -> bytes:
     """Return the merge patch that counts an event that is told again."""
     annotations = {names.WHY: _dump(report.why)}
     return msgspec.json.encode(

@@ -21,7 +21,7 @@ from mooring.kube.persist import until_definite
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.server import metrics
-from scheduler.server.reporting.event_correlator import Bucket, Telling, Told
+from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
 from scheduler.server.reporting.pod_status import event, event_reason, is_of_pending, repetition, status_patch
 
 _log = structlog.get_logger()
@@ -46,8 +46,8 @@ class Writer:
         self._events: asyncio.Queue[Report] = asyncio.Queue(_MOST_EVENTS)
         self._conditions: dict[str, Report] = {}
         self._new_condition = asyncio.Event()
-        self._pace = Bucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
-        self._told = Told()
+        self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
+        self._told = EventCorrelator()
         self._serial = itertools.count()
         self._calm = asyncio.Event()
         self._calm.set()
@@ -138,7 +138,7 @@ class Writer:
     async def _write_event(self, report: Report) -> None:
         pod, now = report.pod.metadata, _now()
         suffix = f".{time.time_ns():x}{next(self._serial):x}"
-        new = Telling(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
+        new = EventRecord(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
         about = (pod.uid, event_reason(report), report.message)
         telling = self._told.tell(*about, new, time.monotonic())
         if telling is None:

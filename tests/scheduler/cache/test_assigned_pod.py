@@ -7,8 +7,8 @@ import pytest
 
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from scheduler.cache.assigned_pod import read_seat
-from scheduler.cache.cache import Seat
+from scheduler.cache.assigned_pod import read_assigned_pod
+from scheduler.cache.cache import AssignedPod
 from scheduler.kube.objects import Pod
 
 MakePod = Callable[..., Pod]
@@ -28,10 +28,10 @@ def test_an_assignment_that_has_not_changed_is_kept_as_it_is(is_ours: bool, make
     """The value itself, so that nothing is compared field by field, let alone read."""
     given = _given("uid-0")
     written = dump_assignment(given)
-    known = Seat("uid-0", "default/p0", "n1", assignment=given, assumed=True, written=written if is_ours else "")
-    seat, notices = read_seat(_pod(make_pod, written), known)
-    assert seat.assignment is given
-    assert (seat.assumed, notices) == (False, [])
+    known = AssignedPod("uid-0", "default/p0", "n1", assignment=given, assumed=True, written=written if is_ours else "")
+    assigned, notices = read_assigned_pod(_pod(make_pod, written), known)
+    assert assigned.assignment is given
+    assert (assigned.assumed, notices) == (False, [])
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
 ) -> None:
     """Uid and node are those of the pod, whatever was known before; what it has is not taken from it by nonsense."""
     was = _given("uid-0")
-    known = Seat("uid-0", "default/p0", "n1", assignment=was, written=dump_assignment(was))
+    known = AssignedPod("uid-0", "default/p0", "n1", assignment=was, written=dump_assignment(was))
     for before, stands in ((known, known.assignment), (replace(known, assumed=True), None)):
-        seat, notices = read_seat(_pod(make_pod, dump_assignment(now)), before)
-        assert seat.assignment == (now if believed else stands)
+        assigned, notices = read_assigned_pod(_pod(make_pod, dump_assignment(now)), before)
+        assert assigned.assignment == (now if believed else stands)
         assert bool(notices) != believed
 
 
@@ -58,7 +58,7 @@ def test_what_was_known_on_another_node_is_not_believed_here(make_pod: MakePod) 
     """Somebody else bound the pod, and our annotation came with it: it names our node, not this one."""
     given = _given("uid-0", node="n2")
     written = dump_assignment(given)
-    known = Seat("uid-0", "default/p0", "n2", assignment=given, assumed=True, written=written)
-    seat, notices = read_seat(_pod(make_pod, written), known)
-    assert seat.assignment is None
+    known = AssignedPod("uid-0", "default/p0", "n2", assignment=given, assumed=True, written=written)
+    assigned, notices = read_assigned_pod(_pod(make_pod, written), known)
+    assert assigned.assignment is None
     assert len(notices) == 1

@@ -4,15 +4,15 @@ from random import Random
 
 import pytest
 
-from scheduler.cache import pod_counts as census
-from scheduler.cache.pod_counts import Census, Question
-from scheduler.cache.row_counts import Tally
-from scheduler.kube.affinity import Kin, Scope, Term
+from scheduler.cache import pod_counts as pod_counts
+from scheduler.cache.pod_counts import PodCounts, Question
+from scheduler.cache.row_counts import RowCounts
+from scheduler.kube.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selectors import EVERYTHING, select_labels
 
 
-def kin(app: str, namespace: str = "a", *repelled: Term) -> Kin:
-    return Kin(namespace, (("app", app),), repelled=repelled)
+def affinity_info(app: str, namespace: str = "a", *repelled: Term) -> AffinityInfo:
+    return AffinityInfo(namespace, (("app", app),), repelled=repelled)
 
 
 def about(app: str, *namespaces: str) -> Question:
@@ -21,21 +21,21 @@ def about(app: str, *namespaces: str) -> Question:
 
 def test_pods_are_counted_row_by_row() -> None:
     """Those seated before the question and those after it, of its namespaces only."""
-    seated = Census()
-    seated.add(2, kin("x"))
-    seated.add(2, kin("x"))
-    seated.add(1, kin("x", "b"))
+    seated = PodCounts()
+    seated.add(2, affinity_info("x"))
+    seated.add(2, affinity_info("x"))
+    seated.add(1, affinity_info("x", "b"))
     assert seated.counts(about("x"), 4).tolist() == [0, 0, 2, 0]
-    seated.add(3, kin("x"))
-    seated.remove(2, kin("x"))
+    seated.add(3, affinity_info("x"))
+    seated.remove(2, affinity_info("x"))
     assert seated.counts(about("x"), 4).tolist() == [0, 0, 1, 1]
     assert seated.counts(about("x", "a", "b"), 4).tolist() == [0, 1, 1, 1]
 
 
 def test_namespaces_that_go_by_labels_are_looked_up_again() -> None:
     """A namespace may be relabelled or removed while its pods stay."""
-    seated, within = Census(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
-    seated.add(0, kin("p"))
+    seated, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
+    seated.add(0, affinity_info("p"))
     assert seated.counts(Question((within,)), 1).tolist() == [0]
     assert seated.put_namespace("a", {"team": "x"})
     assert not seated.put_namespace("a", {"team": "x"})
@@ -47,26 +47,26 @@ def test_namespaces_that_go_by_labels_are_looked_up_again() -> None:
 def test_terms_go_with_their_pods() -> None:
     """A term is found by whom it speaks of, once however many pods have it, and forgotten with the last of them."""
     term = Term("zone", Scope(select_labels({"app": "y"}), frozenset("a")))
-    seated = Census()
-    seated.add(5, kin("x", "a", term))
-    seated.add(6, kin("x", "a", term))
-    seated.add(6, kin("z", "a", term))
-    assert seated.repelling.about(kin("x"), {}) == []
-    assert seated.repelling.about(kin("y", "b"), {}) == []
-    ((found, tally),) = seated.repelling.about(kin("y"), {})
+    seated = PodCounts()
+    seated.add(5, affinity_info("x", "a", term))
+    seated.add(6, affinity_info("x", "a", term))
+    seated.add(6, affinity_info("z", "a", term))
+    assert seated.repelling.about(affinity_info("x"), {}) == []
+    assert seated.repelling.about(affinity_info("y", "b"), {}) == []
+    ((found, row_counts),) = seated.repelling.about(affinity_info("y"), {})
     assert found == term
-    assert tally.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
+    assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
-        seated.remove(row, kin(app, "a", term))
-    assert seated.repelling.about(kin("y"), {}) == []
+        seated.remove(row, affinity_info(app, "a", term))
+    assert seated.repelling.about(affinity_info("y"), {}) == []
     seated.check([])
 
 
 def test_only_so_many_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one not asked for the longest is given up, and counted anew when it is asked again."""
-    monkeypatch.setattr(census, "_FEWEST_QUESTIONS", 2)
-    monkeypatch.setattr(census, "_MOST_COUNTS", 0)
-    seated, there = Census(), [(number, kin(f"app{number % 4}")) for number in range(8)]
+    monkeypatch.setattr(pod_counts, "_FEWEST_QUESTIONS", 2)
+    monkeypatch.setattr(pod_counts, "_MOST_COUNTS", 0)
+    seated, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]
     for row, one in there:
         seated.add(row, one)
     for _ in range(3):
@@ -74,33 +74,33 @@ def test_only_so_many_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
             expected = [int(row % 4 == number) for row in range(8)]
             assert seated.counts(about(f"app{number}"), 8).tolist() == expected
             seated.check(there)
-    seated.add(0, kin("app1"))
+    seated.add(0, affinity_info("app1"))
     assert seated.counts(about("app1"), 8).tolist() == [1, 1, 0, 0, 0, 1, 0, 0]
 
 
 def test_a_census_that_lost_a_pod_is_found_out() -> None:
     """The check compares with a new count, so that a kept number that drifts does not stay unseen."""
-    seated = Census()
-    seated.add(0, kin("x"))
+    seated = PodCounts()
+    seated.add(0, affinity_info("x"))
     seated.counts(about("x"), 1)
-    seated.check([(0, kin("x"))])
+    seated.check([(0, affinity_info("x"))])
     with pytest.raises(AssertionError, match="counts other pods than are seated"):
-        seated.check([(0, kin("x")), (1, kin("y"))])
+        seated.check([(0, affinity_info("x")), (1, affinity_info("y"))])
 
 
 def test_a_tally_is_the_same_with_few_rows_and_many() -> None:
     """It changes from numbers to an array on the way, and counts may go below zero."""
-    random, tally, expected = Random(1), Tally(), [0] * 300
+    random, row_counts, expected = Random(1), RowCounts(), [0] * 300
     for step in range(3000):
         row, by = random.randrange(1 + step // 10), random.choice([-2, -1, 1, 1, 3])
-        tally.shift(row, by)
+        row_counts.shift(row, by)
         expected[row] += by
         if step % 100 == 0:
-            rows, counts = tally.rows()
+            rows, counts = row_counts.rows()
             assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == {
                 row: count for row, count in enumerate(expected) if count
             }
-            assert tally.array(300).tolist() == expected
+            assert row_counts.array(300).tolist() == expected
 
 
 @pytest.mark.parametrize("rows", [5, 300])
@@ -108,5 +108,5 @@ def test_tallies_of_parts_add_up(rows: int) -> None:
     """Rows may be in several parts, few or many."""
     parts = [{row: row + 1 for row in range(rows)}, dict.fromkeys(range(0, rows, 2), 5)]
     expected = [row + 1 + 5 * (row % 2 == 0) for row in range(rows)]
-    assert Tally.of(parts).array(rows).tolist() == expected
-    assert Tally.of([]).array(2).tolist() == [0, 0]
+    assert RowCounts.of(parts).array(rows).tolist() == expected
+    assert RowCounts.of([]).array(2).tolist() == [0, 0]

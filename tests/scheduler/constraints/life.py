@@ -73,6 +73,6 @@ def bound(pod: Pod, bind: Found) -> Pod:
     """Return a pod as the API server shows it after its bind."""
     assert isinstance(bind, Bind)
     copy = msgspec.convert(msgspec.to_builtins(pod), Pod)
-    copy.spec.node_name = bind.seat.node
+    copy.spec.node_name = bind.assigned.node
     copy.metadata.annotations = {**pod.annotations, **bind.annotations}
     return copy

@@ -9,11 +9,11 @@ from mooring.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.cycle import Decider
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.signature_scores import Ranking
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
@@ -74,28 +74,32 @@ class World:
                 if found is None:
                     return
                 continue
-            pod = self.waiting.pop(found.task.uid)
-            units = tuple(units_of(found, "gpu")) if found.task.wishes else ()  # type: ignore[arg-type]
-            taken = {unit for _, node, others in self.given.values() if node == found.seat.node for unit in others}
+            pod = self.waiting.pop(found.pod_info.uid)
+            units = tuple(units_of(found, "gpu")) if found.pod_info.wishes else ()  # type: ignore[arg-type]
+            taken = {unit for _, node, others in self.given.values() if node == found.assigned.node for unit in others}
             assert not taken & set(units)
-            self.given[found.task.uid] = (bound(pod, found) if found.annotations else pod, found.seat.node, units)
+            self.given[found.pod_info.uid] = (
+                bound(pod, found) if found.annotations else pod,
+                found.assigned.node,
+                units,
+            )
 
 
 def _path(switch: int) -> tuple[str, ...]:
     return (f"0000:00:0{switch + 1}.0", f"0000:{switch + 1}f:00.0")
 
 
-def _task(pod: Pod, kinds: Kinds) -> Task:
-    task = read_task(pod, kinds)
-    assert isinstance(task, Task)
-    return task
+def _pod_info(pod: Pod, kinds: Kinds) -> PodInfo:
+    pod_info = read_pod_info(pod, kinds)
+    assert isinstance(pod_info, PodInfo)
+    return pod_info
 
 
-def _says(ranking: Ranking) -> object:
-    for row in ranking.passing():
-        ranking.exact(int(row))
-    refused = {(int(row), texts) for _, texts, rows in ranking.refused() for row in rows}
-    return refused, ranking.passing().tolist(), ranking.scores(ranking.passing()).tolist()
+def _says(signature_scores: SignatureScores) -> object:
+    for row in signature_scores.passing():
+        signature_scores.exact(int(row))
+    refused = {(int(row), texts) for _, texts, rows in signature_scores.refused() for row in rows}
+    return refused, signature_scores.passing().tolist(), signature_scores.scores(signature_scores.passing()).tolist()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -105,16 +109,16 @@ def test_a_life_by_chance_keeps_every_promise(
     """Nodes, inventories and pods come, change and go: after each step all is as if it were looked at anew."""
     life = start_life(gpus)
     world = World(seed, life, gpus, (make_node, make_pf, make_pod))
-    nodes = life.machine.cluster.nodes
-    shapes = [_task(world.pod(), gpus) for _ in range(3)]
-    kept = [Ranking(task, nodes) for task in shapes]
+    nodes = life.machine.cache.nodes
+    shapes = [_pod_info(world.pod(), gpus) for _ in range(3)]
+    kept = [SignatureScores(pod_info, nodes) for pod_info in shapes]
     for step in range(STEPS):
         world.act()
         world.decide()
         life.machine.check()
         which = step % 3
         kept[which].refresh()
-        assert _says(kept[which]) == _says(Ranking(shapes[which], nodes)), f"seed {seed}, step {step}"
-        fresh = Decider(life.machine.cluster)
+        assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes)), f"seed {seed}, step {step}"
+        fresh = SchedulingCycle(life.machine.cache)
         for pod in world.waiting.values():
-            assert isinstance(fresh.decide(_task(pod, gpus), life.now), Unschedulable), f"seed {seed}, step {step}"
+            assert isinstance(fresh.decide(_pod_info(pod, gpus), life.now), Unschedulable), f"seed {seed}, step {step}"

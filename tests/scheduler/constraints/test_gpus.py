@@ -124,7 +124,7 @@ def test_the_node_where_the_fewest_gpus_stay_free_is_preferred(
     life.see(make_host((4,), (8,), "large"), make_host((4,), (1,), "small"))
     found = life.place(make_pod(annotations=_asking(None)))
     assert isinstance(found, Bind)
-    assert found.seat.node == "small"
+    assert found.assigned.node == "small"
 
 
 @pytest.mark.parametrize(

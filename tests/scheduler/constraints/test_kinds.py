@@ -175,7 +175,7 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
     life.see(make_node("good", annotations=HAVING))
     bind = life.step()
     assert isinstance(bind, Bind)
-    assert bind.seat.node == "good"
+    assert bind.assigned.node == "good"
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def bind(
 
 
 def _config(bind: Bind) -> cri.PodSandboxConfig:
-    annotations = {**bind.task.pod.annotations, **bind.annotations}
-    metadata = cri.PodSandboxMetadata(name="p", namespace="default", uid=bind.task.uid)
+    annotations = {**bind.pod_info.pod.annotations, **bind.annotations}
+    metadata = cri.PodSandboxMetadata(name="p", namespace="default", uid=bind.pod_info.uid)
     return cri.PodSandboxConfig(
         metadata=metadata, annotations={key: value.encode() for key, value in annotations.items()}
     )
@@ -54,11 +54,11 @@ def _config(bind: Bind) -> cri.PodSandboxConfig:
 def _recorded(bind: Bind) -> PodRecord:
     decided = decide_sandbox(cri.RunPodSandboxRequest(config=_config(bind)), None, RULES)
     assert isinstance(decided, Record)
-    return read_pod_record(dump_pod_record(decided.record), pod_record_name(bind.task.uid))
+    return read_pod_record(dump_pod_record(decided.record), pod_record_name(bind.pod_info.uid))
 
 
 def _call(bind: Bind, annotations: dict[str, str]) -> tuple[Call, Conf]:
-    arguments = f"K8S_POD_NAMESPACE=default;K8S_POD_NAME=p;K8S_POD_UID={bind.task.uid}"
+    arguments = f"K8S_POD_NAMESPACE=default;K8S_POD_NAME=p;K8S_POD_UID={bind.pod_info.uid}"
     environment = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/p", "CNI_IFNAME": "eth0"}
     raw = {"cniVersion": "1.0.0", "name": "net", "type": "mooring-cni"}
     call = read_call({**environment, "CNI_ARGS": arguments, "CNI_PATH": "/opt/cni/bin"}, json.dumps(raw).encode())

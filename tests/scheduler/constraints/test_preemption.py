@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.instructions import Instruction, Preempt
+from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
@@ -23,7 +23,9 @@ def _seated(life: Life, make_pod: Callable[..., Pod], count: int) -> Pod:
 
 
 def _victims(instructions: list[Instruction] | None) -> list[str]:
-    return [seat.uid for order in instructions or () if isinstance(order, Preempt) for seat in order.victims]
+    return [
+        assigned.uid for order in instructions or () if isinstance(order, DeleteVictims) for assigned in order.victims
+    ]
 
 
 def test_who_holds_the_units_goes_and_the_units_are_the_other_pods(
@@ -39,7 +41,7 @@ def test_who_holds_the_units_goes_and_the_units_are_the_other_pods(
     life.machine.check()
     life.end(large)
     assert units_of(life.step(), "licence") == ["cad/0", "cad/1"]
-    assert life.machine.cluster.seat(small.metadata.uid) is not None
+    assert life.machine.cache.assigned(small.metadata.uid) is not None
 
 
 def test_nobody_goes_for_more_units_than_there_are(
@@ -52,4 +54,4 @@ def test_nobody_goes_for_more_units_than_there_are(
     life.see(make_pod(annotations=_asking(3), spec={"priority": 1}))
     assert _victims(life.machine.step(life.now)) == []
     life.machine.check()
-    assert life.machine.cluster.seat(holder.metadata.uid) is not None
+    assert life.machine.cache.assigned(holder.metadata.uid) is not None

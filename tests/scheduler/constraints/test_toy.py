@@ -9,7 +9,7 @@ import pytest
 from mooring.inventory import Pf
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Notice, Preempt
+from scheduler.cycle.instructions import DeleteVictims, Notice
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import assignment_of, bound, units_of
@@ -120,8 +120,8 @@ def test_units_count_as_what_victims_free(
     holders = [make_pod(annotations=_asking(name=name)) for name in ("sim", "cad")]
     life.see(*[bound(pod, life.place(pod)) for pod in holders])
     life.see(make_pod(annotations=_asking(), spec={"priority": 10}))
-    orders = [one for one in life.machine.step(life.now) or () if isinstance(one, Preempt)]
-    assert [seat.uid for order in orders for seat in order.victims] == [holders[1].metadata.uid]
+    orders = [one for one in life.machine.step(life.now) or () if isinstance(one, DeleteVictims)]
+    assert [assigned.uid for order in orders for assigned in order.victims] == [holders[1].metadata.uid]
     life.end(holders[1])
     assert units_of(life.step(), "licence") == ["cad/0"]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from mooring.inventory import Pf, dump_inventory, read_inventory
 from scheduler.constraints.kinds import NONE
 from scheduler.constraints.protocol import Constraint, NodeSide, PodSide, Proposal, Unmet
-from scheduler.cycle.signature_scores import Ranking
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import Task, read_task
-from scheduler.placement.vf_accounting import Supply
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
 from scheduler.plugins import rdma_vfs
 from scheduler.state.machine import Machine
@@ -34,10 +34,10 @@ _interfaces = st.lists(
 
 
 @pytest.fixture
-def supply(make_pf: MakePf, make_node: MakeNode) -> Callable[..., tuple[Machine, Supply]]:
+def free_vfs(make_pf: MakePf, make_node: MakeNode) -> Callable[..., tuple[Machine, FreeVfs]]:
     """Make a machine with one node that has so many VFs on each PF, and give what is left there."""
 
-    def make(counts: Sequence[int], used: Sequence[Pod] = ()) -> tuple[Machine, Supply]:
+    def make(counts: Sequence[int], used: Sequence[Pod] = ()) -> tuple[Machine, FreeVfs]:
         life = Life(NONE)
         life.see(
             make_node(
@@ -46,15 +46,15 @@ def supply(make_pf: MakePf, make_node: MakeNode) -> Callable[..., tuple[Machine,
         )
         for pod in used:
             life.place(pod)
-        return life.machine, life.machine.cluster.nodes.supplies[0]
+        return life.machine, life.machine.cache.nodes.free_vfs_of_row[0]
 
     return make
 
 
-def _task(pod: Pod) -> Task:
-    task = read_task(pod)
-    assert isinstance(task, Task)
-    return task
+def _pod_info(pod: Pod) -> PodInfo:
+    pod_info = read_pod_info(pod)
+    assert isinstance(pod_info, PodInfo)
+    return pod_info
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -69,36 +69,36 @@ def test_protocol_and_columns_agree(
     pfs: str | None,
     counts: Sequence[int],
     before: list[list[dict[str, Any]]],
-    supply: Callable[..., tuple[Machine, Supply]],
+    free_vfs: Callable[..., tuple[Machine, FreeVfs]],
     make_pod: MakePod,
 ) -> None:
     """The same reason or the same score, and the same PFs, whatever is asked and whatever is left."""
-    machine, left = supply(counts, [make_pod(request=one) for one in before])
+    machine, left = free_vfs(counts, [make_pod(request=one) for one in before])
     placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
-    task = _task(make_pod(request=interfaces, annotations=placement))
-    nodes, judged = machine.cluster.nodes, VFS.judge(task.request, left)
-    ranking = Ranking(task, nodes)
-    refused = [texts for rule, texts, _ in ranking.refused() if rule.name == "RdmaVfs"]
+    pod_info = _pod_info(make_pod(request=interfaces, annotations=placement))
+    nodes, judged = machine.cache.nodes, VFS.judge(pod_info.request, left)
+    signature_scores = SignatureScores(pod_info, nodes)
+    refused = [texts for rule, texts, _ in signature_scores.refused() if rule.name == "RdmaVfs"]
     assert refused == ([(judged,)] if isinstance(judged, str) else [])
     if isinstance(judged, str):
         return
-    scorer = rdma_vfs.PREFERENCE.prepare(task, nodes)
+    scorer = rdma_vfs.SCORE.pre_filter(pod_info, nodes)
     assert scorer is not None
-    assert judged == scorer(nodes.look(np.array([0])))[0]
-    chosen = ranking.exact(0)
+    assert judged == scorer(nodes.view(np.array([0])))[0]
+    chosen = signature_scores.exact(0)
     assert chosen is not None
     if isinstance(chosen, str):
         with pytest.raises(Unmet, match=chosen):
-            next(iter(VFS.place(task.request, left, {})))
+            next(iter(VFS.place(pod_info.request, left, {})))
     else:
-        (proposal,) = VFS.place(task.request, left, {})
+        (proposal,) = VFS.place(pod_info.request, left, {})
         assert proposal.units == tuple(left.pfs[index].name for index in chosen.pfs)
 
 
-def test_what_others_ask_of_the_pfs_holds(supply: Callable[..., tuple[Machine, Supply]], make_pod: MakePod) -> None:
+def test_what_others_ask_of_the_pfs_holds(free_vfs: Callable[..., tuple[Machine, FreeVfs]], make_pod: MakePod) -> None:
     """An interface lies where all narrowings leave it, or nowhere."""
-    _, left = supply((2, 2, 2))
-    request = _task(make_pod(request=[{}, {}])).request
+    _, left = free_vfs((2, 2, 2))
+    request = _pod_info(make_pod(request=[{}, {}])).request
     one = Proposal((), narrows={"vfs": {1: frozenset({"pf1", "pf2"})}})
     two = Proposal((), narrows={"vfs": {1: frozenset({"pf0", "pf2"}), 0: frozenset({"pf1"})}})
     (proposal,) = VFS.place(request, left, {"a": one, "b": two})

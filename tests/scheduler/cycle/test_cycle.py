@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.cache import Cluster
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
-from scheduler.cycle.cycle import Decider
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.kube.objects import Image, Node, Pod
-from scheduler.kube.pod_info import Task, read_task
-from scheduler.queue import Happening
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.queue import ClusterEvent
 from tests.scheduler.reference.messages import refusal
 
 MakeNode = Callable[..., Node]
@@ -30,8 +30,8 @@ class Cell:
     """Nodes with pods on them, and who decides about the next."""
 
     def __init__(self, make_pod: MakePod, *nodes: Node) -> None:
-        self.cluster, self.make_pod = Cluster(), make_pod
-        self._decider = Decider(self.cluster)
+        self.cluster, self.make_pod = Cache(), make_pod
+        self._scheduling_cycle = SchedulingCycle(self.cluster)
         for node in nodes:
             self.put(node)
 
@@ -40,20 +40,20 @@ class Cell:
 
     def decide(self, spec: Json, labels: Json | None = None) -> Bind | Unschedulable:
         """Decide about a pod, and seat it if it finds a place."""
-        number = sum(1 for _ in self.cluster.seats())
+        number = sum(1 for _ in self.cluster.assigned_pods())
         metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": labels or {}}
-        task = read_task(self.make_pod(metadata=metadata, spec=spec))
-        assert isinstance(task, Task)
-        decision = self._decider.decide(task, 0.0)
+        pod_info = read_pod_info(self.make_pod(metadata=metadata, spec=spec))
+        assert isinstance(pod_info, PodInfo)
+        decision = self._scheduling_cycle.decide(pod_info, 0.0)
         if isinstance(decision, Bind):
-            self.cluster.put(decision.seat, 0.0)
+            self.cluster.put(decision.assigned, 0.0)
         self.cluster.check()
         return decision
 
     def choose(self, spec: Json, labels: Json | None = None) -> str:
         decision = self.decide(spec, labels)
         assert isinstance(decision, Bind)
-        return decision.seat.node
+        return decision.assigned.node
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_replicas_spread_and_keep_apart_until_no_node_is_left(make_node: MakeNod
         "0/5 nodes are available: 2 node(s) didn't match pod anti-affinity rules, "
         "3 node(s) didn't match pod topology spread constraints."
     )
-    assert Happening.POD_SEATED in last.helped_by
+    assert ClusterEvent.POD_ASSIGNED in last.requeue_on
 
 
 def test_a_required_affinity_follows_the_first_of_its_group(make_node: MakeNode, make_pod: MakePod) -> None:

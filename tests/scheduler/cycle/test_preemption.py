@@ -11,16 +11,16 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.settings import VfSettings
-from scheduler.cache.assigned_pod import read_seat
-from scheduler.cache.cache import Cluster
+from scheduler.cache.assigned_pod import read_assigned_pod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
-from scheduler.cycle.cycle import Decider
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.node_dry_run import stand_for
+from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
-from scheduler.cycle.select_victims import Search
+from scheduler.cycle.select_victims import VictimSearch
 from scheduler.kube.objects import Node, Pod, PodDisruptionBudget, Service
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from tests.scheduler.reference import preemption as preempting
 from tests.scheduler.reference.cluster import CONTROLLERS
 from tests.scheduler.reference.preemption import MBPS, Strife
@@ -56,19 +56,19 @@ def pod_of(document: Json) -> Pod:
     return msgspec.convert(document | {"metadata": metadata}, Pod)
 
 
-def task_of(document: Json) -> Task:
+def task_of(document: Json) -> PodInfo:
     spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}
-    task = read_task(pod_of(document | {"spec": spec}))
-    assert isinstance(task, Task), task
-    return task
+    pod_info = read_pod_info(pod_of(document | {"spec": spec}))
+    assert isinstance(pod_info, PodInfo), pod_info
+    return pod_info
 
 
-def decider_of(strife: Strife) -> tuple[Cluster, Decider]:
+def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle]:
     """Return the same cluster as the scheduler knows it."""
-    cluster, world = Cluster(), strife.world
-    decider = Decider(cluster)
+    cluster, world = Cache(), strife.world
+    scheduling_cycle = SchedulingCycle(cluster)
     for name, labels in world.namespaces.items():
-        cluster.census.put_namespace(name, labels)
+        cluster.pod_counts.put_namespace(name, labels)
     for node in world.nodes:
         inventory = Inventory("", tuple(pf(index, vfs) for index, vfs in enumerate(node["pfs"])))
         annotations = {names.INVENTORY: dump_inventory(inventory)} if node["pfs"] else {}
@@ -76,27 +76,27 @@ def decider_of(strife: Strife) -> tuple[Cluster, Decider]:
         document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
         cluster.put_node(read_node(msgspec.convert(document, Node), None, 0.0)[0])
     for service in world.services:
-        cluster.census.selecting.put_service(msgspec.convert(service, Service))
+        cluster.pod_counts.selecting.put_service(msgspec.convert(service, Service))
     for controller in world.controllers:
         kind: Any = CONTROLLERS[controller["kind"]]
-        cluster.census.selecting.put_controller(msgspec.convert(controller, kind))
+        cluster.pod_counts.selecting.put_controller(msgspec.convert(controller, kind))
     for pod in world.pods:
-        cluster.put(read_seat(pod_of(pod))[0], 0.0)
+        cluster.put(read_assigned_pod(pod_of(pod))[0], 0.0)
     for budget in strife.budgets:
-        decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+        scheduling_cycle.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     for pod in strife.nominated:
-        decider.preemption.nominations.put(Nomination(stand_for(task_of(pod), pod["spec"]["nodeName"])))
-    return cluster, decider
+        scheduling_cycle.preemption.nominations.put(Nomination(assigned_pod_for(task_of(pod), pod["spec"]["nodeName"])))
+    return cluster, scheduling_cycle
 
 
 def compare(strife: Strife, pod: Json) -> bool:
     """Hold one decision against the reference; say whether somebody has to go."""
-    cluster, decider = decider_of(strife)
-    made = decider.decide(task_of(pod), 0.0)
+    cluster, scheduling_cycle = decider_of(strife)
+    made = scheduling_cycle.decide(task_of(pod), 0.0)
     cluster.check()
     refused = {node["metadata"]["name"]: preempting.refusal(strife, pod, node) for node in strife.world.nodes}
     if isinstance(made, Bind):
-        assert refused[made.seat.node] == ""
+        assert refused[made.assigned.node] == ""
         return False
     assert "" not in refused.values()
     helpable = [node for node in strife.world.nodes if refused[node["metadata"]["name"]] == "now"]
@@ -122,7 +122,7 @@ def _compare_best(found: dict[str, tuple[list[Json], int]], made: Unschedulable)
     doomed, _ = found[nomination.node]
     assert nomination.victims == {one["metadata"]["uid"] for one in doomed}
     going_already = {one["metadata"]["uid"] for one in doomed if "deletionTimestamp" in one["metadata"]}
-    assert {seat.uid for seat in made.nominate.victims} == nomination.victims - going_already
+    assert {assigned.uid for assigned in made.nominate.victims} == nomination.victims - going_already
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -146,11 +146,11 @@ def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
         strife = preempting.random_strife(random)
         pod = preempting.random_fighter(random, "pod")
         pod["spec"] |= {"priority": 3}
-        task, (_, decider) = task_of(pod), decider_of(strife)
-        search, made = Search(portion=1), None
+        pod_info, (_, scheduling_cycle) = task_of(pod), decider_of(strife)
+        search, made = VictimSearch(portion=1), None
         while made is None:
-            made, turns = decider.proceed(task, 0.0, search), turns + 1
-        assert made == decider.decide(task, 0.0)
+            made, turns = scheduling_cycle.proceed(pod_info, 0.0, search), turns + 1
+        assert made == scheduling_cycle.decide(pod_info, 0.0)
     assert turns > 35
 
 
@@ -167,14 +167,18 @@ def test_who_goes_in_the_end_is_right_as_things_are_then(seed: int) -> None:
         pod["spec"]["priority"] = random.choice((1, 3))
         for one in [pod, *strife.world.pods] if (is_plain := count % 2 == 0) else ():
             one["spec"] |= {"affinity": {}, "topologySpreadConstraints": []}
-        cluster, decider = decider_of(strife)
-        search, made, late = Search(portion=1), None, random.sample(strife.world.pods, len(strife.world.pods) // 4)
+        cluster, scheduling_cycle = decider_of(strife)
+        search, made, late = (
+            VictimSearch(portion=1),
+            None,
+            random.sample(strife.world.pods, len(strife.world.pods) // 4),
+        )
         while made is None:
-            made = decider.proceed(task_of(pod), 0.0, search)
+            made = scheduling_cycle.proceed(task_of(pod), 0.0, search)
             if made is None:
-                _change(random, strife, cluster, decider, late)
+                _change(random, strife, cluster, scheduling_cycle, late)
         if isinstance(made, Bind):
-            assert preempting.refusal(strife, pod, _node_of(strife, made.seat.node)) == ""
+            assert preempting.refusal(strife, pod, _node_of(strife, made.assigned.node)) == ""
         elif made.nominate is not None:
             nominated += 1
             found = preempting.victims(strife, pod, _node_of(strife, made.nominate.nomination.node))
@@ -190,7 +194,9 @@ def _node_of(strife: Strife, name: str) -> Json:
     return next(node for node in strife.world.nodes if node["metadata"]["name"] == name)
 
 
-def _change(random: Random, strife: Strife, cluster: Cluster, decider: Decider, late: list[Json]) -> None:
+def _change(
+    random: Random, strife: Strife, cluster: Cache, scheduling_cycle: SchedulingCycle, late: list[Json]
+) -> None:
     """Let a pod go, or a budget allow something else."""
     if late and random.random() < 0.7:
         gone = late.pop()
@@ -198,7 +204,7 @@ def _change(random: Random, strife: Strife, cluster: Cluster, decider: Decider, 
         cluster.remove(gone["metadata"]["uid"], 0.0)
     for budget in strife.budgets:
         budget["status"]["disruptionsAllowed"] = random.randint(0, 2)
-        decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+        scheduling_cycle.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
 
 
 def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) -> Json:
@@ -250,14 +256,14 @@ def test_a_budget_that_comes_meanwhile_spares_whom_it_speaks_of(name: str) -> No
     strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
     strife.world.nodes.append(_node("n2"))
     strife.world.pods.append(_fighter("important", 9, 2, "n2"))
-    _, decider = decider_of(strife)
-    task, search = task_of(_fighter(name, 5, 1)), Search(portion=1)
-    assert decider.proceed(task, 0.0, search) is None
+    _, scheduling_cycle = decider_of(strife)
+    pod_info, search = task_of(_fighter(name, 5, 1)), VictimSearch(portion=1)
+    assert scheduling_cycle.proceed(pod_info, 0.0, search) is None
     budget = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
-    decider.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+    scheduling_cycle.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     made = None
     while made is None:
-        made = decider.proceed(task, 0.0, search)
+        made = scheduling_cycle.proceed(pod_info, 0.0, search)
     assert isinstance(made, Unschedulable)
     assert made.nominate is not None
     assert made.nominate.nomination.victims == {"old"}

@@ -16,10 +16,10 @@ from mooring.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cache.node_columns import Column, Journal
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.signature_scores import Ranking
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Image, Node, Pod
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
 from scheduler.state.machine import Machine
 
@@ -67,7 +67,7 @@ def test_what_nodes_that_are_out_have_counts_for_the_others(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An image draws the more, the more nodes have it: also those that a pod cannot go to."""
-    task = _task(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
+    pod_info = _pod_info(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
 
     def see(number: int, size: int, **spec: Any) -> None:
         node = make_node(f"n{number}", spec=spec)
@@ -76,27 +76,30 @@ def test_what_nodes_that_are_out_have_counts_for_the_others(
 
     for number in range(12):
         see(number, 100 if number < 2 else 0)
-    kept = Ranking(task, machine.cluster.nodes)
+    kept = SignatureScores(pod_info, machine.cache.nodes)
     for number in range(12, 15):
         see(number, 100, unschedulable=True)
     kept.refresh()
-    assert _judged(kept, machine) == _judged(Ranking(task, machine.cluster.nodes), machine)
+    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes), machine)
 
 
-def _task(pod: Pod) -> Task:
-    task = read_task(pod)
-    assert isinstance(task, Task)
-    return task
+def _pod_info(pod: Pod) -> PodInfo:
+    pod_info = read_pod_info(pod)
+    assert isinstance(pod_info, PodInfo)
+    return pod_info
 
 
-def _judged(ranking: Ranking, machine: Machine) -> Json:
+def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
     """Return all that a ranking says: refusals by node, scores of those that pass."""
-    names = machine.cluster.nodes.names
-    for row in ranking.passing():
-        ranking.exact(int(row))
-    refused = {names[row]: (rule.name, texts) for rule, texts, rows in ranking.refused() for row in rows}
-    rows = ranking.passing()
-    return {"refused": refused, "scores": dict(zip([names[row] for row in rows], ranking.scores(rows), strict=True))}
+    names = machine.cache.nodes.names
+    for row in signature_scores.passing():
+        signature_scores.exact(int(row))
+    refused = {names[row]: (rule.name, texts) for rule, texts, rows in signature_scores.refused() for row in rows}
+    rows = signature_scores.passing()
+    return {
+        "refused": refused,
+        "scores": dict(zip([names[row] for row in rows], signature_scores.scores(rows), strict=True)),
+    }
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -105,8 +108,8 @@ def test_a_kept_ranking_says_what_a_new_one_would(
 ) -> None:
     """Nodes come, change and go, pods are placed and leave: the rows that were not looked at again need not be."""
     random = Random(seed)
-    shapes = [_task(_pod(random, make_pod)) for _ in range(4)]
-    kept = [Ranking(task, machine.cluster.nodes) for task in shapes]
+    shapes = [_pod_info(_pod(random, make_pod)) for _ in range(4)]
+    kept = [SignatureScores(pod_info, machine.cache.nodes) for pod_info in shapes]
     seated: list[Pod] = []
     for now in range(150):
         act = random.random()
@@ -126,7 +129,7 @@ def test_a_kept_ranking_says_what_a_new_one_would(
             machine.pods(Removed(Identity(uid=gone.metadata.uid)), float(now))
         which = random.randrange(4)
         kept[which].refresh()
-        fresh = Ranking(shapes[which], machine.cluster.nodes)
+        fresh = SignatureScores(shapes[which], machine.cache.nodes)
         assert _judged(kept[which], machine) == _judged(fresh, machine), f"seed {seed}, step {now}"
         assert kept[which].best() == fresh.best()
 
@@ -143,15 +146,15 @@ def test_scores_are_what_plain_arithmetic_gives(
     there = [make_pod(node=random.choice(list(nodes)), spec=_resources("500m", "512Mi")) for _ in range(10)]
     for pod in there:
         machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
-    task = _task(_pod(random, make_pod))
-    ranking = Ranking(task, machine.cluster.nodes)
-    for row in ranking.passing():
-        node = nodes[machine.cluster.nodes.names[row]]
+    pod_info = _pod_info(_pod(random, make_pod))
+    signature_scores = SignatureScores(pod_info, machine.cache.nodes)
+    for row in signature_scores.passing():
+        node = nodes[machine.cache.nodes.names[row]]
         seated = [pod for pod in there if pod.spec.node_name == node.metadata.name]
-        parts = ranking.parts(row)
-        assert parts["NodeResourcesFit"] == _least_allocated(task, node, len(seated))
-        if task.resources.get("cpu") or task.resources.get("memory"):
-            assert parts["NodeResourcesBalancedAllocation"] == _balanced(task, node, len(seated))
+        parts = signature_scores.parts(row)
+        assert parts["NodeResourcesFit"] == _least_allocated(pod_info, node, len(seated))
+        if pod_info.resources.get("cpu") or pod_info.resources.get("memory"):
+            assert parts["NodeResourcesBalancedAllocation"] == _balanced(pod_info, node, len(seated))
 
 
 def _resources(cpu: str, memory: str) -> Json:
@@ -163,18 +166,18 @@ def _having(node: Node) -> tuple[int, int]:
     return int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000, int(memory.removesuffix("Gi")) * GIB
 
 
-def _least_allocated(task: Task, node: Node, seated: int) -> int:
+def _least_allocated(pod_info: PodInfo, node: Node, seated: int) -> int:
     scores = []
-    wanted = task.scored["cpu"] + 500 * seated, task.scored["memory"] + (GIB >> 1) * seated
-    for have, want in zip(_having(node), wanted, strict=True):
+    wanted = pod_info.scored["cpu"] + 500 * seated, pod_info.scored["memory"] + (GIB >> 1) * seated
+    for have, demand in zip(_having(node), wanted, strict=True):
         if have:
-            scores.append(max(have - want, 0) * 100 // have)
+            scores.append(max(have - demand, 0) * 100 // have)
     return sum(scores) // len(scores) if scores else 0
 
 
-def _balanced(task: Task, node: Node, seated: int) -> int:
-    used = task.resources.get("cpu", 0) + 500 * seated, task.resources.get("memory", 0) + (GIB >> 1) * seated
-    shares = [min(want / have, 1.0) for have, want in zip(_having(node), used, strict=True) if have]
+def _balanced(pod_info: PodInfo, node: Node, seated: int) -> int:
+    used = pod_info.resources.get("cpu", 0) + 500 * seated, pod_info.resources.get("memory", 0) + (GIB >> 1) * seated
+    shares = [min(demand / have, 1.0) for have, demand in zip(_having(node), used, strict=True) if have]
     return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
 
 
@@ -213,7 +216,7 @@ def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: 
         looked.append(offer)
         return 0
 
-    machine.cluster.nodes.offers.spread(judge, np.arange(20))
+    machine.cache.nodes.offers.spread(judge, np.arange(20))
     assert len(looked) == 1
 
 
@@ -229,7 +232,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
     pod = make_pod(request=[{}])
     machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
     (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
-    assert (decision.seat.node, machine.budget_spent) == ("n2", 1)
+    assert (decision.assigned.node, machine.budget_spent) == ("n2", 1)
 
 
 def test_an_assignment_is_written_as_the_contract_writes_it(

@@ -20,7 +20,7 @@ from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.protocol import Victims
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import Refusal, Task
+from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -36,7 +36,7 @@ class Scene:
 
     def __init__(self, machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod) -> None:
         self.machine = machine
-        self.guests = machine.guests
+        self.extender_pods = machine.extender_pods
         self._make_pf, self._make_node, self._make_pod = make_pf, make_node, make_pod
 
     def add_node(self, name: str, vfs: int = 1, **fields: Any) -> None:
@@ -47,18 +47,18 @@ class Scene:
         fields["spec"] = FOREIGN | fields.get("spec", {})
         return self._make_pod(request=[{}] if request is None else request, **fields)
 
-    def task(self, request: object = None, **fields: Any) -> Task:
+    def pod_info(self, request: object = None, **fields: Any) -> PodInfo:
         pod = self.pod(request, **fields)
         self.see(pod)
-        task = self.guests.read(pod)
-        assert isinstance(task, Task), task
-        return task
+        pod_info = self.extender_pods.read(pod)
+        assert isinstance(pod_info, PodInfo), pod_info
+        return pod_info
 
-    def judge(self, task: Task, *nodes: str) -> dict[str, Verdict]:
-        return dict(self.guests.judge(task, nodes, NOW))
+    def judge(self, pod_info: PodInfo, *nodes: str) -> dict[str, Verdict]:
+        return dict(self.extender_pods.judge(pod_info, nodes, NOW))
 
-    def reserve(self, task: Task, node: str = "n1") -> Bind:
-        found = self.guests.reserve(task, node, NOW)
+    def reserve(self, pod_info: PodInfo, node: str = "n1") -> Bind:
+        found = self.extender_pods.reserve(pod_info, node, NOW)
         assert isinstance(found, Bind), found
         return found
 
@@ -70,7 +70,7 @@ class Scene:
         meta = pod.metadata
         self.machine.pods(Removed(Identity(meta.namespace, meta.name, meta.uid, "")), NOW)
 
-    def seat(self, node: str, vfs: Sequence[int], priority: int = 0) -> Pod:
+    def assigned(self, node: str, vfs: Sequence[int], priority: int = 0) -> Pod:
         """Let a pod sit on a node with these VFs of its PF."""
         pod = self.pod(node=node, spec={"nodeName": node, "priority": priority})
         pf = self._make_pf(vfs=64)
@@ -92,10 +92,10 @@ def test_nodes_are_judged_by_what_mooring_gives_alone(scene: Scene) -> None:
     scene.add_node("full")
     scene.add_node("slow", offer_mbps=1000)
     scene.add_node("bare", vfs=0)
-    scene.seat("full", [0])
+    scene.assigned("full", [0])
     greedy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "999"}}}], "nodeSelector": {"no": "such"}}
-    task = scene.task([{"min_tx_rate": 5000}], spec=greedy)
-    assert scene.judge(task, "n1", "full", "slow", "bare", "gone") == {
+    pod_info = scene.pod_info([{"min_tx_rate": 5000}], spec=greedy)
+    assert scene.judge(pod_info, "n1", "full", "slow", "bare", "gone") == {
         "n1": Verdict(),
         "full": Verdict(FULL),
         "slow": Verdict("no PF of the requested network, name, link type or rate", for_good=True),
@@ -106,114 +106,118 @@ def test_nodes_are_judged_by_what_mooring_gives_alone(scene: Scene) -> None:
 
 def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
     """It is bound without an assignment, also to a node that is not known yet."""
-    task = scene.task([])
-    assert scene.judge(task, "gone") == {"gone": Verdict()}
-    assert scene.reserve(task, "gone").annotations == {}
+    pod_info = scene.pod_info([])
+    assert scene.judge(pod_info, "gone") == {"gone": Verdict()}
+    assert scene.reserve(pod_info, "gone").annotations == {}
 
 
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
     """From the reservation on; it is free again when the bind is refused, and waiting pods of ours are woken."""
     scene.add_node("n1")
-    first, second = scene.task(), scene.task()
+    first, second = scene.pod_info(), scene.pod_info()
     assert scene.judge(first, "n1") == scene.judge(second, "n1") == {"n1": Verdict()}
     decision = scene.reserve(first)
-    assert scene.guests.reserve(second, "n1", NOW) == f"node 'n1': {FULL}"
+    assert scene.extender_pods.reserve(second, "n1", NOW) == f"node 'n1': {FULL}"
     assert scene.judge(second, "n1") == {"n1": Verdict(FULL)}
-    scene.guests.ended(decision, Outcome("gated"), NOW)
-    assert scene.reserve(second).seat.assignment is not None
+    scene.extender_pods.ended(decision, Outcome("gated"), NOW)
+    assert scene.reserve(second).assigned.assignment is not None
 
 
 def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) -> None:
     """The pod has another schedulerName; its VFs are its own until it is gone."""
     scene.add_node("n1", vfs=2)
-    task = scene.task()
-    pod = task.pod
-    decision = scene.reserve(task)
-    scene.guests.ended(decision, BOUND, NOW)
+    pod_info = scene.pod_info()
+    pod = pod_info.pod
+    decision = scene.reserve(pod_info)
+    scene.extender_pods.ended(decision, BOUND, NOW)
     pod.spec.node_name = "n1"
     pod.metadata.annotations = pod.annotations | dict(decision.annotations)
     assert scene.see(pod) == []
-    seat = scene.machine.cluster.seat(task.uid)
-    assert seat is not None
-    assert (seat.assignment, seat.assumed) == (decision.seat.assignment, False)
-    scene.reserve(scene.task())
-    assert scene.judge(scene.task(), "n1") == {"n1": Verdict(FULL)}
+    assigned = scene.machine.cache.assigned(pod_info.uid)
+    assert assigned is not None
+    assert (assigned.assignment, assigned.assumed) == (decision.assigned.assignment, False)
+    scene.reserve(scene.pod_info())
+    assert scene.judge(scene.pod_info(), "n1") == {"n1": Verdict(FULL)}
     scene.lose(pod)
-    assert scene.judge(scene.task(), "n1") == {"n1": Verdict()}
+    assert scene.judge(scene.pod_info(), "n1") == {"n1": Verdict()}
 
 
 def test_a_pod_that_the_watch_has_not_shown_is_given_nothing(scene: Scene, machine: Machine) -> None:
     """A list that lacks it may be on its way, and would set free what it has."""
     scene.add_node("n1")
-    unseen = scene.guests.read(scene.pod())
-    assert isinstance(unseen, Task)
+    unseen = scene.extender_pods.read(scene.pod())
+    assert isinstance(unseen, PodInfo)
     assert scene.judge(unseen, "n1") == {"n1": Verdict()}
-    assert scene.guests.reserve(unseen, "n1", NOW) == UNSEEN
-    gone = scene.task()
+    assert scene.extender_pods.reserve(unseen, "n1", NOW) == UNSEEN
+    gone = scene.pod_info()
     machine.see(Pod, Synced(()), NOW)
-    assert scene.guests.reserve(gone, "n1", NOW) == UNSEEN
-    scene.reserve(scene.task())
+    assert scene.extender_pods.reserve(gone, "n1", NOW) == UNSEEN
+    scene.reserve(scene.pod_info())
 
 
 def test_a_pod_whose_bind_is_unknown_may_only_go_there(scene: Scene) -> None:
     """What became of it must be known before it can be given anything else."""
     scene.add_node("n1")
     scene.add_node("n2")
-    task = scene.task()
-    scene.reserve(task)
+    pod_info = scene.pod_info()
+    scene.reserve(pod_info)
     elsewhere = "the pod is being bound to node 'n1'"
-    assert scene.judge(task, "n1", "n2") == {"n1": Verdict(for_good=True), "n2": Verdict(elsewhere, for_good=True)}
-    assert scene.guests.reserve(task, "n2", NOW) == elsewhere
+    assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(for_good=True), "n2": Verdict(elsewhere, for_good=True)}
+    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == elsewhere
 
 
 def test_room_of_a_nominated_pod_is_kept(scene: Scene, make_pod: MakePod) -> None:
     """Others were sent away for it; a pod above it may have the room."""
     scene.add_node("n1")
-    victim = scene.seat("n1", [0])
+    victim = scene.assigned("n1", [0])
     nominated = make_pod(request=[{}], spec={"priority": 10})
     scene.see(nominated)
     assert scene.machine.step(NOW)
     assert scene.machine.nominations.node_of(nominated.metadata.uid) == "n1"
     scene.lose(victim)
-    assert scene.judge(scene.task(spec={"priority": 10}), "n1") == {"n1": Verdict(FULL)}
-    assert scene.judge(scene.task(spec={"priority": 11}), "n1") == {"n1": Verdict()}
+    assert scene.judge(scene.pod_info(spec={"priority": 10}), "n1") == {"n1": Verdict(FULL)}
+    assert scene.judge(scene.pod_info(spec={"priority": 11}), "n1") == {"n1": Verdict()}
 
 
 def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
     """A pod of ours would be refused for them; what is malformed is refused here too."""
-    assert isinstance(scene.guests.read(scene.pod(spec={"resourceClaims": [{"name": "gpu"}]})), Task)
-    assert isinstance(scene.guests.read(scene.pod("no request")), Refusal)
+    assert isinstance(scene.extender_pods.read(scene.pod(spec={"resourceClaims": [{"name": "gpu"}]})), PodInfo)
+    assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refusal)
 
 
 def test_pods_of_ours_are_bound_by_us_alone(scene: Scene, make_pod: MakePod) -> None:
     """Whoever asks for one of them to be bound is refused: it waits in our own queue."""
     scene.add_node("n1")
     scene.see(own := make_pod(request=[{}]))
-    task = scene.guests.read(own)
-    assert isinstance(task, Task)
-    assert scene.guests.reserve(task, "n1", NOW) == "pods of schedulerName 'mooring' are bound by it alone"
+    pod_info = scene.extender_pods.read(own)
+    assert isinstance(pod_info, PodInfo)
+    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == "pods of schedulerName 'mooring' are bound by it alone"
 
 
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
     """Full PFs stay full, empty ones empty: as for pods of ours."""
     scene.add_node("n1", vfs=4)
     scene.add_node("n2", vfs=4)
-    scene.seat("n2", [0, 1])
-    task = scene.task()
-    assert [scene.guests.score(task, node) for node in ("n1", "n2", "gone")] == [2, 7, 0]
+    scene.assigned("n2", [0, 1])
+    pod_info = scene.pod_info()
+    assert [scene.extender_pods.score(pod_info, node) for node in ("n1", "n2", "gone")] == [2, 7, 0]
 
 
 def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
     """Those whose VFs are needed and nobody else; a node that nobody's going helps is left out."""
     scene.add_node("n1", vfs=3)
-    victim, other, above = scene.seat("n1", [0]), scene.seat("n1", [1]), scene.seat("n1", [2], priority=20)
+    victim, other, above = (
+        scene.assigned("n1", [0]),
+        scene.assigned("n1", [1]),
+        scene.assigned("n1", [2], priority=20),
+    )
     known = Victims((victim.metadata.uid,), 1)
-    one, two, three = (scene.task([{}] * count, spec={"priority": 10}) for count in (1, 2, 3))
-    assert scene.guests.make_room(one, "n1", known, NOW) == known
-    assert scene.guests.make_room(two, "n1", known, NOW) == Victims((victim.metadata.uid, other.metadata.uid), 1)
-    assert scene.guests.make_room(three, "n1", known, NOW) is None
-    assert scene.guests.make_room(one, "gone", known, NOW) is None
-    assert scene.machine.cluster.seat(above.metadata.uid) is not None
+    one, two, three = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2, 3))
+    assert scene.extender_pods.make_room(one, "n1", known, NOW) == known
+    assert scene.extender_pods.make_room(two, "n1", known, NOW) == Victims((victim.metadata.uid, other.metadata.uid), 1)
+    assert scene.extender_pods.make_room(three, "n1", known, NOW) is None
+    assert scene.extender_pods.make_room(one, "gone", known, NOW) is None
+    assert scene.machine.cache.assigned(above.metadata.uid) is not None
 
 
 def test_a_pod_bound_without_vfs_is_told_of_once(scene: Scene) -> None:
@@ -236,27 +240,27 @@ def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
     scene.add_node("n1")
     stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
     scene.see(stray)
-    assert scene.guests.stranded.fault == ""
-    scene.guests.stranded.offered(asked.metadata.uid)
+    assert scene.extender_pods.bound_without_vfs.fault == ""
+    scene.extender_pods.bound_without_vfs.offered(asked.metadata.uid)
     scene.see(asked)
-    assert scene.guests.stranded.fault.startswith(NO_BIND_VERB)
-    assert asked.key in scene.guests.stranded.fault
+    assert scene.extender_pods.bound_without_vfs.fault.startswith(NO_BIND_VERB)
+    assert asked.key in scene.extender_pods.bound_without_vfs.fault
     scene.lose(asked)
-    assert scene.guests.stranded.fault == ""
+    assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
 def test_a_pod_that_asks_for_vfs_as_it_is_bound_is_held_against_nobody(scene: Scene) -> None:
     """We have bound it, as it was: it has no VFs, and its owner is told, but kube-scheduler does bind through us."""
     scene.add_node("n1")
-    scene.guests.offer(scene.task(name="p"))
-    task = scene.task([], name="q")
-    scene.guests.stranded.offered(task.uid)
-    scene.reserve(task)
-    scene.guests.offer(task)
-    task.pod.metadata.annotations = {names.REQUEST: "[{}]"}
-    task.pod.spec.node_name = "n1"
-    assert any(isinstance(one, Report) and one.reason == "NoAssignment" for one in scene.see(task.pod))
-    assert scene.guests.stranded.fault == ""
+    scene.extender_pods.offer(scene.pod_info(name="p"))
+    pod_info = scene.pod_info([], name="q")
+    scene.extender_pods.bound_without_vfs.offered(pod_info.uid)
+    scene.reserve(pod_info)
+    scene.extender_pods.offer(pod_info)
+    pod_info.pod.metadata.annotations = {names.REQUEST: "[{}]"}
+    pod_info.pod.spec.node_name = "n1"
+    assert any(isinstance(one, Report) and one.reason == "NoAssignment" for one in scene.see(pod_info.pod))
+    assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {}}

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, Task, read_task
+from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 
 MakePod = Callable[..., Pod]
 
@@ -61,9 +61,9 @@ def _preferred(weight: int) -> dict[str, Any]:
 )
 def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected: int, make_pod: MakePod) -> None:
     """Init containers one after the other, sidecars beside them, overhead on top; pod-level requests speak last."""
-    task = read_task(make_pod(spec=spec))
-    assert isinstance(task, Task)
-    assert task.resources["cpu"] == expected
+    pod_info = read_pod_info(make_pod(spec=spec))
+    assert isinstance(pod_info, PodInfo)
+    assert pod_info.resources["cpu"] == expected
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected:
 )
 def test_what_cannot_be_honoured_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
     """Nothing that a pod asks for is passed over in silence."""
-    refusal = read_task(make_pod(**fields))
+    refusal = read_pod_info(make_pod(**fields))
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
 
@@ -115,18 +115,18 @@ def test_integers_beyond_the_apis_make_a_pod_unreadable(spec: dict[str, Any], ma
 )
 def test_an_ordinary_pod_is_not_refused(spec: dict[str, Any], make_pod: MakePod) -> None:
     """Pods without interfaces are scheduled like any other."""
-    assert isinstance(read_task(make_pod(spec=spec)), Task)
+    assert isinstance(read_pod_info(make_pod(spec=spec)), PodInfo)
 
 
 def test_devices_go_to_the_containers_that_limit_the_seeds_resource(make_pod: MakePod) -> None:
     """A request's own containers win; where nobody names any, all containers get the devices."""
     limits = {"limits": {"rdma-sriov/dev-infiniband-mount": "1"}}
     containers = [{"name": "a"}, {"name": "b", "resources": limits}]
-    task = read_task(make_pod(request=[{}, {"containers": ["a"]}], spec={"containers": containers}))
-    assert isinstance(task, Task)
-    assert [interface.containers for interface in task.interfaces] == [("b",), ("a",)]
-    plain = read_task(make_pod(request=[{}]))
-    assert isinstance(plain, Task)
+    pod_info = read_pod_info(make_pod(request=[{}, {"containers": ["a"]}], spec={"containers": containers}))
+    assert isinstance(pod_info, PodInfo)
+    assert [interface.containers for interface in pod_info.interfaces] == [("b",), ("a",)]
+    plain = read_pod_info(make_pod(request=[{}]))
+    assert isinstance(plain, PodInfo)
     assert [interface.containers for interface in plain.interfaces] == [None]
 
 
@@ -137,15 +137,15 @@ def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakeP
         {"name": "logger"},
         {"name": "loader", "resources": {"limits": {"tencent.com/rdma": 1}}},
     ]
-    task = read_task(make_pod(spec={"containers": containers}))
-    assert isinstance(task, Task)
-    assert [interface.containers for interface in task.interfaces] == [("trainer",), ("trainer",), ("loader",)]
-    assert all(interface.min_tx_rate == 0 for interface in task.interfaces)
-    task = read_task(make_pod(request=[{}], spec={"containers": containers}))
-    assert isinstance(task, Task)
-    assert len(task.interfaces) == 1
+    pod_info = read_pod_info(make_pod(spec={"containers": containers}))
+    assert isinstance(pod_info, PodInfo)
+    assert [interface.containers for interface in pod_info.interfaces] == [("trainer",), ("trainer",), ("loader",)]
+    assert all(interface.min_tx_rate == 0 for interface in pod_info.interfaces)
+    pod_info = read_pod_info(make_pod(request=[{}], spec={"containers": containers}))
+    assert isinstance(pod_info, PodInfo)
+    assert len(pod_info.interfaces) == 1
     greedy = {"name": "greedy", "resources": {"limits": {"tencent.com/rdma": "65"}}}
-    refusal = read_task(make_pod(spec={"containers": [greedy]}))
+    refusal = read_pod_info(make_pod(spec={"containers": [greedy]}))
     assert isinstance(refusal, Refusal)
     assert "'tencent.com/rdma' stands for it: 65 is more than 64 VFs" in refusal.reason
 
@@ -156,10 +156,10 @@ def test_pods_that_ask_for_another_number_of_vfs_are_of_another_shape(make_pod: 
     def using(count: int) -> dict[str, Any]:
         return {"name": f"c{count}", "resources": {"limits": {"tencent.com/rdma": count}}}
 
-    two = read_task(make_pod(spec={"containers": [using(2)]}))
-    one = read_task(make_pod(spec={"containers": [using(1)], "initContainers": [using(2)]}))
-    assert isinstance(two, Task)
-    assert isinstance(one, Task)
+    two = read_pod_info(make_pod(spec={"containers": [using(2)]}))
+    one = read_pod_info(make_pod(spec={"containers": [using(1)], "initContainers": [using(2)]}))
+    assert isinstance(two, PodInfo)
+    assert isinstance(one, PodInfo)
     assert two.resources == one.resources
     assert (len(two.interfaces), len(one.interfaces)) == (2, 1)
     assert two.shape != one.shape
@@ -167,9 +167,9 @@ def test_pods_that_ask_for_another_number_of_vfs_are_of_another_shape(make_pod: 
 
 def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
     """No API server takes one; it counts as nothing."""
-    task = read_task(make_pod(spec={"containers": None}))
-    assert isinstance(task, Task)
-    assert set(task.scored.values()) == {0}
+    pod_info = read_pod_info(make_pod(spec={"containers": None}))
+    assert isinstance(pod_info, PodInfo)
+    assert set(pod_info.scored.values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_a_limit_of_vfs_must_be_as_many_as_the_interfaces(
 ) -> None:
     """A quota counts the limit, the scheduler the interfaces: where they differ, one of them would be wrong."""
     container = {"name": "c", "resources": {"limits": {"rdma-sriov/vf": limited} | others}}
-    task = read_task(make_pod(request=request_, spec={"containers": [container]}))
-    assert isinstance(task, Refusal) == bool(refused)
-    assert not isinstance(task, Refusal) or refused in task.reason
+    pod_info = read_pod_info(make_pod(request=request_, spec={"containers": [container]}))
+    assert isinstance(pod_info, Refusal) == bool(refused)
+    assert not isinstance(pod_info, Refusal) or refused in pod_info.reason
 
 
 def test_the_limits_of_all_containers_count_together(make_pod: MakePod) -> None:
     """As a quota counts them: those that run at once are added up."""
     using = [{"name": name, "resources": {"limits": {"rdma-sriov/vf": "1"}}} for name in ("a", "b")]
-    assert isinstance(read_task(make_pod(request=[{}, {}], spec={"containers": using})), Task)
-    assert isinstance(read_task(make_pod(request=[{}], spec={"containers": using})), Refusal)
+    assert isinstance(read_pod_info(make_pod(request=[{}, {}], spec={"containers": using})), PodInfo)
+    assert isinstance(read_pod_info(make_pod(request=[{}], spec={"containers": using})), Refusal)

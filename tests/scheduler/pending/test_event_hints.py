@@ -69,10 +69,10 @@ class Scene:
             tried.append(uid)
 
     def _next(self) -> str | None:
-        before = {uid: one.attempts for uid, one in self.machine.roster.pending.items()}
+        before = {uid: one.attempts for uid, one in self.machine.pending_pods.pending.items()}
         if self.machine.step(self.now) is None:
             return None
-        after = self.machine.roster.pending.items()
+        after = self.machine.pending_pods.pending.items()
         (uid,) = [uid for uid, one in after if one.attempts > before.get(uid, 0)]
         return uid
 
@@ -145,7 +145,7 @@ def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> Non
     assert scene.tries() == [waiting]
     scene.machine.nodes(Removed(Identity("n1")), scene.now)
     assert scene.tries() == [waiting]
-    assert scene.machine.cluster.seat(waiting) is not None
+    assert scene.machine.cache.assigned(waiting) is not None
 
 
 def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
@@ -359,21 +359,21 @@ def test_a_gated_pod_stays_out_until_its_last_gate_is_lifted(scene: Scene) -> No
     scene.node()
     gates = [{"name": "a"}, {"name": "b"}]
     pod = scene.pod(spec={"schedulingGates": gates})
-    assert scene.machine.roster.depths()["gated"] == 1
+    assert scene.machine.pending_pods.depths()["gated"] == 1
     assert scene.tries() == []
     document = msgspec.to_builtins(pod)
     for left, expected in ((gates[1:], []), (None, [pod.metadata.uid])):
         document["spec"]["schedulingGates"] = left
         scene.machine.pods(Changed(_identity(pod), msgspec.convert(document, Pod)), scene.now)
         assert scene.tries() == expected
-    assert scene.machine.roster.depths()["gated"] == 0
+    assert scene.machine.pending_pods.depths()["gated"] == 0
 
 
 def test_a_gated_pod_that_is_deleted_is_gone(scene: Scene) -> None:
     """From the count too."""
     pod = scene.pod(spec={"schedulingGates": [{"name": "a"}]})
     scene.remove(pod)
-    assert scene.machine.roster.depths()["gated"] == 0
+    assert scene.machine.pending_pods.depths()["gated"] == 0
 
 
 def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:

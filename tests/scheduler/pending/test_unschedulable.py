@@ -10,11 +10,11 @@ import pytest
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle.cycle import Decider
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Namespace, Node, Pod
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -54,16 +54,16 @@ class Play:
 
     def waiting_in_vain(self) -> list[str]:
         """Return what was told to the parked pods that would be placed if they were looked at now."""
-        decider, found = Decider(self.machine.cluster), []
-        for pending in self.machine.roster.pending.values():
+        scheduling_cycle, found = SchedulingCycle(self.machine.cache), []
+        for pending in self.machine.pending_pods.pending.values():
             refused = pending.told.startswith("the API server refuses")
-            if isinstance(pending.task, Task) and not refused and pending.task.uid not in self.bound_now():
-                decision = decider.decide(pending.task, self.now)
+            if isinstance(pending.pod_info, PodInfo) and not refused and pending.pod_info.uid not in self.bound_now():
+                decision = scheduling_cycle.decide(pending.pod_info, self.now)
                 found += [pending.told] if isinstance(decision, Bind) else []
         return found
 
     def bound_now(self) -> set[str]:
-        return {bind.task.uid for bind in self.binds}
+        return {bind.pod_info.uid for bind in self.binds}
 
     def node(self) -> None:
         name = f"n{self.chance.randrange(5)}"
@@ -174,13 +174,13 @@ class Play:
         """Let the API server answer the Bindings that are on their way, and the watch show what was bound."""
         binds, self.binds = self.binds, []
         for bind in binds:
-            pod = self.pods.get(bind.task.uid)
+            pod = self.pods.get(bind.pod_info.uid)
             refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
             taken = pod is not None and self.chance.random() < 0.7
             self.machine.bound(bind, BOUND if taken else refusal, self.now)
             if taken and pod is not None:
                 shown = _copy(pod)
-                shown.spec.node_name = bind.seat.node
+                shown.spec.node_name = bind.assigned.node
                 shown.metadata.annotations = {**pod.annotations, **bind.annotations}
                 self._show(shown)
 

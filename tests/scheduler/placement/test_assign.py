@@ -9,23 +9,23 @@ from mooring.indexes import Indexes
 from mooring.inventory import Allow, Pf
 from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
-from scheduler.placement.assign import NOT_ENOUGH, Chosen, pick_vfs, place_on, refused_settings, wants_on
-from scheduler.placement.place import Room
-from scheduler.placement.vf_accounting import Supply
+from scheduler.placement.assign import NOT_ENOUGH, Chosen, demands_on, pick_vfs, place_on, refused_settings
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.vf_accounting import FreeVfs
 
 MakePf = Callable[..., Pf]
 GUID = "02:00:00:00:00:00:00:01"
 MAC = "02:00:00:00:00:01"
 
 
-def _choose(request: PodRequest, supply: Supply) -> Chosen | str:
-    wants = wants_on(request, supply.pfs)
-    return wants if isinstance(wants, str) else place_on(wants, supply.rooms, request.pfs)
+def _choose(request: PodRequest, free_vfs: FreeVfs) -> Chosen | str:
+    demands = demands_on(request, free_vfs.pfs)
+    return demands if isinstance(demands, str) else place_on(demands, free_vfs.capacities, request.pfs)
 
 
-def _supply(*pfs: Pf) -> Supply:
-    rooms = tuple(Room(len(pf.usable), pf.offer_mbps) for pf in pfs)
-    return Supply(pfs, tuple(pf.usable.mask for pf in pfs), rooms)
+def _free_vfs(*pfs: Pf) -> FreeVfs:
+    capacities = tuple(PfCapacity(len(pf.usable), pf.offer_mbps) for pf in pfs)
+    return FreeVfs(pfs, tuple(pf.usable.mask for pf in pfs), capacities)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_a_setting_is_refused_before_placement(
 
 def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
     """A wish that one PF of two may give is met there."""
-    supply = _supply(make_pf(0), make_pf(1, allow=Allow(trust=True)))
+    free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
     request = PodRequest((VfRequest(VfSettings(trust=True)),))
-    assert _choose(request, supply) == Chosen((1,))
+    assert _choose(request, free_vfs) == Chosen((1,))
 
 
 @pytest.mark.parametrize(
@@ -82,19 +82,19 @@ def test_a_node_that_cannot_serve_says_why(
     pf: dict[str, Any], request_: PodRequest, reason: str, make_pf: MakePf
 ) -> None:
     """Each bound that is broken has words of its own."""
-    assert _choose(request_, _supply(make_pf(**pf))) == reason
+    assert _choose(request_, _free_vfs(make_pf(**pf))) == reason
 
 
 @pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
 def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
     """There is no rate to reserve, but a VF is a VF."""
-    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _supply(make_pf(**pf))) == Chosen((0,))
+    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _free_vfs(make_pf(**pf))) == Chosen((0,))
 
 
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:
     """Never used before used, then by the time of its return, then the lowest index."""
-    supply, request = _supply(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))
+    free_vfs, request = _free_vfs(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))
     since = {("pf0", 0): 30.0, ("pf0", 1): 10.0, ("pf0", 2): 20.0}
-    picked = pick_vfs(request.interfaces, supply, Chosen((0, 0, 0)), since)
+    picked = pick_vfs(request.interfaces, free_vfs, Chosen((0, 0, 0)), since)
     assert [vf.vf for vf in picked] == [3, 1, 2]
     assert [vf.pci for vf in picked] == ["0000:04:00.5", "0000:04:00.3", "0000:04:00.4"]

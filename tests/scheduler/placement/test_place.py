@@ -2,32 +2,32 @@
 
 import pytest
 
-from scheduler.placement.place import NoFit, Placed, Room, Want, place
+from scheduler.placement.place import NoFit, PfCapacity, Placed, VfDemand, place
 
 
-def wants(*rates: int, pfs: int = ~0) -> list[Want]:
-    return [Want(rate, pfs) for rate in rates]
+def demands(*rates: int, pfs: int = ~0) -> list[VfDemand]:
+    return [VfDemand(rate, pfs) for rate in rates]
 
 
 @pytest.mark.parametrize(
     ("rates", "free"),
     [
-        ((3, 3, 8), (Room(9, 9), Room(9, 6))),
-        ((8, 3, 3, 3, 3), (Room(9, 12), Room(9, 8))),
-        ((8, 3, 3, 3, 3), (Room(9, 10), Room(9, 11))),
+        ((3, 3, 8), (PfCapacity(9, 9), PfCapacity(9, 6))),
+        ((8, 3, 3, 3, 3), (PfCapacity(9, 12), PfCapacity(9, 8))),
+        ((8, 3, 3, 3, 3), (PfCapacity(9, 10), PfCapacity(9, 11))),
     ],
 )
 def test_the_cases_of_the_seeds_author_that_first_fit_misses_are_placed(
-    rates: tuple[int, ...], free: tuple[Room, ...]
+    rates: tuple[int, ...], free: tuple[PfCapacity, ...]
 ) -> None:
     """Largest first alone, or first fit alone, fails on some of these; a placement exists for all."""
-    outcome = place(wants(*rates), free)
+    outcome = place(demands(*rates), free)
 
     assert isinstance(outcome, Placed)
 
 
 def test_the_seeds_authors_case_with_one_vf_left_is_refused() -> None:
     """3, 3 and 8 over 9 and 6 Mb/s need two VFs of the second PF."""
-    outcome = place(wants(3, 3, 8), (Room(9, 9), Room(1, 6)))
+    outcome = place(demands(3, 3, 8), (PfCapacity(9, 9), PfCapacity(1, 6)))
 
     assert NoFit("combination") == outcome

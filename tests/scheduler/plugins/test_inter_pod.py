@@ -177,13 +177,13 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
     metadata = {"name": "s", "namespace": "default"}
     service = msgspec.convert({"metadata": metadata, "spec": {"selector": {"foo": ""}}}, Service)
-    cluster.census.selecting.put_service(service)
+    cluster.pod_counts.selecting.put_service(service)
     assert refusals(pod_topology_spread, cluster, incoming) == [""] * 4
     found = scores(pod_topology_spread, cluster, incoming, cluster.world.nodes)
     assert found[0] < found[1] < found[2] == found[3] == 100
     own = pod(topologySpreadConstraints=[spread("zone")])
     assert scores(pod_topology_spread, cluster, own, cluster.world.nodes) == [0] * 4
-    cluster.census.selecting.remove_service("default", "s")
+    cluster.pod_counts.selecting.remove_service("default", "s")
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
 
 
@@ -307,7 +307,7 @@ def test_nodes_that_have_the_images_are_preferred(
     nodes = [node(f"n{number}", images=images) for number, images in enumerate(there)]
     cluster = Cluster(World(nodes))
     containers = [{"name": f"c{number}", "image": name} for number, name in enumerate(wanted)]
-    task = task_of(pod(containers=containers[1:], initContainers=containers[:1]))
-    scorer = image_locality.prepare(task, cluster.nodes)
+    pod_info = task_of(pod(containers=containers[1:], initContainers=containers[:1]))
+    scorer = image_locality.pre_filter(pod_info, cluster.nodes)
     assert scorer is not None
     assert scorer(cluster.rows(nodes)).tolist() == expected

@@ -25,7 +25,7 @@ def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
     for rule, refusal, score in cases:
         assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.NAME
         assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.NAME
-    scorer = image_locality.prepare(task_of(pod), cluster.nodes)
+    scorer = image_locality.pre_filter(task_of(pod), cluster.nodes)
     assert scorer is not None
     assert scorer(cluster.rows(candidates)).tolist() == rules.image_scores(world, pod, candidates)
 
@@ -57,7 +57,7 @@ def test_the_answers_stay_right_while_the_cluster_changes(seed: int) -> None:
 def _change(random: Random, cluster: Cluster, number: int) -> None:
     world, act = cluster.world, random.random()
     if act < 0.5:
-        cluster.seat(random_pod(random), random.choice(world.nodes))
+        cluster.assigned(random_pod(random), random.choice(world.nodes))
     elif act < 0.75 and world.pods:
         cluster.unseat(random.choice(world.pods))
     elif act < 0.85:
@@ -67,4 +67,4 @@ def _change(random: Random, cluster: Cluster, number: int) -> None:
     else:
         name, labels = random.choice("abc"), random.choice([{}, {"team": "x"}, {"team": "y"}])
         world.namespaces[name] = labels
-        cluster.census.put_namespace(name, labels)
+        cluster.pod_counts.put_namespace(name, labels)

@@ -9,10 +9,10 @@ import pytest
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import read_node
-from scheduler.cycle.signature_scores import FACT_RULES, USE_RULES
+from scheduler.cycle.signature_scores import NODE_FILTERS, USAGE_FILTERS
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import Condition, Node, Pod, Requirement
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -27,14 +27,14 @@ TAINTED = "node(s) had untolerated taint(s)"
 def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
     """Return the reasons of the first rule that refuses the node (or of the rule named)."""
     machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
-    nodes = machine.cluster.nodes
+    nodes = machine.cache.nodes
     row = np.array([nodes.row_of[node.metadata.name]])
-    task = read_task(pod)
-    assert isinstance(task, Task)
-    facts = [(rule.name, judge(row)) for rule in FACT_RULES if (judge := rule.prepare(task, nodes))]
+    pod_info = read_pod_info(pod)
+    assert isinstance(pod_info, PodInfo)
+    facts = [(rule.name, judge(row)) for rule in NODE_FILTERS if (judge := rule.pre_filter(pod_info, nodes))]
     told = [(name, one.texts[one.codes[0] - 1]) for name, one in facts if one is not None and one.codes[0]]
-    use = [(rule.name, one) for rule in USE_RULES if (one := rule.prepare(task, nodes))]
-    told += [(name, one.tell(mark)) for name, one in use if (mark := one.judge(nodes.look_at(int(row[0]))))]
+    use = [(rule.name, one) for rule in USAGE_FILTERS if (one := rule.pre_filter(pod_info, nodes))]
+    told += [(name, one.tell(mark)) for name, one in use if (mark := one.judge(nodes.row_view(int(row[0]))))]
     return next((texts for name, texts in told if rule_name in ("", name)), ())
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler.cache.node_columns import Nodes
+from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import read_node
-from scheduler.cache.pod_counts import Census
-from scheduler.kube.affinity import read_kin
+from scheduler.cache.pod_counts import PodCounts
+from scheduler.kube.affinity import read_affinity_info
 from scheduler.kube.objects import Node, Pod, ReplicaSet, ReplicationController, Service, StatefulSet
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from tests.scheduler.reference.world import Json, World
 
 Controller = ReplicaSet | ReplicationController | StatefulSet
@@ -25,27 +25,27 @@ class Cluster:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.nodes = Nodes()
-        self.census = Census()
+        self.nodes = NodeColumns()
+        self.pod_counts = PodCounts()
         for name, labels in world.namespaces.items():
-            self.census.put_namespace(name, labels)
+            self.pod_counts.put_namespace(name, labels)
         for node in world.nodes:
             self._put(node)
         for service in world.services:
-            self.census.selecting.put_service(msgspec.convert(service, Service))
+            self.pod_counts.selecting.put_service(msgspec.convert(service, Service))
         for controller in world.controllers:
-            self.census.selecting.put_controller(msgspec.convert(controller, CONTROLLERS[controller["kind"]]))
+            self.pod_counts.selecting.put_controller(msgspec.convert(controller, CONTROLLERS[controller["kind"]]))
         for pod in world.pods:
-            self._seat(pod)
+            self._assigned(pod)
 
-    def seat(self, pod: Json, node: Json) -> None:
+    def assigned(self, pod: Json, node: Json) -> None:
         pod["spec"]["nodeName"] = node["metadata"]["name"]
         self.world.pods.append(pod)
-        self._seat(pod)
+        self._assigned(pod)
 
     def unseat(self, pod: Json) -> None:
         self.world.pods.remove(pod)
-        self.census.remove(self._row(pod), read_kin(msgspec.convert(pod, Pod)))
+        self.pod_counts.remove(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)))
 
     def add(self, node: Json) -> None:
         self.world.nodes.append(node)
@@ -58,7 +58,9 @@ class Cluster:
         self.nodes.remove(node["metadata"]["name"])
 
     def check(self) -> None:
-        self.census.check([(self._row(pod), read_kin(msgspec.convert(pod, Pod))) for pod in self.world.pods])
+        self.pod_counts.check(
+            [(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod))) for pod in self.world.pods]
+        )
 
     def rows(self, nodes: Sequence[Json]) -> Any:
         return np.array([self.nodes.row_of[node["metadata"]["name"]] for node in nodes], np.intp)
@@ -69,27 +71,27 @@ class Cluster:
     def _put(self, node: Json) -> None:
         self.nodes.put(read_node(msgspec.convert(node, Node), None, 0.0)[0])
 
-    def _seat(self, pod: Json) -> None:
-        self.census.add(self._row(pod), read_kin(msgspec.convert(pod, Pod)))
+    def _assigned(self, pod: Json) -> None:
+        self.pod_counts.add(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)))
 
 
-def task_of(pod: Json) -> Task:
-    task = read_task(msgspec.convert(pod, Pod))
-    assert isinstance(task, Task)
-    return task
+def task_of(pod: Json) -> PodInfo:
+    pod_info = read_pod_info(msgspec.convert(pod, Pod))
+    assert isinstance(pod_info, PodInfo)
+    return pod_info
 
 
 def refusals(rule: Any, cluster: Cluster, pod: Json) -> list[str]:
     """Return why a rule refuses each node; empty where it does not."""
     rows = cluster.rows(cluster.world.nodes)
-    wide = rule.prepare(task_of(pod), cluster.nodes, cluster.census)
+    wide = rule.pre_filter(task_of(pod), cluster.nodes, cluster.pod_counts)
     if wide is None:
         return [""] * len(rows)
-    found = wide.refuse(rows)
+    found = wide.filter(rows)
     return ["" if code == 0 else ", ".join(found.texts[code - 1]) for code in found.codes.tolist()]
 
 
 def scores(rule: Any, cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> list[int]:
     """Return a rule's scores of these nodes."""
-    wide = rule.prepare(task_of(pod), cluster.nodes, cluster.census)
+    wide = rule.pre_filter(task_of(pod), cluster.nodes, cluster.pod_counts)
     return [0] * len(candidates) if wide is None else list(wide.score(cluster.rows(candidates)).tolist())

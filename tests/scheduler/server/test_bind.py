@@ -12,10 +12,10 @@ from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import KubeError, failure
-from scheduler.cache.cache import Seat
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.server.bind import bind
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -32,8 +32,8 @@ async def _get(client: Client) -> Pod:
 
 
 def _decision(pod: Pod, node: str = "n1", annotation: str = "ours") -> Bind:
-    seat = Seat(pod.metadata.uid, pod.key, node, assumed=True)
-    return Bind(Task(pod, {}), seat, {names.ASSIGNMENT: annotation}, {})
+    assigned = AssignedPod(pod.metadata.uid, pod.key, node, assumed=True)
+    return Bind(PodInfo(pod, {}), assigned, {names.ASSIGNMENT: annotation}, {})
 
 
 async def test_node_and_assignment_are_written_in_one_request(client: Client) -> None:
@@ -148,7 +148,7 @@ async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Clien
     assert sorted(one.kind for one in outcomes) == ["bound", *["taken"] * 7]
     (winner,) = [decision for decision, one in zip(decisions, outcomes, strict=True) if one.kind == "bound"]
     bound = await _get(client)
-    assert (bound.spec.node_name, bound.annotations) == (winner.seat.node, dict(winner.annotations))
+    assert (bound.spec.node_name, bound.annotations) == (winner.assigned.node, dict(winner.annotations))
 
 
 class _Scripted:

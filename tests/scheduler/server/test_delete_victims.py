@@ -12,8 +12,8 @@ from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.inventory import Pf
 from mooring.kube.client import Client
-from scheduler.cache.cache import Seat
-from scheduler.cycle.instructions import Preempt
+from scheduler.cache.cache import AssignedPod
+from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Metadata, Node, Pod
 from scheduler.server.delete_victims import preempt
 from tests.scheduler.server.test_process import ALONE, Cluster, eventually, running
@@ -88,18 +88,18 @@ async def test_a_budget_spares_a_pod_as_long_as_another_may_go(
     await client.request("DELETE", f"{BUDGETS}/b")
 
 
-async def _seat(cluster: Cluster, name: str) -> Seat:
+async def _assigned(cluster: Cluster, name: str) -> AssignedPod:
     pod = (await cluster.pods())[name]
-    return Seat(pod.metadata.uid, pod.key, "n1")
+    return AssignedPod(pod.metadata.uid, pod.key, "n1")
 
 
 async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, client: Client) -> None:
     """Deleted and made anew meanwhile: neither condition nor deletion reach the new one."""
     await cluster.add_pod("low")
-    seat = await _seat(cluster, "low")
+    assigned = await _assigned(cluster, "low")
     await cluster.delete("low")
     await cluster.add_pod("low")
-    ending = await preempt(client, Preempt(Pod(Metadata("high")), "n1", (seat,)), "mooring")
+    ending = await preempt(client, DeleteVictims(Pod(Metadata("high")), "n1", (assigned,)), "mooring")
     assert (ending.deleted, ending.refused) == ((), "")
     pod = (await cluster.pods())["low"]
     assert pod.metadata.deletion_timestamp is None
@@ -109,10 +109,10 @@ async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, c
 async def test_a_victim_that_is_gone_is_no_fault(cluster: Cluster, client: Client) -> None:
     """All victims are asked for; those that are gone already count as neither deleted nor refused."""
     await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
-    first, second = await _seat(cluster, "a"), await _seat(cluster, "b")
+    first, second = await _assigned(cluster, "a"), await _assigned(cluster, "b")
     await cluster.delete("a")
     high = (await cluster.pods())["b"]
-    ending = await preempt(client, Preempt(high, "n1", (first, second)), "mooring")
+    ending = await preempt(client, DeleteVictims(high, "n1", (first, second)), "mooring")
     assert (ending.deleted, ending.refused) == ((second,), "")
 
 
@@ -121,10 +121,10 @@ async def test_a_victim_that_another_writes_to_all_the_time_is_not_taken_for_gon
 ) -> None:
     """A conflict says nothing of its end: the pod for which it is to go must not wait for it, but be decided anew."""
     await cluster.add_pod("low")
-    seat = await _seat(cluster, "low")
+    assigned = await _assigned(cluster, "low")
     server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
-    order = Preempt(Pod(Metadata("high")), "n1", (seat,))
+    order = DeleteVictims(Pod(Metadata("high")), "n1", (assigned,))
     ending = await preempt(client, order, "mooring")
     assert ending.deleted == ()
     assert "409" in ending.refused
-    assert (await preempt(client, order, "mooring")).deleted == (seat,)
+    assert (await preempt(client, order, "mooring")).deleted == (assigned,)

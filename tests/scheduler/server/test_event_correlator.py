@@ -1,11 +1,11 @@
 """A pace, and what has been told already."""
 
-from scheduler.server.reporting.event_correlator import Bucket, Telling, Told
+from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
 
 
 def test_a_bucket_lets_a_burst_pass_and_then_its_rate() -> None:
     """It says how long to wait for the next; a clock that goes back changes nothing."""
-    bucket = Bucket(rate=2.0, burst=3.0, now=10.0)
+    bucket = TokenBucket(rate=2.0, burst=3.0, now=10.0)
     assert [bucket.take(10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
     assert bucket.take(5.0) == 0.5
     assert bucket.take(10.5) == 0.0
@@ -15,30 +15,30 @@ def test_a_bucket_lets_a_burst_pass_and_then_its_rate() -> None:
 
 def test_the_same_event_again_is_counted_in_the_one_that_is_there() -> None:
     """Another text, reason or object is another event; one that is gone is told anew."""
-    told = Told()
-    assert told.tell("u", "Failed", "why", Telling("e1", 1, "t1"), 0.0) == Telling("e1", 1, "t1")
-    assert told.tell("u", "Failed", "why", Telling("e2", 1, "t2"), 1.0) == Telling("e1", 2, "t1")
-    assert told.tell("u", "Failed", "other", Telling("e3", 1, "t3"), 2.0) == Telling("e3", 1, "t3")
-    assert told.tell("v", "Failed", "why", Telling("e4", 1, "t4"), 2.0) == Telling("e4", 1, "t4")
+    told = EventCorrelator()
+    assert told.tell("u", "Failed", "why", EventRecord("e1", 1, "t1"), 0.0) == EventRecord("e1", 1, "t1")
+    assert told.tell("u", "Failed", "why", EventRecord("e2", 1, "t2"), 1.0) == EventRecord("e1", 2, "t1")
+    assert told.tell("u", "Failed", "other", EventRecord("e3", 1, "t3"), 2.0) == EventRecord("e3", 1, "t3")
+    assert told.tell("v", "Failed", "why", EventRecord("e4", 1, "t4"), 2.0) == EventRecord("e4", 1, "t4")
     told.forget("u", "Failed", "why")
-    assert told.tell("u", "Failed", "why", Telling("e5", 1, "t5"), 3.0) == Telling("e5", 1, "t5")
+    assert told.tell("u", "Failed", "why", EventRecord("e5", 1, "t5"), 3.0) == EventRecord("e5", 1, "t5")
 
 
 def test_an_object_with_too_many_events_is_told_of_no_more() -> None:
     """25, then one in five minutes, as client-go has it; others are not held up by it."""
-    told = Told()
-    found = [told.tell("u", "Failed", f"why {number}", Telling("e", 1, ""), 0.0) for number in range(30)]
+    told = EventCorrelator()
+    found = [told.tell("u", "Failed", f"why {number}", EventRecord("e", 1, ""), 0.0) for number in range(30)]
     assert [one is None for one in found] == [False] * 25 + [True] * 5
-    assert told.tell("v", "Failed", "why", Telling("e", 1, ""), 0.0) is not None
-    assert told.tell("u", "Failed", "at last", Telling("e", 1, ""), 301.0) is not None
-    assert told.tell("u", "Failed", "too soon", Telling("e", 1, ""), 302.0) is None
+    assert told.tell("v", "Failed", "why", EventRecord("e", 1, ""), 0.0) is not None
+    assert told.tell("u", "Failed", "at last", EventRecord("e", 1, ""), 301.0) is not None
+    assert told.tell("u", "Failed", "too soon", EventRecord("e", 1, ""), 302.0) is None
 
 
 def test_only_so_much_is_remembered() -> None:
     """What was not seen the longest is forgotten: a cluster's life long of events must fit into memory."""
-    told = Told()
-    told.tell("first", "Failed", "why", Telling("e", 1, ""), 0.0)
+    told = EventCorrelator()
+    told.tell("first", "Failed", "why", EventRecord("e", 1, ""), 0.0)
     for number in range(5000):
-        told.tell(f"u{number}", "Failed", "why", Telling("e", 1, ""), 0.0)
-    again = told.tell("first", "Failed", "why", Telling("new", 1, ""), 0.0)
-    assert again == Telling("new", 1, "")
+        told.tell(f"u{number}", "Failed", "why", EventRecord("e", 1, ""), 0.0)
+    again = told.tell("first", "Failed", "why", EventRecord("new", 1, ""), 0.0)
+    assert again == EventRecord("new", 1, "")

@@ -22,9 +22,9 @@ from mooring.kube.failures import Status
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.http import extender_handlers as desks
 from scheduler.server.http import extender_server as servers
-from scheduler.server.http.extender_handlers import SEED_BLIND, SEED_FULL, SEED_MALFORMED, Desk
+from scheduler.server.http.extender_handlers import SEED_BLIND, SEED_FULL, SEED_MALFORMED, ExtenderHandlers
 from scheduler.server.leader import LeaseUnsure
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 
@@ -54,11 +54,13 @@ class Stage:
     async def run(self, *, leads: bool = True) -> AsyncIterator[None]:
         ours = Client(Access(self._server.url), timeout_s=1.0, guard=self._guard)
         async with ours as leaders, aiohttp.ClientSession() as self._session:
-            ways = Ways(self._client, leaders)
-            self.loop = Loop(self.machine, ways, Writer(self._client, "mooring"), lambda: 1000.0)
+            clients = ApiClients(self._client, leaders)
+            self.loop = Loop(self.machine, clients, Writer(self._client, "mooring"), lambda: 1000.0)
             running = asyncio.create_task(self.loop.run())
             try:
-                async with servers.serve(self._address, Desk(self.machine.guests, self.loop, ways, lambda: 1000.0)):
+                async with servers.serve(
+                    self._address, ExtenderHandlers(self.machine.extender_pods, self.loop, clients, lambda: 1000.0)
+                ):
                     if leads:
                         self.loop.lead()
                         await until(self._answers)
@@ -116,7 +118,7 @@ class Stage:
         await self._client.request("DELETE", f"{PODS}/{name}", params={"gracePeriodSeconds": "0"})
 
     def is_free(self, uid: str) -> bool:
-        return self.machine.cluster.seat(uid) is None
+        return self.machine.cache.assigned(uid) is None
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -15,10 +15,10 @@ from bench.apiservers import free_ports
 from mooring.config import ConfigError
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from scheduler.server.http.extender_handlers import Desk
+from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve
 from scheduler.server.http.extender_tls import server_tls
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 from tests.support.certificates import Authority, Pair
@@ -46,10 +46,12 @@ async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[
     """Let a scheduler that stands by listen, and give its URL."""
     (port,) = free_ports(1)
     nowhere = Client(Access("http://127.0.0.1:1"))
-    ways, machine = Ways(nowhere, nowhere), Machine("mooring")
-    desk = Desk(machine.guests, Loop(machine, ways, Writer(nowhere, "mooring"), lambda: 0.0), ways, lambda: 0.0)
+    clients, machine = ApiClients(nowhere, nowhere), Machine("mooring")
+    extender_handlers = ExtenderHandlers(
+        machine.extender_pods, Loop(machine, clients, Writer(nowhere, "mooring"), lambda: 0.0), clients, lambda: 0.0
+    )
     tls = server_tls(str(server.certificate), str(server.key), str(client_ca or ""))
-    async with serve(f"127.0.0.1:{port}", desk, tls):
+    async with serve(f"127.0.0.1:{port}", extender_handlers, tls):
         yield f"https://127.0.0.1:{port}/scheduler/filter"
 
 

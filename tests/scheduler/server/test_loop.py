@@ -25,7 +25,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
 from scheduler.server.leader import LeaseUnsure
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reflectors import Seen
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
@@ -58,8 +58,8 @@ class Stage:
         """Run the loop; it must end once it is told to stop."""
         async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
             writer = Writer(self.client, "mooring")
-            ways = Ways(self.client, leaders)
-            self.loop = Loop(self.machine, ways, writer, lambda: self.now, lambda: self.leads)
+            clients = ApiClients(self.client, leaders)
+            self.loop = Loop(self.machine, clients, writer, lambda: self.now, lambda: self.leads)
             running = asyncio.create_task(self.loop.run())
             try:
                 yield running
@@ -102,7 +102,7 @@ class Stage:
         """Wait until the machine knows a pod."""
 
         async def known() -> bool:
-            return uid in self.machine.queue.uids() or self.machine.cluster.seat(uid) is not None
+            return uid in self.machine.queue.uids() or self.machine.cache.assigned(uid) is not None
 
         await _until(known)
 
@@ -127,7 +127,7 @@ async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: Ma
         await _until(lambda: _is_ready(stage))
         fits_nowhere = await stage.add_pod("q", nodeSelector={"no": "where"})
         await stage.seen(fits_nowhere.metadata.uid)
-        assert stage.machine.roster.depths()["active"] == 2
+        assert stage.machine.pending_pods.depths()["active"] == 2
         assert not await stage.is_bound("p")
         stage.loop.lead()
         await _until(lambda: stage.is_bound("p"))
@@ -172,7 +172,9 @@ async def test_pods_that_are_listed_together_go_by_age(
 ) -> None:
     """A scheduler that starts finds them in the order of their names; the oldest comes first all the same."""
     times = itertools.count(1000.0)
-    loop = Loop(stage.machine, Ways(stage.client, stage.client), Writer(stage.client, "mooring"), lambda: next(times))
+    loop = Loop(
+        stage.machine, ApiClients(stage.client, stage.client), Writer(stage.client, "mooring"), lambda: next(times)
+    )
     pods = [make_pod(name) for name in ("c", "b", "a")]
     listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
     loop._receive(Seen(Pod, Synced(tuple(listed))))
@@ -180,7 +182,7 @@ async def test_pods_that_are_listed_together_go_by_age(
         loop._follow(loop._take(loop._inbox.popleft()))
     stage.machine.nodes(Changed(Identity("n1"), make_node()), 2000.0)
     decided = [one for _ in pods for one in stage.machine.step(2000.0) or ()]
-    assert [one.task.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]
+    assert [one.pod_info.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]
 
 
 async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
@@ -281,9 +283,9 @@ async def test_nothing_is_decided_or_sent_while_the_lease_is_not_sure(stage: Sta
         await stage.seen(second.metadata.uid)
         await _until(lambda: _held_back(stage))
         assert not await stage.is_bound("first")
-        seat = stage.machine.cluster.seat(first.metadata.uid)
-        assert seat is not None, "the reservation stands: nobody knows what became of the Binding"
-        assert stage.machine.roster.depths()["active"] == 1
+        assigned = stage.machine.cache.assigned(first.metadata.uid)
+        assert assigned is not None, "the reservation stands: nobody knows what became of the Binding"
+        assert stage.machine.pending_pods.depths()["active"] == 1
         stage.leads = True
         await _until(lambda: stage.is_bound("first"))
         await _until(lambda: stage.is_bound("second"))

@@ -10,12 +10,12 @@ from typing import Any
 
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
-from scheduler.cycle.cycle import Lap, no_lap
+from scheduler.cycle.cycle import RecordPhase, ignore_phase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Preempt, Prepare
-from scheduler.extender.extender_pods import Guests
+from scheduler.cycle.instructions import DeleteVictims, PreBind
+from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
 from tests.scheduler.simulation import fake_units as berths
@@ -41,31 +41,33 @@ class _Recorded(Machine):
     """The machine, whose decisions are written down."""
 
     write: Callable[[Bind], None]
-    write_order: Callable[[Preempt], None]
+    write_order: Callable[[DeleteVictims], None]
 
-    def step(self, now: float, lap: Lap = no_lap) -> list[Instruction] | None:
-        instructions = super().step(now, lap)
+    def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
+        instructions = super().step(now, record_phase)
         for one in instructions or ():
-            if isinstance(one, Bind | Prepare):
+            if isinstance(one, Bind | PreBind):
                 self.write(one if isinstance(one, Bind) else one.decision)
-            elif isinstance(one, Preempt):
+            elif isinstance(one, DeleteVictims):
                 self.write_order(one)
         return instructions
 
 
-class RecordedGuests(Guests):
+class RecordedGuests(ExtenderPods):
     """What is decided for kube-scheduler, written down as well."""
 
-    def reserve(self, task: Task, node: str, now: float) -> Bind | str:
-        decision = super().reserve(task, node, now)
+    def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
+        decision = super().reserve(pod_info, node, now)
         if isinstance(decision, Bind):
             _RUNNING.get()._record(decision)
         return decision
 
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
         super().ended(decision, outcome, now)
-        seat = self.cluster.seat(decision.task.uid)
-        assert seat is None or not seat.assumed, f"what {seat.pod} had reserved outlives its bind: {outcome}"
+        assigned = self.cache.assigned(decision.pod_info.uid)
+        assert assigned is None or not assigned.assumed, (
+            f"what {assigned.pod} had reserved outlives its bind: {outcome}"
+        )
 
 
 @dataclass
@@ -82,12 +84,12 @@ class Scheduler:
         context = contextvars.copy_context()
         context.run(PROCESS.set, self.name)
         context.run(_RUNNING.set, self)
-        self.task = self.loop.create_task(self._main(), context=context)
-        self.task.add_done_callback(self._finish, context=contextvars.copy_context())
+        self.pod_info = self.loop.create_task(self._main(), context=context)
+        self.pod_info.add_done_callback(self._finish, context=contextvars.copy_context())
 
-    def _finish(self, task: "asyncio.Task[None]") -> None:
+    def _finish(self, pod_info: "asyncio.Task[None]") -> None:
         self.loop.cancel(self.name)
-        failed = None if task.cancelled() else task.exception()
+        failed = None if pod_info.cancelled() else pod_info.exception()
         if isinstance(failed, BaseExceptionGroup):
             failed = failed.split(LeadershipLost)[1]
         self.failure = "".join(traceback.format_exception(failed)) if failed is not None else ""
@@ -96,13 +98,13 @@ class Scheduler:
         await _run(Config(metrics_addr="", extender_addr=":8888"), Access("http://10.0.0.1:6443"))
 
     def _record(self, decision: Bind) -> None:
-        made = Decision(self.name, decision.seat.node, dict(decision.annotations), self.loop.time())
-        self.tell(decision.task.uid, made)
+        made = Decision(self.name, decision.assigned.node, dict(decision.annotations), self.loop.time())
+        self.tell(decision.pod_info.uid, made)
 
-    def _record_order(self, order: Preempt) -> None:
-        for seat in order.victims:
-            ranks = {"above": str(order.pod.spec.priority), "below": str(seat.priority)}
-            self.tell(ordered(seat.uid), Decision(self.name, order.node, ranks, self.loop.time()))
+    def _record_order(self, order: DeleteVictims) -> None:
+        for assigned in order.victims:
+            ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
+            self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))
 
 
 _RUNNING: ContextVar[Scheduler] = ContextVar("running")

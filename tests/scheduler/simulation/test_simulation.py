@@ -105,9 +105,9 @@ def test_a_scheduler_may_be_killed_at_any_moment() -> None:
         assert not world.promises.slips, moment
 
 
-def _small(prepare: Callable[[World], None]) -> World:
+def _small(pre_filter: Callable[[World], None]) -> World:
     async def story(world: World) -> None:
-        prepare(world)
+        pre_filter(world)
         await _small_life(world)
 
     return simulate(1, story)

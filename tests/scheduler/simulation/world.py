@@ -99,7 +99,7 @@ class World:
     async def revive(self) -> None:
         """Bury schedulers that have ended, and start them again after a moment."""
         for slot, scheduler in list(self.slots.items()):
-            if scheduler.task.done() or scheduler.name in self.network.dead:
+            if scheduler.pod_info.done() or scheduler.name in self.network.dead:
                 assert not scheduler.failure, scheduler.failure
                 await self.kill(slot)
         for slot in ("a", "b"):
@@ -120,8 +120,8 @@ class World:
 
     def check(self) -> None:
         self.promises.check()
-        if self.kube_scheduler.task.done():
-            self.kube_scheduler.task.result()
+        if self.kube_scheduler.pod_info.done():
+            self.kube_scheduler.pod_info.result()
         for scheduler in self.slots.values():
             if scheduler.machine is not None:
                 scheduler.machine.check()
@@ -163,8 +163,12 @@ class World:
         """Yield what is reserved for pods that are on no node."""
         live = {pod.uid for pod in self.cluster.live()}
         for scheduler in self.slots.values():
-            seats = scheduler.machine.cluster.seats() if scheduler.machine is not None else ()
-            yield from (f"{scheduler.name} keeps what is {seat.pod}'s" for seat in seats if seat.uid not in live)
+            assigned_pods = scheduler.machine.cache.assigned_pods() if scheduler.machine is not None else ()
+            yield from (
+                f"{scheduler.name} keeps what is {assigned.pod}'s"
+                for assigned in assigned_pods
+                if assigned.uid not in live
+            )
 
     def _allowed(self, pod: PodState, nodes: dict[str, Json]) -> dict[str, Json]:
         """Return the nodes where a pod's claims let it go."""
@@ -197,7 +201,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(time, "time", loop.wall)
         patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
         patch.setattr("scheduler.__main__.Machine", machine)
-        patch.setattr("scheduler.machine.Guests", RecordedGuests)
+        patch.setattr("scheduler.state.machine.ExtenderPods", RecordedGuests)
         patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         # A collection ends forgotten generators whenever it comes: no two runs would be the same.

@@ -6,21 +6,21 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
-from scheduler.cache.pod_counts import Census
+from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.objects import Namespace, Pod, ReplicaSet, Service, StatefulSet
 from scheduler.kube.selectors import select_labels
-from scheduler.queue import NOTHING, Happening
-from scheduler.state.cluster_objects import Surrounding, Surroundings
+from scheduler.queue import NO_EVENT, ClusterEvent
+from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def around() -> Surroundings:
-    return Surroundings(Census())
+def around() -> ClusterObjects:
+    return ClusterObjects(PodCounts())
 
 
-def changed(kind: type[Surrounding], name: str, spec: Json | None = None, **metadata: Any) -> Changed[Surrounding]:
+def changed(kind: type[ClusterObject], name: str, spec: Json | None = None, **metadata: Any) -> Changed[ClusterObject]:
     namespace = "" if kind is Namespace else "a"
     document = {"metadata": {"name": name, "namespace": namespace} | metadata, "spec": spec or {}}
     return Changed(Identity(name, namespace), msgspec.convert(document, kind))
@@ -33,41 +33,41 @@ def pod(owner: str = "") -> Pod:
     return msgspec.convert({"metadata": metadata}, Pod)
 
 
-def test_only_a_namespace_that_changed_can_help_a_pod(around: Surroundings) -> None:
+def test_only_a_namespace_that_changed_can_help_a_pod(around: ClusterObjects) -> None:
     """Its labels are what a namespaceSelector asks for; a heartbeat of it is nothing."""
-    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (Happening.NAMESPACE, [])
-    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (NOTHING, [])
-    assert around.census.namespace_labels("n") == {"team": "x"}
-    assert around.take(Namespace, Removed(Identity("n"))) == (Happening.NAMESPACE, [])
-    assert around.census.namespace_labels("n") == {}
+    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (ClusterEvent.NAMESPACE, [])
+    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (NO_EVENT, [])
+    assert around.pod_counts.namespace_labels("n") == {"team": "x"}
+    assert around.take(Namespace, Removed(Identity("n"))) == (ClusterEvent.NAMESPACE, [])
+    assert around.pod_counts.namespace_labels("n") == {}
 
 
-def test_what_is_no_longer_listed_is_gone(around: Surroundings) -> None:
+def test_what_is_no_longer_listed_is_gone(around: ClusterObjects) -> None:
     """A list is complete: after a gap in the watch, the objects that went meanwhile go here too."""
     around.take(Namespace, Synced((changed(Namespace, "n", labels={"a": "1"}), changed(Namespace, "m"))))
     around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))
-    assert around.take(Namespace, Synced((changed(Namespace, "m"),))) == (Happening.NAMESPACE, [])
-    assert around.census.namespace_names() == {"m"}
-    assert around.census.selecting.selector_of(pod()) == select_labels({"app": "x"})
+    assert around.take(Namespace, Synced((changed(Namespace, "m"),))) == (ClusterEvent.NAMESPACE, [])
+    assert around.pod_counts.namespace_names() == {"m"}
+    assert around.pod_counts.selecting.selector_of(pod()) == select_labels({"app": "x"})
     around.take(Service, Synced(()))
-    assert around.census.selecting.selector_of(pod()) is None
+    assert around.pod_counts.selecting.selector_of(pod()) is None
 
 
-def test_a_controller_speaks_for_its_own_pods_only(around: Surroundings) -> None:
+def test_a_controller_speaks_for_its_own_pods_only(around: ClusterObjects) -> None:
     """By the owner reference that says controller, in the pod's namespace and of the same kind."""
     around.take(ReplicaSet, changed(ReplicaSet, "o", {"selector": {"matchLabels": {"app": "x"}}}))
-    assert around.census.selecting.selector_of(pod("ReplicaSet")) == select_labels({"app": "x"})
-    assert around.census.selecting.selector_of(pod("StatefulSet")) is None
-    assert around.census.selecting.selector_of(pod()) is None
+    assert around.pod_counts.selecting.selector_of(pod("ReplicaSet")) == select_labels({"app": "x"})
+    assert around.pod_counts.selecting.selector_of(pod("StatefulSet")) is None
+    assert around.pod_counts.selecting.selector_of(pod()) is None
     around.take(ReplicaSet, Removed(Identity("o", "a")))
-    assert around.census.selecting.selector_of(pod("ReplicaSet")) is None
+    assert around.pod_counts.selecting.selector_of(pod("ReplicaSet")) is None
 
 
-def test_what_cannot_be_read_is_left_out_with_its_reason(around: Surroundings) -> None:
+def test_what_cannot_be_read_is_left_out_with_its_reason(around: ClusterObjects) -> None:
     """It selects nothing from then on, even if it did before."""
     around.take(StatefulSet, changed(StatefulSet, "o", {"selector": {"matchLabels": {"app": "x"}}}))
     bad = {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}
     _, ((identity, why),) = around.take(StatefulSet, Synced((changed(StatefulSet, "o", bad),)))
     assert (identity, "operator 'Gt' of key 'a' is not known" in why) == (Identity("o", "a"), True)
-    assert around.census.selecting.selector_of(pod("StatefulSet")) is None
-    assert around.take(Service, Unreadable(Identity("s", "a"), "why")) == (NOTHING, [(Identity("s", "a"), "why")])
+    assert around.pod_counts.selecting.selector_of(pod("StatefulSet")) is None
+    assert around.take(Service, Unreadable(Identity("s", "a"), "why")) == (NO_EVENT, [(Identity("s", "a"), "why")])

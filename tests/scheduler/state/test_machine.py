@@ -11,12 +11,12 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_ass
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from scheduler.cycle.cycle import Decider, Lap
+from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision
-from scheduler.cycle.select_victims import Search
+from scheduler.cycle.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod, StatefulSet
-from scheduler.kube.pod_info import Task
+from scheduler.kube.pod_info import PodInfo
 from scheduler.state.machine import Instruction, Machine, Notice, Report
 from tests.scheduler.reference.messages import refusal
 
@@ -70,9 +70,9 @@ def _notices(instructions: list[Instruction]) -> list[Notice]:
 
 def _as_bound(decision: Bind) -> Pod:
     """Return the pod as the API server shows it after the bind."""
-    document = msgspec.to_builtins(decision.task.pod)
-    document["spec"]["nodeName"] = decision.seat.node
-    document["metadata"]["annotations"] = {**decision.task.pod.annotations, **decision.annotations}
+    document = msgspec.to_builtins(decision.pod_info.pod)
+    document["spec"]["nodeName"] = decision.assigned.node
+    document["metadata"]["annotations"] = {**decision.pod_info.pod.annotations, **decision.annotations}
     return msgspec.convert(document, Pod)
 
 
@@ -161,7 +161,7 @@ def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(
     ended = _as_bound(decision)
     ended.status.phase = "Succeeded"
     _see(machine, ended, now=8.0)
-    assert [one.task.uid for one in _binds(_steps(machine, now=9.0))] == [second.metadata.uid]
+    assert [one.pod_info.uid for one in _binds(_steps(machine, now=9.0))] == [second.metadata.uid]
 
 
 def test_an_assumed_pod_never_expires_without_an_answer(
@@ -190,7 +190,7 @@ def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_told(
     report, notice = machine.bound(decision, BOUND, 2.0)
     assert isinstance(report, Report)
     assert isinstance(notice, Notice)
-    assert (notice.fields["node"], notice.fields["uid"]) == (node.metadata.name, decision.task.uid)
+    assert (notice.fields["node"], notice.fields["uid"]) == (node.metadata.name, decision.pod_info.uid)
 
 
 @pytest.mark.parametrize("kind", ["taken", "changed", "gated", "deleting", "gone", "refused"])
@@ -203,7 +203,7 @@ def test_a_definite_refusal_gives_the_reservation_back(
     (decision,) = _binds(_steps(machine))
     machine.bound(decision, Outcome(kind, "because"), 0.0)
     _remove(machine, first, now=0.5)
-    assert [one.task.uid for one in _binds(_steps(machine, now=2.0))] == [second.metadata.uid]
+    assert [one.pod_info.uid for one in _binds(_steps(machine, now=2.0))] == [second.metadata.uid]
 
 
 def test_a_changed_pod_is_decided_about_anew(
@@ -242,12 +242,12 @@ def test_a_malformed_request_is_named_and_scheduled_once_fixed(
     bad, good = make_pod(request=[{"min_tx_rate": 9, "max_tx_rate": 5}]), make_pod(request=[{}])
     _see(machine, make_node(pfs=(make_pf(),)), bad, good)
     instructions = _steps(machine)
-    assert [one.task.uid for one in _binds(instructions)] == [good.metadata.uid]
+    assert [one.pod_info.uid for one in _binds(instructions)] == [good.metadata.uid]
     assert _reports(instructions) == ["annotation 'mooring.dev/interfaces'[0].min_tx_rate: 9 exceeds max_tx_rate 5"]
     document = msgspec.to_builtins(bad)
     document["metadata"]["annotations"] = {names.REQUEST: "[{}]"}
     _see(machine, msgspec.convert(document, Pod))
-    assert [one.task.uid for one in _binds(_steps(machine))] == [bad.metadata.uid]
+    assert [one.pod_info.uid for one in _binds(_steps(machine))] == [bad.metadata.uid]
 
 
 def test_our_own_status_writes_wake_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
@@ -289,7 +289,7 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(
     fresh = Machine("mooring")
     fresh.see(Pod, Synced(tuple(_changed_pod(pod) for pod in (*bound, waiting))), 0.0)
     fresh.see(Node, Synced((_changed_node(node),)), 0.0)
-    assert fresh.cluster.view("n1").supply == machine.cluster.view("n1").supply
+    assert fresh.cache.derive_usage("n1").free_vfs == machine.cache.derive_usage("n1").free_vfs
     assert _steps(fresh) == []
     fresh.check()
 
@@ -381,9 +381,9 @@ def test_a_pod_bound_by_somebody_else_counts_where_it_is(
     elsewhere = _as_bound(decision)
     elsewhere.spec.node_name = "n2"
     _see(machine, elsewhere)
-    assert [one.task.uid for one in _binds(_steps(machine, now=2.0))] == [waiting.metadata.uid]
+    assert [one.pod_info.uid for one in _binds(_steps(machine, now=2.0))] == [waiting.metadata.uid]
     machine.bound(decision, Outcome("taken"), 3.0)
-    assert machine.cluster.seat(pod.metadata.uid) is not None
+    assert machine.cache.assigned(pod.metadata.uid) is not None
 
 
 def test_an_unreadable_object_is_left_out_and_said_once(
@@ -411,7 +411,7 @@ def test_what_was_left_out_is_forgotten_with_the_object(machine: Machine) -> Non
             assert len(_notices(machine.see(kind, broken, 0.0))) == 1
             assert machine.see(kind, Synced((broken,)), 0.0) == []
             machine.see(kind, gone, 0.0)
-            assert len(machine.intake.left_out) == 0
+            assert len(machine.event_handlers.unreadable_objects) == 0
 
 
 def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
@@ -422,12 +422,12 @@ def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: M
     _see(machine, make_node(), bound, waiting)
 
     def has(pod: Pod, version: str) -> bool:
-        return machine.intake.has(Pod, Identity(pod.metadata.name, "default", pod.metadata.uid, version))
+        return machine.event_handlers.has(Pod, Identity(pod.metadata.name, "default", pod.metadata.uid, version))
 
     assert (has(bound, "7"), has(bound, "8"), has(waiting, "7"), has(make_pod(), "7")) == (True, False, False, False)
     machine.see(Pod, Synced((), (Identity("p", "default", bound.metadata.uid, "7"),)), 0.0)
-    assert machine.cluster.seat(bound.metadata.uid) is not None
-    assert machine.roster.depths()["active"] == 0
+    assert machine.cache.assigned(bound.metadata.uid) is not None
+    assert machine.pending_pods.depths()["active"] == 0
     _see(machine, waiting)
     assert len(_binds(_steps(machine))) == 1
     assert not has(waiting, "")
@@ -441,10 +441,10 @@ def test_since_when_vfs_are_free_is_kept_only_of_what_is_there(
     _see(machine, make_node(pfs=(make_pf(vfs=2),)), *pods)
     for pod in (pods[0], pods[2]):
         _remove(machine, pod, now=3.0)
-    assert machine.cluster.free_since("n1") == {("pf0", 0): 3.0}
+    assert machine.cache.free_since("n1") == {("pf0", 0): 3.0}
     machine.nodes(Removed(Identity("n1")), 4.0)
     _remove(machine, pods[1], now=5.0)
-    assert machine.cluster.free_since("n1") == {}
+    assert machine.cache.free_since("n1") == {}
 
 
 def test_an_unreadable_inventory_is_said_once_and_the_node_serves_plain_pods(
@@ -480,7 +480,7 @@ def test_a_relisted_set_replaces_what_was_known(
     assert _binds(_steps(machine)) == []
     machine.see(Node, Synced((_changed_node(node),)), 1.0)
     machine.see(Pod, Synced((_changed_pod(waiting),)), 1.0)
-    assert machine.cluster.node_names() == {"n1"}
+    assert machine.cache.node_names() == {"n1"}
     assert len(_binds(_steps(machine, now=2.0))) == 1
 
 
@@ -491,7 +491,7 @@ def test_a_vf_held_out_by_the_node_keeps_its_rate_once(
     out = (Out(Indexes.of([0, 1]), "held", min_tx_rate=40_000),)
     node = make_node(pfs=(make_pf(vfs=4, out=out),))
     _see(machine, node, _claiming(make_pod, 0))
-    (room,) = machine.cluster.view("n1").supply.rooms
+    (room,) = machine.cache.derive_usage("n1").free_vfs.capacities
     assert (room.vfs, room.mbps) == (2, 10_000)
 
 
@@ -503,7 +503,7 @@ def test_a_returned_vf_is_the_last_to_be_given_again(
     _see(machine, make_node(pfs=(make_pf(vfs=3),)), held)
     _remove(machine, held, now=5.0)
     _see(machine, *(make_pod(request=[{}]) for _ in range(3)), now=6.0)
-    given = [decision.seat.assignment for decision in _binds(_steps(machine, now=6.0))]
+    given = [decision.assigned.assignment for decision in _binds(_steps(machine, now=6.0))]
     assert [assignment.vfs[0].vf for assignment in given if assignment] == [1, 2, 0]
 
 
@@ -518,7 +518,7 @@ def test_pods_that_ask_for_more_than_can_be_counted_fit_nowhere(
     _see(machine, *(make_pod(node="n1", spec={"containers": greedy}) for _ in range(3)))
     _see(machine, make_pod(node="n2", spec={"containers": below}))
     _see(machine, *(make_pod(spec={"containers": [_using(cpu="6", memory="1Gi")]}) for _ in range(2)), now=5.0)
-    assert [bind.seat.node for bind in _binds(_steps(machine, 5.0))] == ["n2"]
+    assert [bind.assigned.node for bind in _binds(_steps(machine, 5.0))] == ["n2"]
 
 
 def _using(**requests: str) -> dict[str, Any]:
@@ -571,20 +571,26 @@ def test_a_fault_of_ours_leaves_out_one_pod(
     first, second = make_pod(), make_pod()
     _see(machine, first, second)
     _steps(machine)
-    proceed = Decider.proceed
+    proceed = SchedulingCycle.proceed
 
-    def fail(decider: Decider, task: Task, now: float, search: Search, lap: Lap) -> Decision | None:
-        if task.uid == first.metadata.uid:
+    def fail(
+        scheduling_cycle: SchedulingCycle,
+        pod_info: PodInfo,
+        now: float,
+        search: VictimSearch,
+        record_phase: RecordPhase,
+    ) -> Decision | None:
+        if pod_info.uid == first.metadata.uid:
             raise ZeroDivisionError
-        return proceed(decider, task, now, search, lap)
+        return proceed(scheduling_cycle, pod_info, now, search, record_phase)
 
-    monkeypatch.setattr(Decider, "proceed", fail)
+    monkeypatch.setattr(SchedulingCycle, "proceed", fail)
     _see(machine, make_node(), now=10.0)
     with pytest.raises(ZeroDivisionError):
         machine.step(10.0)
     assert _reports(machine.give_up()) == ["the scheduler failed to decide about this pod: see its log"]
     assert machine.give_up() == []
-    assert [bind.task.uid for bind in _binds(_steps(machine, 10.0))] == [second.metadata.uid]
+    assert [bind.pod_info.uid for bind in _binds(_steps(machine, 10.0))] == [second.metadata.uid]
     monkeypatch.undo()
     _see(machine, _annotated(first, {}, priority=1), now=20.0)
     assert len(_binds(_steps(machine, 20.0))) == 1

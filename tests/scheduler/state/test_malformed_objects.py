@@ -120,7 +120,7 @@ class Fuzz:
     marks: int = 0
     mark_seen: asyncio.Event = field(default_factory=asyncio.Event)
     bound: set[str] = field(default_factory=set)
-    left_out: int = 0
+    unreadable_objects: int = 0
     slow: list[tuple[float, type[Any], bytes]] = field(default_factory=list)
 
     async def follow(self, client: Client, kind: type[Any], path: str) -> None:
@@ -160,10 +160,10 @@ class Fuzz:
         """Refuse every bind, so that its room is free again."""
         for one in instructions:
             if isinstance(one, Bind):
-                self.bound.add(one.task.uid)
+                self.bound.add(one.pod_info.uid)
                 self._obey(self.machine.bound(one, Outcome("gone"), self.now))
             elif isinstance(one, Notice):
-                self.left_out += 1
+                self.unreadable_objects += 1
 
 
 def _mark(number: int) -> bytes:
@@ -223,7 +223,7 @@ def test_malformed_objects_stop_and_slow_nothing(
             assert min(again) < SLOWEST_MS, (min(again), text[:500])
 
     fuzz = _run(machine, story)
-    assert fuzz.left_out > BATCHES
+    assert fuzz.unreadable_objects > BATCHES
 
 
 def _good(item: Pod | Node, kind: str = "ADDED") -> bytes:
@@ -249,7 +249,7 @@ def test_malformed_annotations_are_refused_by_name(
             while machine.step(float(number)) is not None:
                 pass
             machine.check()
-    assert machine.cluster.node("n1") is not None
+    assert machine.cache.node("n1") is not None
 
 
 def _text(text: str, source: random.Random) -> str:

@@ -7,7 +7,7 @@ from mooring.assignment import read_assignment
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Preempt
+from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.state.test_nomination import Life
@@ -26,7 +26,7 @@ def test_a_pod_is_given_no_vf_that_a_nominated_pod_waits_for(
     victim = life.seated(0, [{"network": "rail0"}])
     both = [{"network": "rail0"}, {"network": "rail0"}]
     high = life.pod(2, both)
-    assert [order.node for order in life.decide() if isinstance(order, Preempt)] == ["n1"]
+    assert [order.node for order in life.decide() if isinstance(order, DeleteVictims)] == ["n1"]
     life.pod(1, [{}])
     (small,) = [one for one in life.decide() if isinstance(one, Bind)]
     given = read_assignment(small.annotations[names.ASSIGNMENT])
@@ -34,4 +34,4 @@ def test_a_pod_is_given_no_vf_that_a_nominated_pod_waits_for(
     assert [vf.pf for vf in given.vfs] == ["pf1"]
     life.bind([small])
     life.gone(life.terminate(victim))
-    assert [one.task.uid for one in life.decide() if isinstance(one, Bind)] == [high.metadata.uid]
+    assert [one.pod_info.uid for one in life.decide() if isinstance(one, Bind)] == [high.metadata.uid]

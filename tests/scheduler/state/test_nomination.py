@@ -12,7 +12,7 @@ from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Instruction, Preempt, Preempted, Report
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction, Report
 from scheduler.cycle.preemption import VF_PATIENCE_S
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
@@ -78,9 +78,9 @@ class Life:
 
     def _bound(self, decision: Bind) -> Pod:
         self.machine.bound(decision, BOUND, self.now)
-        document = msgspec.to_builtins(decision.task.pod)
-        document["spec"]["nodeName"] = decision.seat.node
-        document["metadata"]["annotations"] = {**decision.task.pod.annotations, **decision.annotations}
+        document = msgspec.to_builtins(decision.pod_info.pod)
+        document["spec"]["nodeName"] = decision.assigned.node
+        document["metadata"]["annotations"] = {**decision.pod_info.pod.annotations, **decision.annotations}
         return self.show(msgspec.convert(document, Pod))
 
     def terminate(self, pod: Pod) -> Pod:
@@ -97,16 +97,16 @@ def _identity(pod: Pod) -> Identity:
     return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
 
 
-def _orders(instructions: Iterable[Instruction]) -> list[Preempt]:
-    return [one for one in instructions if isinstance(one, Preempt)]
+def _orders(instructions: Iterable[Instruction]) -> list[DeleteVictims]:
+    return [one for one in instructions if isinstance(one, DeleteVictims)]
 
 
 def _victims(instructions: Iterable[Instruction]) -> list[str]:
-    return [seat.uid for order in _orders(instructions) for seat in order.victims]
+    return [assigned.uid for order in _orders(instructions) for assigned in order.victims]
 
 
 def _binds(instructions: Iterable[Instruction]) -> list[tuple[str, str]]:
-    return [(one.task.uid, one.seat.node) for one in instructions if isinstance(one, Bind)]
+    return [(one.pod_info.uid, one.assigned.node) for one in instructions if isinstance(one, Bind)]
 
 
 def _nominated(instructions: Iterable[Instruction]) -> list[tuple[str, str | None]]:
@@ -123,9 +123,12 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     assert _victims(found) == [low.metadata.uid]
     assert _nominated(found) == [(high.metadata.uid, "n1")]
     (order,) = _orders(found)
-    (report,) = life.machine.preempted(order, Preempted(order.victims), life.now)
+    (report,) = life.machine.preempted(order, DeleteVictimsResult(order.victims), life.now)
     assert isinstance(report, Report)
-    assert (report.reason, report.message) == ("Preempted", f"Preempted by pod {high.metadata.uid} on node n1")
+    assert (report.reason, report.message) == (
+        "Preempted",
+        f"Preempted by pod {high.metadata.uid} on node n1",
+    )
     life.gone(life.terminate(low))
     (bound,) = life.bind(life.decide())
     assert bound.metadata.uid == high.metadata.uid
@@ -434,7 +437,7 @@ def test_a_preemption_that_is_refused_is_told_and_tried_again(life: Life) -> Non
     life.seated(0)
     high = life.pod(1)
     (order,) = _orders(life.decide())
-    (report,) = life.machine.preempted(order, Preempted((), "pods is forbidden"), life.now)
+    (report,) = life.machine.preempted(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
     assert isinstance(report, Report)
     assert (report.message, report.nominated) == ("preemption refused: pods is forbidden", "")
     assert life.decide(0.0) == []

@@ -84,7 +84,7 @@ def test_two_that_claim_one_vf_are_told_whatever_is_listed_first(first: str, sce
         found += scene.claim(name)[1]
     found += scene.node() if first == "pods" else []
     assert _told(found) == BOTH
-    assert scene.machine.trust.disputed == {VFS: 1}
+    assert scene.machine.vf_disputes.disputed == {VFS: 1}
 
 
 def test_a_dispute_is_told_once(scene: Scene) -> None:
@@ -100,10 +100,10 @@ def test_a_new_leader_tells_the_disputes_that_stand(scene: Scene) -> None:
     """The one before may have ended between seeing and telling; one that is over is not told."""
     scene.node()
     (one, _), (_, _) = scene.claim("one"), scene.claim("two")
-    assert _told(scene.machine.trust.retell()) == BOTH
+    assert _told(scene.machine.vf_disputes.retell()) == BOTH
     scene.machine.pods(Removed(one), 1.0)
-    assert scene.machine.trust.retell() == []
-    assert scene.machine.trust.disputed == {}
+    assert scene.machine.vf_disputes.retell() == []
+    assert scene.machine.vf_disputes.disputed == {}
 
 
 def test_a_disputed_vf_is_given_when_both_are_gone_and_the_node_has_it_back(scene: Scene) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Instruction, Prepare, Prepared, Report
+from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.storage_objects import (
     BIND_COMPLETED,
@@ -140,16 +140,16 @@ class Store:
     def choose(self) -> str:
         """Run, and return the node that the only pod gets at once."""
         (bind,) = [one for one in self.run() if isinstance(one, Bind)]
-        return bind.seat.node
+        return bind.assigned.node
 
-    def prepare(self) -> Prepare:
+    def pre_filter(self) -> PreBind:
         """Run, and return the only order to prepare volumes."""
         (order,) = self.run()
-        assert isinstance(order, Prepare)
+        assert isinstance(order, PreBind)
         return order
 
-    def prepared(self, order: Prepare, fault: str = "", **versions: str) -> None:
-        self.machine.prepared(order, Prepared(versions, fault), self.now)
+    def prepared(self, order: PreBind, fault: str = "", **versions: str) -> None:
+        self.machine.prepared(order, PreBindResult(versions, fault), self.now)
 
 
 @pytest.fixture

@@ -17,14 +17,14 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import NotFound
-from scheduler.cache.volumes.plan import Plan
+from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Prepare, Prepared
-from scheduler.cycle.node_dry_run import stand_for
+from scheduler.cycle.instructions import PreBind, PreBindResult
+from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Task, read_task
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.storage_objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
-from scheduler.server.loop import Loop, Ways
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.pre_bind import prepare
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
@@ -122,7 +122,7 @@ async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
     machine = Machine("mooring")
     clock = asyncio.get_running_loop().time
     async with Client(Access(server.url), timeout_s=2.0) as leaders:
-        loop = Loop(machine, Ways(client, leaders), Writer(client, "mooring"), clock)
+        loop = Loop(machine, ApiClients(client, leaders), Writer(client, "mooring"), clock)
         running = asyncio.create_task(loop.run())
         try:
             await loop.ready()
@@ -237,19 +237,19 @@ async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
     site = Site(client)
     shown = await site.claim("c")
     claim = msgspec.convert(shown, PersistentVolumeClaim)
-    task = read_task(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, Pod))
-    assert isinstance(task, Task)
-    plan = Plan("n1", provisions=(claim,))
+    pod_info = read_pod_info(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, Pod))
+    assert isinstance(pod_info, PodInfo)
+    plan = VolumePlan("n1", provisions=(claim,))
     async with _Garbled(Access(server.url), timeout_s=2.0) as way:
         way.garbled = frozenset(garbled)
-        outcome = await prepare(way, Prepare(Bind(task, stand_for(task, "n1"), {}, {}, plan), plan))
+        outcome = await prepare(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
         assert way.asked == ("PATCH", "GET")
     now = await site.call("GET", f"{CLAIMS}/c")
     assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
     if "GET" in garbled:
         assert outcome.fault.startswith("the API server's answer cannot be read: ")
     else:
-        assert outcome == Prepared({"default/c": now["metadata"]["resourceVersion"]})
+        assert outcome == PreBindResult({"default/c": now["metadata"]["resourceVersion"]})
     await site.clear()
 
 
@@ -259,7 +259,7 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
         server.faults.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
     async with Client(Access(server.url), timeout_s=2.0) as leaders:
         machine = Machine("mooring")
-        loop = Loop(machine, Ways(client, leaders), Writer(client, "mooring"), asyncio.get_running_loop().time)
+        loop = Loop(machine, ApiClients(client, leaders), Writer(client, "mooring"), asyncio.get_running_loop().time)
         running = asyncio.create_task(loop.run())
         lacking = (
             "not listed yet: PersistentVolume (needs list and watch of persistentvolumes), "

@@ -39,7 +39,7 @@ def test_a_volume_is_made_where_the_driver_has_room_for_it(driver: Store) -> Non
     _room(driver, "n3", "4Gi")
     driver.claim("c", size="4Gi")
     driver.pod("c")
-    assert driver.prepare().plan.node == "n3"
+    assert driver.pre_filter().plan.node == "n3"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_says_nothing_of_the_node_is_no_room(fields: Any, driver: Store) ->
     assert driver.told() == f"0/1 nodes are available: 1 {NO_ROOM}."
     driver.now = 10.0
     _room(driver, "n1", "4Gi")
-    assert driver.prepare().plan.node == "n1"
+    assert driver.pre_filter().plan.node == "n1"
 
 
 @pytest.mark.parametrize("topology", [{}, {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}])
@@ -72,7 +72,7 @@ def test_room_may_be_reached_from_many_nodes(topology: Any, driver: Store) -> No
     _room(driver, "n1", "4Gi", nodeTopology=topology)
     driver.claim("c", selected="n2")
     driver.pod("c")
-    assert driver.prepare().plan.node == "n2"
+    assert driver.pre_filter().plan.node == "n2"
 
 
 def test_a_volume_that_is_there_needs_no_room(driver: Store) -> None:
@@ -81,7 +81,7 @@ def test_a_volume_that_is_there_needs_no_room(driver: Store) -> None:
     driver.volume("v")
     driver.claim("c")
     driver.pod("c")
-    assert [one.volume.metadata.name for one in driver.prepare().plan.matches] == ["v"]
+    assert [one.volume.metadata.name for one in driver.pre_filter().plan.matches] == ["v"]
 
 
 def test_less_room_wakes_nobody_and_a_driver_that_stops_telling_does(driver: Store) -> None:
@@ -94,9 +94,9 @@ def test_less_room_wakes_nobody_and_a_driver_that_stops_telling_does(driver: Sto
     driver.now = 10.0
     _room(driver, "n1", "1Gi")
     driver.gone(CSIStorageCapacity, "on-n1")
-    assert driver.machine.roster.depths()["parked"] == 1
+    assert driver.machine.pending_pods.depths()["unschedulable"] == 1
     _track(driver, storageCapacity=False)
-    assert driver.prepare().plan.node == "n1"
+    assert driver.pre_filter().plan.node == "n1"
 
 
 def test_without_a_driver_that_tells_every_node_has_room(store: Store) -> None:
@@ -104,4 +104,4 @@ def test_without_a_driver_that_tells_every_node_has_room(store: Store) -> None:
     store.nodes("n1")
     store.claim("c", size="4Gi")
     store.pod("c")
-    assert store.prepare().plan.node == "n1"
+    assert store.pre_filter().plan.node == "n1"

@@ -1,12 +1,17 @@
 """What the going of less important pods brings one whose volumes keep it away."""
 
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.instructions import Instruction, Preempt
+from scheduler.cycle.instructions import DeleteVictims, Instruction
 from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
 
 
 def _victims(instructions: list[Instruction]) -> list[tuple[str, str]]:
-    return [(order.node, seat.uid) for order in instructions if isinstance(order, Preempt) for seat in order.victims]
+    return [
+        (order.node, assigned.uid)
+        for order in instructions
+        if isinstance(order, DeleteVictims)
+        for assigned in order.victims
+    ]
 
 
 def test_a_claim_for_one_pod_at_a_time_is_taken_from_a_less_important_pod(store: Store) -> None:

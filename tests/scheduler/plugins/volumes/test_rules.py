@@ -277,7 +277,7 @@ def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
     assert "exceed max volume count" in store.told()
     store.now = 10.0
     store.attach("n1", "v1")
-    assert store.machine.roster.depths()["parked"] == 1
+    assert store.machine.pending_pods.depths()["unschedulable"] == 1
     store.gone(VolumeAttachment, "a-n1-v1")
     assert store.choose() == "n1"
 
@@ -323,7 +323,7 @@ def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> Non
     assert store.told() == f"0/5 nodes are available: 5 {none}."
     store.now = 10.0
     store.volume("right", of="local", where=on(HOST, "n5"))
-    order = store.prepare()
+    order = store.pre_filter()
     assert (order.plan.node, [one.volume.metadata.name for one in order.plan.matches]) == ("n5", ["right"])
 
 
@@ -354,7 +354,7 @@ def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> N
     store.claim("large", size="2Gi")
     store.claim("little", size="1Gi")
     store.pod("large", "little")
-    matches = {one.claim.metadata.name: one.volume.metadata.name for one in store.prepare().plan.matches}
+    matches = {one.claim.metadata.name: one.volume.metadata.name for one in store.pre_filter().plan.matches}
     assert matches == {"little": "small", "large": "mid"}
 
 
@@ -366,7 +366,7 @@ def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: S
     store.storage_class("late", "kubernetes.io/no-provisioner")
     store.claim("c")
     store.pod("c")
-    order = store.prepare()
+    order = store.pre_filter()
     assert (order.plan.node, [one.volume.metadata.name for one in order.plan.matches]) == ("n2", ["own"])
 
 
@@ -380,7 +380,7 @@ def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
     assert "didn't find available persistent volumes" in store.told()
     store.now = 10.0
     store.nodes("n2", **{ZONE: "b"})
-    order = store.prepare()
+    order = store.pre_filter()
     assert order.plan.node == "n2"
     assert [one.metadata.name for one in order.plan.provisions] == ["c"]
 
@@ -390,7 +390,7 @@ def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
     store.nodes("n1", "n2")
     store.claim("c", selected="n2")
     store.pod("c")
-    assert store.prepare().plan.node == "n2"
+    assert store.pre_filter().plan.node == "n2"
 
 
 def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) -> None:
@@ -401,7 +401,7 @@ def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) 
     store.volume("v", of="local", where=on(HOST, "n2", "n3"))
     store.claim("c", of="local")
     store.pod("c")
-    assert store.prepare().plan.node == "n2"
+    assert store.pre_filter().plan.node == "n2"
     store.gone(PersistentVolume, "v")
     store.claim("d", of="local")
     store.pod("d")
@@ -420,7 +420,7 @@ def test_of_many_nodes_that_one_is_found_whose_disk_is_free(free: int, store: St
     store.claim("c")
     store.claim("d")
     store.pod("c")
-    order = store.prepare()
+    order = store.pre_filter()
     assert [match.volume.metadata.name for match in order.plan.matches] == [f"v{free}"]
     assert order.plan.node == f"n{free}"
     store.pod("d")

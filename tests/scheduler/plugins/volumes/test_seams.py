@@ -6,7 +6,7 @@ import pytest
 from mooring.kube.events import Synced
 from mooring.parsing import MAX_BYTES
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Prepare, Report
+from scheduler.cycle.instructions import PreBind, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.storage_objects import PersistentVolume
 from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
@@ -14,14 +14,14 @@ from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
 _OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
 
 
-def _matched(store: Store) -> Prepare:
+def _matched(store: Store) -> PreBind:
     """Let a pod be decided about whose claim gets the only volume."""
     store.nodes("n1")
     store.storage_class("late", "kubernetes.io/no-provisioner")
     store.volume("v")
     store.claim("c")
     store.pod("c")
-    return store.prepare()
+    return store.pre_filter()
 
 
 def _messages(store: Store) -> list[str]:
@@ -58,13 +58,13 @@ def test_a_volume_that_was_promised_in_vain_wakes_who_waits_for_one(store: Store
     store.pod("d")
     assert "didn't find available persistent volumes" in store.told()
     store.prepared(order, "forbidden")
-    pod = order.decision.task.pod
+    pod = order.decision.pod_info.pod
     pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
     store.show(pod)
     store.now = 10.0
     (second,) = store.run()
-    assert isinstance(second, Prepare)
-    assert second.decision.task.uid != order.decision.task.uid
+    assert isinstance(second, PreBind)
+    assert second.decision.pod_info.uid != order.decision.pod_info.uid
 
 
 def test_a_node_that_was_chosen_in_vain_binds_the_claims_other_pods_no_more(store: Store) -> None:
@@ -73,16 +73,16 @@ def test_a_node_that_was_chosen_in_vain_binds_the_claims_other_pods_no_more(stor
     store.claim("c")
     cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}
     store.pod("c", spec=cpu)
-    order = store.prepare()
+    order = store.pre_filter()
     store.pod("c", spec={"nodeSelector": {"node": "2"}})
     store.nodes("n2", node="2")
     assert "0/2 nodes are available" in store.told()
-    pod = order.decision.task.pod
+    pod = order.decision.pod_info.pod
     pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
     store.show(pod)
     store.now = 10.0
     (second,) = store.run()
-    assert isinstance(second, Prepare)
+    assert isinstance(second, PreBind)
     assert second.plan.node == "n2"
 
 
@@ -91,7 +91,7 @@ def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: St
     store.nodes("n1")
     store.claim("c")
     pod = store.pod("c")
-    store.prepared(store.prepare())
+    store.prepared(store.pre_filter())
     large = msgspec.convert(msgspec.to_builtins(pod), Pod)
     large.metadata.annotations = {"a": "x" * MAX_BYTES}
     store.show(large)

@@ -7,7 +7,7 @@ import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Prepare, Prepared, Report
+from scheduler.cycle.instructions import PreBind, PreBindResult, Report
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.storage_objects import PersistentVolumeClaim
@@ -15,12 +15,12 @@ from scheduler.pending.volume_waits import PATIENCE_S
 from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
 
 
-def _late(store: Store, *nodes: str) -> Prepare:
+def _late(store: Store, *nodes: str) -> PreBind:
     """Let a pod with one claim be decided about; its volume is to be made."""
     store.nodes(*(nodes or ("n1",)))
     store.claim("c")
     store.pod("c")
-    return store.prepare()
+    return store.pre_filter()
 
 
 def _version(store: Store) -> dict[str, str]:
@@ -30,7 +30,10 @@ def _version(store: Store) -> dict[str, str]:
 
 def _outcome(store: Store) -> list[str]:
     """Run, and return binds by node and messages."""
-    told: Mapping[type[Any], Callable[[Any], str]] = {Bind: lambda one: one.seat.node, Report: lambda one: one.message}
+    told: Mapping[type[Any], Callable[[Any], str]] = {
+        Bind: lambda one: one.assigned.node,
+        Report: lambda one: one.message,
+    }
     return [told[type(one)](one) for one in store.run() if type(one) in told]
 
 
@@ -58,7 +61,7 @@ def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: St
     store.volume("v")
     store.claim("c")
     store.pod("c")
-    order = store.prepare()
+    order = store.pre_filter()
     store.prepared(order, v=str(store._version + 1))
     store.volume("v", claim={"namespace": "default", "name": "c", "uid": "u-c"})
     assert store.run() == []
@@ -73,7 +76,7 @@ def test_a_claim_that_got_another_volume_than_was_chosen_sends_the_pod_back(stor
     store.volume("v", where=on(HOST, "n1"))
     store.claim("c")
     store.pod("c")
-    store.prepared(store.prepare())
+    store.prepared(store.pre_filter())
     store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
     store.volume("w", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
     store.claim("c", "w")
@@ -91,7 +94,7 @@ def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: Callable
     store.claim("d")
     cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}
     store.pod("c", spec=cpu)
-    store.prepare()
+    store.pre_filter()
     store.pod("d")
     assert "didn't find available persistent volumes" in store.told()
     store.pod(spec=cpu)
@@ -105,8 +108,8 @@ def test_pods_that_share_a_claim_go_to_the_node_that_was_chosen_for_it(store: St
     store.pod("c")
     store.pod("c")
     first, second = store.run()
-    assert isinstance(first, Prepare)
-    assert isinstance(second, Prepare)
+    assert isinstance(first, PreBind)
+    assert isinstance(second, PreBind)
     assert first.plan.node == second.plan.node
     store.prepared(first)
     store.prepared(second)
@@ -171,16 +174,16 @@ def test_what_cannot_come_true_gives_the_reservation_back(
 ) -> None:
     """The pod is told in kube-scheduler's words, comes again after its backoff, and holds nothing until then."""
     order = _late(store)
-    uid = order.decision.task.uid
+    uid = order.decision.pod_info.uid
     store.prepared(order, **_version(store))
     happen(store)
     (report,) = store.machine.tick(store.now)
     assert isinstance(report, Report)
     assert report.message == f"binding volumes: {why}"
-    assert store.machine.cluster.seat(uid) is None
-    assert store.machine.roster.depths()["backoff"] == 1
+    assert store.machine.cache.assigned(uid) is None
+    assert store.machine.pending_pods.depths()["backoff"] == 1
     store.now += 10.0
-    assert store.run() or store.machine.roster.depths()["parked"] == 1
+    assert store.run() or store.machine.pending_pods.depths()["unschedulable"] == 1
 
 
 def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store: Store) -> None:
@@ -190,7 +193,7 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
     store.volume("v", where=on("disk", "x"))
     store.claim("c")
     store.pod("c")
-    store.prepared(store.prepare())
+    store.prepared(store.pre_filter())
     store.volume("v", where=on("disk", "x"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
     store.nodes("n1", disk="x", color="blue")
     assert store.run() == []
@@ -204,13 +207,13 @@ def test_a_write_that_is_refused_gives_the_reservation_back(store: Store) -> Non
     order = _late(store)
     told = store.machine.prepared(order, _refused("the object has been modified"), store.now)
     assert [one.message for one in told if isinstance(one, Report)] == ["binding volumes: the object has been modified"]
-    assert store.machine.cluster.seat(order.decision.task.uid) is None
+    assert store.machine.cache.assigned(order.decision.pod_info.uid) is None
     store.now = 10.0
-    assert store.prepare().plan.node == "n1"
+    assert store.pre_filter().plan.node == "n1"
 
 
-def _refused(why: str) -> Prepared:
-    return Prepared(fault=why)
+def _refused(why: str) -> PreBindResult:
+    return PreBindResult(fault=why)
 
 
 def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Store) -> None:
@@ -221,7 +224,7 @@ def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Stor
     store.run()
     store.claim("c")
     store.now = 10.0
-    second = store.prepare()
+    second = store.pre_filter()
     store.prepared(first, "late")
     store.prepared(first)
     store.claim("c", "v", selected="n1")
@@ -243,7 +246,7 @@ def test_an_old_state_of_the_claim_says_nothing(store: Store) -> None:
 def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store: Store) -> None:
     """Room and promises are free again, and nobody is bound later."""
     order = _late(store, "n1", "n2")
-    pod = order.decision.task.pod
+    pod = order.decision.pod_info.pod
     identity = Identity(pod.metadata.name, "default", pod.metadata.uid)
     store.prepared(order)
     if ending == "removed":
@@ -258,8 +261,8 @@ def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store
     store.claim("c", "v", selected="n1")
     store.volume("v")
     assert store.run() == []
-    seat = store.machine.cluster.seat(pod.metadata.uid)
-    assert seat is None if ending != "bound elsewhere" else seat is not None and seat.node == "n2"
+    assigned = store.machine.cache.assigned(pod.metadata.uid)
+    assert assigned is None if ending != "bound elsewhere" else assigned is not None and assigned.node == "n2"
     assert store.machine.next_due() is None
 
 
@@ -289,4 +292,4 @@ def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store, mak
     assert not pod.spec.node_name
     (bind,) = store.run()
     assert isinstance(bind, Bind)
-    assert not bind.task.volumes
+    assert not bind.pod_info.volumes
