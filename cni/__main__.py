@@ -22,7 +22,7 @@ from cni.sysfs import Sysfs
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
-from mooring.vfport import RtnetlinkVfPort, VfPort
+from mooring.vf_settings import RtnetlinkVfPort, VfPort
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")

@@ -28,7 +28,7 @@ from cni.skel import (
 from cni.sysfs import Sysfs
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
-from mooring.vfport import VfPort
+from mooring.vf_settings import VfPort
 
 _log = structlog.get_logger()
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

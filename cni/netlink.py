@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from cni import rtnetlink
 from cni.rtnetlink import CREATE, DUMP, EXCLUSIVE, NESTED
-from mooring.nldev import Attribute, number, read_attributes, text, u32
+from mooring.rdma_netlink import Attribute, number, read_attributes, text, u32
 
 ETHERNET = 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000

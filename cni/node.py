@@ -8,7 +8,7 @@ from cni import freeing, netlink
 from cni.ledger import Ledger
 from cni.sysfs import Sysfs
 from mooring.pci import routing_id
-from mooring.vfport import VfPort
+from mooring.vf_settings import VfPort
 
 _TEMPORARY = re.compile(r"mo[0-9a-f]{1,8}-[0-9a-f]{4}", re.ASCII)
 

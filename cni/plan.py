@@ -9,7 +9,7 @@ from typing import Any
 from cni.conf import Conf
 from cni.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
 from mooring import names
-from mooring.assignment import AssignedVf, believe
+from mooring.assignment import AssignedVf, verified_assignment
 from mooring.errors import AnnotationError
 from mooring.ledger import LedgerEntry
 from mooring.podrecord import PodRecord
@@ -41,7 +41,7 @@ def _agree(annotations: Mapping[str, str], record: PodRecord, pod: str) -> None:
     if names.ASSIGNMENT not in annotations:
         return
     try:
-        said = believe(annotations, record.assignment.uid, record.assignment.node)
+        said = verified_assignment(annotations, record.assignment.uid, record.assignment.node)
     except AnnotationError as unreadable:
         raise CniError(REFUSED, f"pod {pod!r}", str(unreadable)) from unreadable
     if said != record.assignment:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal
 
-from mooring import nldev
+from mooring import rdma_netlink
 
 Mode = Literal["shared", "exclusive"]
 # A process that has the device, but is not the one that opened it: the kernel only names those that did.
@@ -20,9 +20,9 @@ NAMELESS = 0
 _MOST_LISTS = 10
 # What a process makes on a device, and the table and the entry that it is listed in. RES_CTX_GET is younger (5.15).
 _TABLES = (
-    (nldev.RES_QP_GET, nldev.RES_QP, nldev.RES_QP_ENTRY),
-    (nldev.RES_CM_ID_GET, nldev.RES_CM_ID, nldev.RES_CM_ID_ENTRY),
-    (nldev.RES_CTX_GET, nldev.RES_CTX, nldev.RES_CTX_ENTRY),
+    (rdma_netlink.RES_QP_GET, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY),
+    (rdma_netlink.RES_CM_ID_GET, rdma_netlink.RES_CM_ID, rdma_netlink.RES_CM_ID_ENTRY),
+    (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlink.RES_CTX_ENTRY),
 )
 
 
@@ -36,15 +36,15 @@ def mode() -> Mode | None:
     Raise OSError where the kernel could not be asked: a device must not be left behind for that.
     """
     try:
-        answer = nldev.exchange(nldev.SYS_GET, {})
+        answer = rdma_netlink.exchange(rdma_netlink.SYS_GET, {})
     except OSError as refused:
         if refused.errno == errno.EPROTONOSUPPORT:
             return None
         if refused.errno in _CANNOT_SAY:
             return "shared"
         raise
-    said = dict(chain(*answer)).get(nldev.SYS_ATTR_NETNS_MODE)
-    return "exclusive" if said is not None and nldev.number(said) == 0 else "shared"
+    said = dict(chain(*answer)).get(rdma_netlink.SYS_ATTR_NETNS_MODE)
+    return "exclusive" if said is not None and rdma_netlink.number(said) == 0 else "shared"
 
 
 def devices() -> Mapping[str, int]:
@@ -65,25 +65,28 @@ def devices() -> Mapping[str, int]:
 
 def _listed() -> Mapping[str, int]:
     try:
-        found = [dict(message) for message in nldev.exchange(nldev.GET, {}, dump=True)]
+        found = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.GET, {}, dump=True)]
     except OSError as refused:
         if refused.errno == errno.EPROTONOSUPPORT:
             return {}
         raise
-    return {nldev.text(device[nldev.DEV_NAME]): nldev.number(device[nldev.DEV_INDEX]) for device in found}
+    return {
+        rdma_netlink.text(device[rdma_netlink.DEV_NAME]): rdma_netlink.number(device[rdma_netlink.DEV_INDEX])
+        for device in found
+    }
 
 
 def move(name: str, netns: str) -> None:
     """Move a device of this namespace to the one at a path; the kernel takes its processes' objects from them."""
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        nldev.exchange(nldev.SET, {**_index(name), nldev.NET_NS_FD: nldev.u32(descriptor)})
+        rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.NET_NS_FD: rdma_netlink.u32(descriptor)})
     finally:
         os.close(descriptor)
 
 
 def rename(name: str, to: str) -> None:
-    nldev.exchange(nldev.SET, {**_index(name), nldev.DEV_NAME: to.encode() + b"\0"})
+    rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.DEV_NAME: to.encode() + b"\0"})
 
 
 def users(name: str) -> frozenset[int]:
@@ -92,7 +95,7 @@ def users(name: str) -> frozenset[int]:
     Objects of the kernel's own clients are none: they come and go with the device.
     """
     index = _index(name)
-    (summary,) = nldev.exchange(nldev.RES_GET, index)
+    (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
     contexts = dict(_counts(summary)).get("ctx", 0)
     named = [_users_in(command, index, table, entry) for command, table, entry in _TABLES]
     return frozenset(chain(*named)) | (frozenset((NAMELESS,)) if contexts > len(named[-1]) else frozenset())
@@ -100,7 +103,7 @@ def users(name: str) -> frozenset[int]:
 
 def _users_in(command: int, index: Mapping[int, bytes], table: int, entry: int) -> list[int]:
     try:
-        answer = nldev.exchange(command, index, dump=True)
+        answer = rdma_netlink.exchange(command, index, dump=True)
     except OSError as unknown:
         if unknown.errno in (errno.EINVAL, errno.EOPNOTSUPP):
             return []
@@ -108,25 +111,28 @@ def _users_in(command: int, index: Mapping[int, bytes], table: int, entry: int) 
     return [pid for message in answer for pid in users_listed(message, table, entry)]
 
 
-def users_listed(message: Sequence[nldev.Attribute], table: int, entry: int) -> Iterator[int]:
+def users_listed(message: Sequence[rdma_netlink.Attribute], table: int, entry: int) -> Iterator[int]:
     """Yield the process ids in one message of a resource table; a kernel object has a name in its place."""
     for kind, value in message:
         if kind in (table, entry):
-            yield from users_listed(tuple(nldev.read_attributes(value)), table, entry)
-        elif kind == nldev.RES_PID:
-            yield nldev.number(value)
+            yield from users_listed(tuple(rdma_netlink.read_attributes(value)), table, entry)
+        elif kind == rdma_netlink.RES_PID:
+            yield rdma_netlink.number(value)
 
 
-def _counts(message: Sequence[nldev.Attribute]) -> Iterator[tuple[str, int]]:
+def _counts(message: Sequence[rdma_netlink.Attribute]) -> Iterator[tuple[str, int]]:
     """Yield how many objects of each kind there are: "qp", "ctx", …"""
-    summary = dict(message).get(nldev.RES_SUMMARY, b"")
-    for _, value in nldev.read_attributes(summary):
-        entry = dict(nldev.read_attributes(value))
-        yield nldev.text(entry[nldev.RES_SUMMARY_ENTRY_NAME]), nldev.number(entry[nldev.RES_SUMMARY_ENTRY_CURR])
+    summary = dict(message).get(rdma_netlink.RES_SUMMARY, b"")
+    for _, value in rdma_netlink.read_attributes(summary):
+        entry = dict(rdma_netlink.read_attributes(value))
+        yield (
+            rdma_netlink.text(entry[rdma_netlink.RES_SUMMARY_ENTRY_NAME]),
+            rdma_netlink.number(entry[rdma_netlink.RES_SUMMARY_ENTRY_CURR]),
+        )
 
 
 def _index(name: str) -> Mapping[int, bytes]:
     index = devices().get(name)
     if index is None:
         raise OSError(errno.ENODEV, f"no rdma device {name!r} in this network namespace")
-    return {nldev.DEV_INDEX: nldev.u32(index)}
+    return {rdma_netlink.DEV_INDEX: rdma_netlink.u32(index)}

@@ -20,7 +20,7 @@ import structlog
 from cni.calls import Answer, answer
 from cni.forwarder import parse_request
 from cni.watch import hung_up
-from mooring.vfport import VfPort
+from mooring.vf_settings import VfPort
 
 _log = structlog.get_logger()
 # What is told of each call: its command, its error code (0: success), and how many seconds it took.

@@ -35,14 +35,20 @@ from cni.metrics import Metrics
 from cni.node import Node
 from cni.reconcile import Reconciler
 from cni.sysfs import Sysfs
-from mooring import log, nldev
+from mooring import log, rdma_netlink
 from mooring.settings import VfSettings
-from mooring.vfport import RtnetlinkVfPort, VfPort
+from mooring.vf_settings import RtnetlinkVfPort, VfPort
 
 # Where the program ends and the system begins: RTNETLINK, NETLINK_RDMA, entering a namespace, announcing an address,
 # other programs (IPAM), locks, and the steps of a file's life. The port to the PFs has its own class below.
 EDGE: tuple[tuple[Any, str], ...] = (
-    *((rtnetlink, "exchange"), (nldev, "exchange"), (netns, "enter"), (podlink, "announce"), (subprocess, "run")),
+    *(
+        (rtnetlink, "exchange"),
+        (rdma_netlink, "exchange"),
+        (netns, "enter"),
+        (podlink, "announce"),
+        (subprocess, "run"),
+    ),
     *((fcntl, "flock"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "read_text"), (Path, "write_text")),
 )
 _ANNOUNCED_S = 10.0

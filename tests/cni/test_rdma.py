@@ -6,7 +6,7 @@ import pytest
 
 from cni import freeing, plan, rdma
 from cni.rdma import users_listed
-from mooring import nldev
+from mooring import rdma_netlink
 from mooring.assignment import AssignedVf
 from mooring.settings import VfSettings
 
@@ -21,8 +21,8 @@ def test_processes_are_read_from_a_resource_table_and_kernel_objects_are_none() 
         "3800140008000300010000000800150001000000 0c001d0069625f636f726500 0800180000000000 05001a0001000000"
         "05001b0003000000".replace(" ", "")
     )
-    answer = ((nldev.DEV_INDEX, bytes(4)), (nldev.DEV_NAME, b"rx0\0"), (nldev.RES_QP, table))
-    assert list(users_listed(answer, nldev.RES_QP, nldev.RES_QP_ENTRY)) == [77]
+    answer = ((rdma_netlink.DEV_INDEX, bytes(4)), (rdma_netlink.DEV_NAME, b"rx0\0"), (rdma_netlink.RES_QP, table))
+    assert list(users_listed(answer, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)) == [77]
 
 
 @pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="this kernel has RDMA")
@@ -33,10 +33,10 @@ def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
 
 def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another device left while the kernel listed them: the one behind it would have no namespace, and no users."""
-    first = [(nldev.DEV_NAME, b"mlx5_5"), (nldev.DEV_INDEX, nldev.u32(5))]
-    second = [(nldev.DEV_NAME, b"mlx5_6"), (nldev.DEV_INDEX, nldev.u32(6))]
+    first = [(rdma_netlink.DEV_NAME, b"mlx5_5"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5))]
+    second = [(rdma_netlink.DEV_NAME, b"mlx5_6"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(6))]
     lists = iter([[first], [second], [second]])
-    monkeypatch.setattr(nldev, "exchange", lambda *_, **__: next(lists))
+    monkeypatch.setattr(rdma_netlink, "exchange", lambda *_, **__: next(lists))
     assert rdma.devices() == {"mlx5_5": 5, "mlx5_6": 6}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from cni.calls import answer
 from mooring import log
 from mooring.settings import VfSettings
-from mooring.vfport import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfPort
 
 GUIDS = Path(sys.argv[1])
 

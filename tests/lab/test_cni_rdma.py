@@ -381,7 +381,7 @@ def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> 
 def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
     """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
     program = """
-from mooring.vfport import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfPort
 port = RtnetlinkVfPort()
 found = port.read_all("eth0")
 print(sorted(found) == list(range(128)), found[127].max_tx_rate)
@@ -412,7 +412,13 @@ BOOTS = 4
 FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
 # What an ADD of three VFs asks of the system: a kind that is missing here was not broken.
 KINDS = {
-    *("cni.rtnetlink.exchange", "mooring.nldev.exchange", "cni.netns.enter", "cni.podlink.announce", "subprocess.run"),
+    *(
+        "cni.rtnetlink.exchange",
+        "mooring.rdma_netlink.exchange",
+        "cni.netns.enter",
+        "cni.podlink.announce",
+        "subprocess.run",
+    ),
     *("port", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
 }
 

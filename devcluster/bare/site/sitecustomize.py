@@ -1,7 +1,7 @@
 """Where a simulated host differs from a real one: its kernel's RTNETLINK knows no SR-IOV.
 
-Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.vfport`, the port
-to the kernel becomes the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument where Mooring is
+Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.vf_settings`, the
+port to the kernel becomes the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument where Mooring is
 started from the repository. Nothing else is touched, and a program that moves no VFs notices nothing.
 """
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 TABLE = Path("/devcluster/nic/vftable.json")
-PORT = "mooring.vfport"
+PORT = "mooring.vf_settings"
 
 
 class SimulatedPort:
-    """Finds `mooring.vfport` as anybody would, and puts the simulated port in it once it is executed."""
+    """Finds `mooring.vf_settings` as anybody would, and puts the simulated port in it once it is executed."""
 
     @classmethod
     def find_spec(

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from mooring import names
-from mooring.assignment import believe
+from mooring.assignment import verified_assignment
 from mooring.errors import AnnotationError
 from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
@@ -194,7 +194,7 @@ def _bound_already(task: Task, node: str) -> str:
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"
     try:
-        given = believe(pod.annotations, task.uid, node)
+        given = verified_assignment(pod.annotations, task.uid, node)
     except AnnotationError as unreadable:
         return str(unreadable)
     return "" if given is not None or not (task.interfaces or task.wishes) else f"pod {pod.key} was bound without VFs"

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from mooring.settings import VfSettings
-from mooring.vfport import settings_listed
+from mooring.vf_settings import settings_listed
 
 MAC, VLAN, SPOOFCHK, LINK_STATE, RATE, TRUST, NODE_GUID = 1, 2, 4, 5, 6, 9, 10
 

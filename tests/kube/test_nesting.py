@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.kube.depths import without_depths
+from mooring.kube.nesting import without_deep_nesting
 
 ODD = ["", "[", "}]", '"', "\\", '\\"', "é", "[" * 150]
 
@@ -44,7 +44,7 @@ def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
     for _ in range(50):
         whole = [value(chance, 4), nested(value(chance, 6), levels), value(chance, 4)]
         for text in (json.dumps(whole), json.dumps(whole, ensure_ascii=False, indent=1)):
-            assert json.loads(without_depths(text.encode())) == cut(whole)
+            assert json.loads(without_deep_nesting(text.encode())) == cut(whole)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
 def test_what_is_no_json_is_none_after_it(text: bytes) -> None:
     """And it is still refused by the decoder, not by its limit."""
     with pytest.raises(msgspec.DecodeError):
-        msgspec.json.decode(without_depths(text))
+        msgspec.json.decode(without_deep_nesting(text))

@@ -1,7 +1,7 @@
 """Requests with short answers over connections that are kept: HTTP/1.1, one request at a time on each.
 
-    lanes = Lanes(URL("https://10.0.0.1:6443"), tls, None)
-    answer = await lanes.ask(request, timeout_s=5.0, guard=check)
+    connections = Connections(URL("https://10.0.0.1:6443"), tls, None)
+    answer = await connections.ask(request, timeout_s=5.0, guard=check)
 
 Binding a pod is one such request, and aiohttp takes more CPU for it than deciding about the pod does: see
 `bench.http_floor`. TLS is the event loop's, answers are taken apart by httptools. A connection is given up as soon as
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     retry_after: str
 
 
-class Lanes:
+class Connections:
     """The connections to one server; at most as many as there are requests at once, so that the caller limits them."""
 
     def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
@@ -40,7 +40,7 @@ class Lanes:
         self._tls = (tls or True) if server.scheme == "https" else None
         # The dot that ends a name in DNS is not in certificates.
         self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
-        self._free: list[_Lane] = []
+        self._free: list[_Connection] = []
 
     async def ask(self, request: bytes, timeout_s: float, guard: Callable[[], None]) -> Answer:
         """Send a request, head and body, and return the answer; ``guard`` is called right before, and may raise.
@@ -49,42 +49,42 @@ class Lanes:
         out.
         """
         until = asyncio.get_running_loop().time() + timeout_s
-        lane = self._take() or await self._open(until)
+        connection = self._take() or await self._open(until)
         try:
             guard()
-            return await lane.ask(request, until)
+            return await connection.ask(request, until)
         finally:
-            if lane.is_open:
-                self._free.append(lane)
+            if connection.is_open:
+                self._free.append(connection)
 
     def close(self) -> None:
         """End the connections that wait for their next request."""
         while self._free:
             self._free.pop().end()
 
-    def _take(self) -> "_Lane | None":
+    def _take(self) -> "_Connection | None":
         """Return the connection that was used last."""
         oldest = asyncio.get_running_loop().time() - _IDLE_S
         while self._free:
-            lane = self._free.pop()
-            if lane.is_open and lane.used_at > oldest:
-                return lane
-            lane.end()
+            connection = self._free.pop()
+            if connection.is_open and connection.used_at > oldest:
+                return connection
+            connection.end()
         return None
 
-    async def _open(self, until: float) -> "_Lane":
+    async def _open(self, until: float) -> "_Connection":
         loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(until):
             addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
             # The next address has its turn before the first, perhaps a dead server's, has used up all the time.
             connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
-            _, lane = await loop.create_connection(
-                _Lane, sock=connected, ssl=self._tls, server_hostname=self._server_name
+            _, connection = await loop.create_connection(
+                _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
             )
-        return lane
+        return connection
 
 
-class _Lane(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection, called back by the event loop with bytes and by the parser with what they mean."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class _Lane(asyncio.Protocol):
 
     async def ask(self, request: bytes, until: float) -> Answer:
         """Send a request; ``until`` is on the event loop's clock."""
-        assert self._transport is not None, "a lane is used once it is connected"
+        assert self._transport is not None, "a connection is used once it is connected"
         waiting: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting = waiting
         timer = self._loop.call_at(until, self._fail, TimeoutError("no answer in time"))

@@ -10,7 +10,7 @@ _DEEPEST = 100
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 
 
-def without_depths(text: bytes) -> bytes:
+def without_deep_nesting(text: bytes) -> bytes:
     """Return JSON text with null in place of each value that stands more than 100 levels deep."""
     kept: list[bytes] = []
     depth = begun = 0

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mooring.nldev import number, read_attributes
+from mooring.rdma_netlink import number, read_attributes
 from mooring.settings import LinkState, VfSettings
 
 # RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.

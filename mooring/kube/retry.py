@@ -40,7 +40,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
-    """Return the decorator that repeats a call whose failure ``repeats`` says so of.
+    """Return the decorator that retries a call whose failure ``repeats`` says so of.
 
     Tenacity is asked only once something has failed: its books on an attempt take as long as the whole request.
     """
@@ -70,8 +70,8 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
 
 
 # For reads that must succeed: a refusal is repeated too, since permissions and tokens are mended while we run.
-persist = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
+retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
 # For reads of one object that may be gone: that it is not there is an answer.
-persist_unless_gone = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
+retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
 # For writes: repeated until the API server has said what became of them. The write must be idempotent.
 until_definite = _policy(lambda failed: isinstance(failed, Unknown | Throttled))

@@ -6,7 +6,7 @@ import pytest
 import tenacity
 
 from mooring.kube.failures import Conflict, Gone, KubeError, NotFound, Refused, Status, Throttled, Unknown
-from mooring.kube.persist import Decorator, persist, persist_unless_gone, until_definite
+from mooring.kube.retry import Decorator, retry, retry_unless_not_found, until_definite
 
 FAILURES: dict[str, KubeError] = {
     "unknown": Unknown(Status(0)),
@@ -17,8 +17,8 @@ FAILURES: dict[str, KubeError] = {
     "gone": Gone(Status(410)),
 }
 REPEATED = {
-    "persist": (persist, {"unknown", "throttled", "refused", "not found", "conflict"}),
-    "persist_unless_gone": (persist_unless_gone, {"unknown", "throttled", "refused", "conflict", "gone"}),
+    "retry": (retry, {"unknown", "throttled", "refused", "not found", "conflict"}),
+    "retry_unless_not_found": (retry_unless_not_found, {"unknown", "throttled", "refused", "conflict", "gone"}),
     "until_definite": (until_definite, {"unknown", "throttled"}),
 }
 
@@ -68,7 +68,7 @@ async def test_the_wait_is_the_one_that_the_server_asked_for() -> None:
     assert asyncio.get_running_loop().time() - began >= 0.3
 
 
-@pytest.mark.parametrize("policy", [persist, persist_unless_gone, until_definite])
+@pytest.mark.parametrize("policy", [retry, retry_unless_not_found, until_definite])
 async def test_a_call_that_succeeds_does_not_reach_tenacity(policy: Decorator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its books on one attempt take as long as a request."""
 
