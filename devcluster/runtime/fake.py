@@ -1,4 +1,4 @@
-"""A small CRI runtime for machines without containerd: it makes network namespaces and calls the CNI chain.
+"""A fake CRI runtime for machines without containerd: it makes network namespaces and calls the CNI chain.
 
 What matters to CNI plugins and to whoever sits between kubelet and runtime is done as containerd 1.6 does it: a
 sandbox is listed only after ADD; DEL is called by StopPodSandbox, and again by RemovePodSandbox with no netns and no
@@ -39,7 +39,7 @@ class Refusal(Exception):  # noqa: N818 - an answer, by its gRPC code
 
 
 @dataclass(slots=True)
-class SmallRuntime:
+class FakeRuntime:
     """The runtime's state and CRI's methods; each takes the request and returns the response.
 
     ``folder`` holds network namespaces, logs and the containers' root file system; ``known_images`` are full names.

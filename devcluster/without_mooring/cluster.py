@@ -19,21 +19,21 @@ from pathlib import Path
 
 import grpc
 
-from devcluster.bare import certificate, etc
-from devcluster.bare.root import HostRoot
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.links import run_ip
 from devcluster.images import registry
 from devcluster.processes import Processes
 from devcluster.runtime import containerd
 from devcluster.runtime.images import write_images
+from devcluster.without_mooring import certificate, etc
+from devcluster.without_mooring.root import HostRoot
 
 _PYTHON = (sys.executable, "-m")
 STATE = "cluster.json"
 
 
 @dataclass(slots=True)
-class BareCluster:
+class ClusterWithoutMooring:
     """A cluster below ``root``: `start` it, install what you like, `stop` it."""
 
     root: Path
@@ -103,7 +103,7 @@ class BareCluster:
     def _start_hosts(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         named = [word for node in self.nodes for word in ("--node", node)]
-        self._start("hosts", "devcluster.hosts", "up", "--bare", "--root", str(self.root), *named)
+        self._start("hosts", "devcluster.hosts", "up", "--without-mooring", "--root", str(self.root), *named)
         ready = [self.host(node).layout.description for node in self.nodes]
         self.processes.await_ready("hosts", lambda: all(path.exists() for path in ready))
         for number, node in enumerate(self.nodes, start=1):
@@ -137,7 +137,7 @@ class BareCluster:
     def _write_commands(self) -> None:
         cluster = f"MOORING_DEVCLUSTER={self.root}"
         commands = {
-            "on": f"env {cluster} {sys.executable} -m devcluster.bare on",
+            "on": f"env {cluster} {sys.executable} -m devcluster.without_mooring on",
             "podman": f"{sys.executable} -m devcluster.images.podman --cluster {self.root}",
         }
         for name, command in commands.items():

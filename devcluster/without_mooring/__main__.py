@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from devcluster.bare.cluster import BareCluster, kept
-from devcluster.bare.root import is_possible
 from devcluster.processes import StartError
+from devcluster.without_mooring.cluster import ClusterWithoutMooring, kept
+from devcluster.without_mooring.root import is_possible
 
 NODES = ("n1", "n2", "n3")
 # Names the folder of the cluster that is up.
@@ -46,7 +46,7 @@ def _up(nodes: list[str]) -> int:
         return 1
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     root = Path(tempfile.mkdtemp(prefix="mooring-"))
-    cluster = BareCluster(root, nodes)
+    cluster = ClusterWithoutMooring(root, nodes)
     try:
         cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
         console.print(

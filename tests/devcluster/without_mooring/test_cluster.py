@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.bare.cluster import BareCluster, kept
+from devcluster.without_mooring.cluster import ClusterWithoutMooring, kept
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
@@ -19,9 +19,9 @@ _PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
-def cluster() -> Iterator[BareCluster]:
+def cluster() -> Iterator[ClusterWithoutMooring]:
     """One host; a socket's path has 108 characters at the most."""
-    found = BareCluster(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), ("bare",))
+    found = ClusterWithoutMooring(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), ("bare",))
     try:
         found.start()
         yield found
@@ -49,7 +49,7 @@ def _pod(script: str) -> bytes:
 
 @pytest.mark.root
 @pytest.mark.containerd
-async def test_a_host_has_a_root_and_pods_of_its_own_and_leaves_nothing(cluster: BareCluster) -> None:
+async def test_a_host_has_a_root_and_pods_of_its_own_and_leaves_nothing(cluster: ClusterWithoutMooring) -> None:
     """No file of Mooring's is there; a pod is bound, pulled and run as its account, and its log is served."""
     assert cluster.on("bare", "hostname").stdout == "bare\n"
     there = cluster.on("bare", "ls", "/etc/cni/net.d", "/opt", "/opt/cni/bin", "/run/containerd/containerd.sock").stdout

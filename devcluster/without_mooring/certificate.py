@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from devcluster.bare.etc import API_SERVER
+from devcluster.without_mooring.etc import API_SERVER
 
 
 def make(folder: Path) -> tuple[Path, Path]:

@@ -1,4 +1,4 @@
-"""The small runtime with real CNI plugins and a plugin that writes down how it was called."""
+"""The fake runtime with real CNI plugins and a plugin that writes down how it was called."""
 
 import asyncio
 import json
@@ -92,7 +92,7 @@ def recorder(plugins: Path, tmp_path: Path, write_conflist: Configure) -> Record
 
 @asynccontextmanager
 async def _runtime(folder: Path) -> AsyncIterator[Any]:
-    """Serve a small runtime in ``folder`` and give a stub to it; what it leaves mounted fails the test."""
+    """Serve a fake runtime in ``folder`` and give a stub to it; what it leaves mounted fails the test."""
     environment: Mapping[str, str] = {"PATH": os.environ["PATH"]}
     chain = Chain(folder / "bin", folder / "conf", environment)
     socket = folder / "cri.sock"

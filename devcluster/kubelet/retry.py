@@ -16,7 +16,7 @@ class Unfinished(Exception):  # noqa: N818 - not an error of its own: what faile
     """A round of work of which a part failed: look again and do what is left."""
 
 
-def patient(pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> tenacity.AsyncRetrying:
+def retrying(pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> tenacity.AsyncRetrying:
     """Return a caller that repeats a function until it succeeds; ``pause`` waits, and may be cut short."""
     return tenacity.AsyncRetrying(
         retry=tenacity.retry_if_exception_type((Unfinished, KubeError, grpc.RpcError)),

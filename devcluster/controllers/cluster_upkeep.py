@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from devcluster.apiserver.objects import ROOT_CA
-from devcluster.controllers.fitting import fits
+from devcluster.controllers.predicates import fits
 from devcluster.controllers.writes import (
     Change,
     Create,
