@@ -1,7 +1,8 @@
 """Hold the two requests that concern VFs to the node's records, and keep those records.
 
-`Gate.run_pod_sandbox` and `Gate.create_container` are given a request's bytes and yield those to forward; they raise
-`RefusedError` with the pod's name and the reason. What cannot be decoded is passed on: the runtime answers for itself.
+`Interceptors.run_pod_sandbox` and `Interceptors.create_container` are given a request's bytes and yield those to
+forward; they raise `RefusedError` with the pod's name and the reason. What cannot be decoded is passed on: the runtime
+answers for itself.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ from cri_shim.inject import (
 )
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.proxy import SERVED, RefusedError
+from cri_shim.record_gc import find_stale_records
 from cri_shim.records import Records
-from cri_shim.sweep import sweep
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 
@@ -45,21 +46,21 @@ _Request = TypeVar("_Request", bound=Message)
 
 
 @dataclass(slots=True)
-class _Making:
-    """Who is at work on one pod's record, RunPodSandbox calls and the sweep; they look at it and write it in turn."""
+class _RecordUse:
+    """Who uses one pod's record, RunPodSandbox calls and the collection; they look at it and write it in turn."""
 
     calls: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Gate:
+class Interceptors:
     """The decisions of `cri_shim.inject`, with the records below ``records`` and the devices below ``roots``."""
 
     def __init__(self, rules: Rules, records: Records, roots: Roots) -> None:
         self._rules = rules
         self._records = records
         self._roots = roots
-        self._making: dict[str, _Making] = {}
+        self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
 
     @asynccontextmanager
@@ -69,7 +70,7 @@ class Gate:
         if request is None:
             yield raw
             return
-        with self._being_made(request.config.metadata.uid):
+        with self._in_use(request.config.metadata.uid):
             with _refusals(request.config, "RunPodSandbox"):
                 # A write that is under way ends in its turn, although its caller may be gone by then.
                 await asyncio.shield(self._settle_record(request))
@@ -90,18 +91,18 @@ class Gate:
             forwarded = raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
         yield forwarded
 
-    async def sweep(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
+    async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
         """Remove the records of pods that are gone, given the uids of all sandboxes listed; return their uids."""
         at = time.monotonic() if now is None else now
-        judged = sweep(self._records.pods(), listed, self._making.keys(), self._missing, at)
+        judged = find_stale_records(self._records.pods(), listed, self._uses.keys(), self._missing, at)
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has come back meanwhile; say whether it was removed."""
-        with self._being_made(uid) as making:
-            async with making.turn:
-                if making.calls > 1:
+        with self._in_use(uid) as use:
+            async with use.turn:
+                if use.calls > 1:
                     return False
                 await asyncio.to_thread(self._records.remove_pod, uid)
         _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
@@ -109,8 +110,8 @@ class Gate:
 
     async def _settle_record(self, request: cri.RunPodSandboxRequest) -> None:
         uid = request.config.metadata.uid
-        with self._being_made(uid) as making:
-            async with making.turn:
+        with self._in_use(uid) as use:
+            async with use.turn:
                 decision = decide_sandbox(request, self._records.pod(uid), self._rules)
                 if isinstance(decision, Refuse):
                     raise RefusedError(decision.reason)
@@ -132,16 +133,16 @@ class Gate:
         return add_to_container(raw, request, added, environment(given))
 
     @contextmanager
-    def _being_made(self, uid: str) -> Iterator[_Making]:
-        making = self._making.setdefault(uid, _Making())
-        making.calls += 1
+    def _in_use(self, uid: str) -> Iterator[_RecordUse]:
+        use = self._uses.setdefault(uid, _RecordUse())
+        use.calls += 1
         self._missing.pop(uid, None)
         try:
-            yield making
+            yield use
         finally:
-            making.calls -= 1
-            if not making.calls:
-                del self._making[uid]
+            use.calls -= 1
+            if not use.calls:
+                del self._uses[uid]
 
 
 def _decode(kind: type[_Request], raw: bytes) -> _Request | None:
