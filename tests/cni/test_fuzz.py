@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from cni.calls import answer
-from cni.skel import COMMANDS, VERSIONS
+from cni.server.dispatch import answer
+from cni.spec.skel import COMMANDS, VERSIONS
 from mooring import names
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original, dump_ledger_entry
 from mooring.settings import VfSettings

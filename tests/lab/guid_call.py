@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cni.calls import answer
+from cni.server.dispatch import answer
 from mooring import log
 from mooring.settings import VfSettings
 from mooring.vf_settings import RtnetlinkVfPort

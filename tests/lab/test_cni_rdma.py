@@ -330,8 +330,8 @@ def test_a_netdev_that_was_made_anew_is_found_again(lab: Lab, where: str) -> Non
     """As IPoIB's after its RDMA device has moved: under another name, in the pod or still on the host."""
     program = """
 from pathlib import Path
-from cni.ipoib import follow
-from cni.sysfs import Sysfs
+from cni.kernel.ipoib import follow
+from cni.kernel.sysfs import Sysfs
 follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
 """
     move = "ip link set eth2 netns pod; inside ip link set eth2 name ib0 up" if where == "pod" else ""
@@ -413,10 +413,10 @@ FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
 # What an ADD of three VFs asks of the system: a kind that is missing here was not broken.
 KINDS = {
     *(
-        "cni.rtnetlink.exchange",
+        "cni.kernel.rtnetlink.exchange",
         "mooring.rdma_netlink.exchange",
-        "cni.netns.enter",
-        "cni.podlink.announce",
+        "cni.kernel.netns.enter",
+        "cni.kernel.pod_link.announce",
         "subprocess.run",
     ),
     *("port", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
@@ -457,7 +457,7 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, mode: str, command: str
     with ThreadPoolExecutor(BOOTS) as boots:
         reports = list(boots.map(break_some, range(1, BOOTS + 1)))
     assert [report["left_behind"] for report in reports] == [{}] * BOOTS
-    wanted = KINDS if command == "ADD" else KINDS - {"cni.podlink.announce"} | {"Path.unlink"}
+    wanted = KINDS if command == "ADD" else KINDS - {"cni.kernel.pod_link.announce"} | {"Path.unlink"}
     for way in ("error", "kill"):
         tried, missed = ([report[name][way] for report in reports] for name in ("tried", "missed"))
         assert {kind for kinds in tried for kind in kinds} >= wanted
