@@ -35,7 +35,7 @@ from mooring.files import write_file
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
-from mooring.vfport import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfPort
 
 PROGRAM = "mooring-advertiser"
 COMMANDS = ("serve", "init", "show", "once", "capture")

@@ -6,7 +6,7 @@ import msgspec
 
 from advertiser.facts import Holding
 from mooring import names
-from mooring.assignment import believe
+from mooring.assignment import verified_assignment
 from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.parsing import parse
@@ -80,7 +80,7 @@ def _explained_by(pod: Pod, node: str) -> _Explained:
     if pod.status.phase in _OVER:
         return frozenset()
     try:
-        assignment = believe(pod.metadata.annotations or {}, pod.metadata.uid, node)
+        assignment = verified_assignment(pod.metadata.annotations or {}, pod.metadata.uid, node)
     except AnnotationError:
         # It explains nothing: what it holds shows up as held by this pod.
         return frozenset()

@@ -13,7 +13,7 @@ from advertiser.vfs import LOST
 from mooring.inventory import Inventory
 from mooring.kube.client import Client
 from mooring.kube.failures import Conflict, KubeError
-from mooring.kube.persist import until_definite
+from mooring.kube.retry import until_definite
 
 REASON = "VfLost"
 _COMPONENT = "mooring-advertiser"

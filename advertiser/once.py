@@ -11,7 +11,7 @@ from advertiser.watching import Looker, read_drained
 from mooring import names
 from mooring.inventory import dump_inventory
 from mooring.kube.client import Client
-from mooring.kube.persist import until_definite
+from mooring.kube.retry import until_definite
 from mooring.kube.watch import Decoder, watch
 
 

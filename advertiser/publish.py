@@ -13,7 +13,7 @@ import structlog
 
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.kube.persist import persist
+from mooring.kube.retry import retry
 
 _log = structlog.get_logger()
 # A link that flaps costs its node one write a second at the most.
@@ -88,7 +88,7 @@ class Publisher:
     def _due(self) -> bool:
         return self._exists and self._wanted is not None and self._wanted != self._there
 
-    @persist
+    @retry
     async def _write(self, _path: str) -> None:
         """Make one attempt with the text that is wanted by now; the path is there for the log of repetitions."""
         text = self._wanted

@@ -8,7 +8,7 @@ import errno
 from pathlib import Path
 
 from advertiser.offer import RdmaNetns
-from mooring import nldev
+from mooring import rdma_netlink
 
 _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
 _PARAMETER = Path("module/ib_core/parameters/netns_mode")
@@ -34,7 +34,7 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
     if read_mode(sysfs) == wanted:
         return
     try:
-        nldev.exchange(nldev.SYS_SET, {nldev.SYS_ATTR_NETNS_MODE: bytes((_MODES[wanted],))})
+        rdma_netlink.exchange(rdma_netlink.SYS_SET, {rdma_netlink.SYS_ATTR_NETNS_MODE: bytes((_MODES[wanted],))})
     except OSError as refused:
         if refused.errno != errno.EBUSY:
             raise

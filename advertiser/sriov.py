@@ -38,7 +38,7 @@ class NoSuchSettingError(ForbiddenError):
 
 
 class SettingsPort(Protocol):
-    """How a PF is told the settings of its VFs; `mooring.vfport.RtnetlinkVfPort` is the kernel's."""
+    """How a PF is told the settings of its VFs; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
 

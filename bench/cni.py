@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cni import netlink, netns
+from cni.kernel import netlink, netns
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import Host, load_host
 from devcluster.processes import Processes

@@ -16,7 +16,7 @@ from uvloop import new_event_loop
 from yarl import URL
 
 from mooring.kube.access import Access, load_access
-from mooring.kube.lanes import Lanes
+from mooring.kube.connections import Connections
 
 _PATH = "/api/v1/namespaces/default/pods/none/binding"
 _BODY = b'{"apiVersion":"v1","kind":"Binding","metadata":{"name":"none"},"target":{"name":"n"}}'.ljust(700)
@@ -40,21 +40,21 @@ async def by_aiohttp(access: Access, requests: int) -> float:
         return await _weigh(send, requests)
 
 
-async def by_lanes(access: Access, requests: int) -> float:
-    """Return the same of `mooring.kube.lanes`."""
+async def by_kept_connections(access: Access, requests: int) -> float:
+    """Return the same of `mooring.kube.connections`."""
     server = URL(access.server)
     lines = [f"POST {_PATH} HTTP/1.1", f"Host: {server.host_port_subcomponent}", f"Content-Length: {len(_BODY)}"]
     lines += [f"{name}: {value}" for name, value in access.headers().items()]
     request = "\r\n".join([*lines, "Content-Type: application/json", "", ""]).encode() + _BODY
-    lanes = Lanes(server, access.tls, access.server_name)
+    connections = Connections(server, access.tls, access.server_name)
 
     async def send() -> int:
-        return (await lanes.ask(request, 30.0, lambda: None)).status
+        return (await connections.ask(request, 30.0, lambda: None)).status
 
     try:
         return await _weigh(send, requests)
     finally:
-        lanes.close()
+        connections.close()
 
 
 async def _weigh(send: _Send, requests: int) -> float:
@@ -84,8 +84,8 @@ def _cpu_s() -> float:
 
 async def floors(access: Access, requests: int) -> str:
     """Say what a request takes by each."""
-    aiohttp_us, lanes_us = await by_aiohttp(access, requests), await by_lanes(access, requests)
-    return f"aiohttp {aiohttp_us:.0f} µs, lanes {lanes_us:.0f} µs"
+    aiohttp_us, kept_us = await by_aiohttp(access, requests), await by_kept_connections(access, requests)
+    return f"aiohttp {aiohttp_us:.0f} µs, kept connections {kept_us:.0f} µs"
 
 
 def main() -> None:

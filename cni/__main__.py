@@ -12,17 +12,17 @@ from pathlib import Path
 
 import structlog
 
-from cni.calls import BOOT_ID, answer
-from cni.ledger import Ledger
-from cni.node import Node
-from cni.server import AlreadyServedError, serving
-from cni.show import show
-from cni.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer
-from cni.sysfs import Sysfs
+from cni.kernel.sysfs import Sysfs
+from cni.server.dispatch import BOOT_ID, answer
+from cni.server.show import show
+from cni.server.socket_server import AlreadyServedError, serving
+from cni.spec.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
-from mooring.vfport import RtnetlinkVfPort, VfPort
+from mooring.vf_settings import RtnetlinkVfPort, VfPort
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")
@@ -99,8 +99,8 @@ def _read_stdin() -> bytes:
 def _serve(options: Options, port: Callable[[], VfPort]) -> int:
     """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
     # Here, because a one-shot call must not pay for the metrics' library.
-    from cni.metrics import Metrics
-    from cni.reconcile import Reconciler
+    from cni.server.metrics import Metrics
+    from cni.server.reconcile import Reconciler
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

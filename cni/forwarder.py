@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from cni.skel import FORWARDER
+from cni.spec.skel import FORWARDER
 
 _TEXT = """\
 #!{python} -ISE

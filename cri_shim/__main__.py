@@ -13,12 +13,12 @@ from pathlib import Path
 import structlog
 
 from cri_shim.devices import Roots
-from cri_shim.gate import Gate
 from cri_shim.inject import Rules
+from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError
 from cri_shim.metrics import Metrics
 from cri_shim.notify import watchdog_interval_s
-from cri_shim.ready import findings
+from cri_shim.preflight import findings
 from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
 from mooring import log
@@ -82,8 +82,8 @@ async def _serve(config: Config) -> None:
         metrics.serve(config.metrics_addr)
     write_file(config.run / "version" / PROGRAM, version("mooring"))
     systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
-    gate = Gate(rules, Records(config.state), _roots(config))
-    await serve(config.listen, config.runtime, gate, metrics.observe, stop, systemd)
+    interceptors = Interceptors(rules, Records(config.state), _roots(config))
+    await serve(config.listen, config.runtime, interceptors, metrics.observe, stop, systemd)
 
 
 def _check(config: Config) -> int:

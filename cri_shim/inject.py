@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cri_shim.pb import cri_pb2 as cri
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, believe
+from mooring.assignment import AssignedVf, Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from mooring.ledger import LedgerEntry
 from mooring.parsing import dump
@@ -178,7 +178,7 @@ def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) ->
     # What is no UTF-8 becomes U+FFFD, which no rule takes where it matters.
     annotations = {key: value.decode(errors="replace") for key, value in config.annotations.items()}
     try:
-        written = believe(annotations, config.metadata.uid, node)
+        written = verified_assignment(annotations, config.metadata.uid, node)
         if found is not None:
             return _recorded(found.assignment, written, node)
         return _without_assignment(annotations) if written is None else written

@@ -20,8 +20,8 @@ class Metrics:
         self._calls = Counter(
             "mooring_cri_calls", "CRI calls ended, by gRPC status code.", ("method", "code"), registry=self.registry
         )
-        self._added = Histogram(
-            "mooring_cri_added_seconds",
+        self._overhead = Histogram(
+            "mooring_cri_overhead_seconds",
             "Time from the start of a unary call to its end, less the time spent waiting for the runtime.",
             ("method",),
             buckets=_BUCKETS_S,
@@ -34,7 +34,7 @@ class Metrics:
         label = method.rpartition("/")[2] if known else "other"
         self._calls.labels(label, code.name).inc()
         if known:
-            self._added.labels(label).observe(total_s - waited_s)
+            self._overhead.labels(label).observe(total_s - waited_s)
 
     def serve(self, address: str) -> None:
         """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""

@@ -1,4 +1,4 @@
-"""Run the shim: the proxy on its socket, and the asking that clears pod records away."""
+"""Run the shim: the proxy on its socket, and the collection of stale pod records."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cri_shim.gate import CREATE_CONTAINER, RUN_POD_SANDBOX, Gate
+from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, Interceptors
 from cri_shim.listen import bind, owned, socket_path
 from cri_shim.notify import notify
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
-from cri_shim.sweep import ASKING_S
+from cri_shim.record_gc import LIST_INTERVAL_S
 
 _log = structlog.get_logger()
 _LIST = f"{SERVED}RuntimeService/ListPodSandbox"
@@ -31,22 +31,28 @@ class Systemd:
 async def serve(
     listen: str,
     runtime: str,
-    gate: Gate,
+    interceptors: Interceptors,
     observe: Observe,
     stop: asyncio.Event,
     systemd: Systemd,
-    asking_s: float = ASKING_S,
+    list_interval_s: float = LIST_INTERVAL_S,
 ) -> None:
     """Serve until ``stop`` is set; raise ListenError if the socket is another server's."""
     path = socket_path(listen)
     with owned(path):
         async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
             server = grpc.aio.server(options=SERVER_OPTIONS)
-            intercepts = {RUN_POD_SANDBOX: gate.run_pod_sandbox, CREATE_CONTAINER: gate.create_container}
+            intercepts = {
+                RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
+                CREATE_CONTAINER: interceptors.create_container,
+            }
             server.add_generic_rpc_handlers((Proxy(channel, intercepts, observe),))
             bind(server, path)
             await server.start()
-            background = [asyncio.create_task(_ask(channel, gate, asking_s)), asyncio.create_task(_live(systemd))]
+            background = [
+                asyncio.create_task(_collect_records(channel, interceptors, list_interval_s)),
+                asyncio.create_task(_live(systemd)),
+            ]
             notify(systemd.socket, "READY=1")
             _log.info("serving", listen=listen, runtime=runtime)
             await stop.wait()
@@ -57,16 +63,16 @@ async def serve(
             path.unlink(missing_ok=True)
 
 
-async def _ask(channel: grpc.aio.Channel, gate: Gate, asking_s: float) -> None:
-    """Ask the runtime for its sandboxes now and then; an asking that fails counts as none."""
+async def _collect_records(channel: grpc.aio.Channel, interceptors: Interceptors, list_interval_s: float) -> None:
+    """Ask the runtime for its sandboxes now and then; a list that fails counts as none."""
     ask = channel.unary_unary(_LIST)
     while True:
         try:
             answer = cri.ListPodSandboxResponse.FromString(await ask(b"", timeout=_LIST_S))
-            await gate.sweep(frozenset(sandbox.metadata.uid for sandbox in answer.items))
+            await interceptors.collect_records(frozenset(sandbox.metadata.uid for sandbox in answer.items))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("sandboxes not listed", reason=str(reason))
-        await asyncio.sleep(asking_s)
+        await asyncio.sleep(list_interval_s)
 
 
 async def _live(systemd: Systemd) -> None:

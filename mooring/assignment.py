@@ -84,7 +84,7 @@ def assignment_fields(assignment: Assignment) -> dict[str, object]:
     return {"v": 1, "uid": assignment.uid, "node": assignment.node, "vfs": vfs} | ext
 
 
-def believe(annotations: Mapping[str, str], uid: str, node: str) -> Assignment | None:
+def verified_assignment(annotations: Mapping[str, str], uid: str, node: str) -> Assignment | None:
     """Read the assignment among a pod's annotations, for the pod ``uid`` on ``node`` only.
 
     Return None if there is none. Raise AnnotationError if it cannot be read or names another pod or another node.

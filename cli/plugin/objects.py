@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from mooring.assignment import Assignment, believe
+from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.kube.objects import NodeSystemInfo, Struct
 
@@ -77,7 +77,7 @@ class Pod(Struct):
     def held(self) -> tuple[Assignment | None, str]:
         """Return what the pod was given, and why its assignment is not believed, empty where it is."""
         try:
-            return believe(self.annotations, self.metadata.uid, self.spec.node_name or ""), ""
+            return verified_assignment(self.annotations, self.metadata.uid, self.spec.node_name or ""), ""
         except AnnotationError as unreadable:
             return None, str(unreadable)
 

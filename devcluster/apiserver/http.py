@@ -11,10 +11,10 @@ from aiohttp import web
 
 from devcluster.apiserver import discovery, logs
 from devcluster.apiserver.admission import ASKING
+from devcluster.apiserver.authorization import Authorizer
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.faults import Fault, Faults
-from devcluster.apiserver.gate import Gate
 from devcluster.apiserver.listing import Lister
 from devcluster.apiserver.objects import encode
 from devcluster.apiserver.routes import Target, group_of, parse
@@ -38,11 +38,11 @@ class Frontend:
         cluster: Cluster,
         faults: Faults,
         limits: WatchLimits,
-        gate: Gate | None = None,
+        authorizer: Authorizer | None = None,
         networks: Sequence[str] = (),
     ) -> None:
         self._cluster = cluster
-        self._gate = gate
+        self._authorizer = authorizer
         self._networks = networks
         self._faults = faults
         self._limits = limits
@@ -73,8 +73,8 @@ class Frontend:
         if target is None:
             return self._discover(request)
         call = await _read(request, target)
-        if self._gate is not None:
-            ASKING.set(self._gate.admit(request.headers.get("Authorization", ""), call))
+        if self._authorizer is not None:
+            ASKING.set(self._authorizer.admit(request.headers.get("Authorization", ""), call))
         if target.plural == "pods" and target.subresource == "log":
             return await logs.relay(self._cluster, self._networks, call, request)
         if call.watching:

@@ -21,7 +21,7 @@ _ONE_NAME = re.compile(r"metadata\.name==?([^,]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Attributes:
     """What a request asks for; `resource` names a subresource too (`pods/binding`), absent names are empty."""
 
     verb: str
@@ -31,12 +31,12 @@ class Asked:
     name: str = ""
 
 
-def asked_by(call: Call) -> Asked:
+def attributes_of(call: Call) -> Attributes:
     """Read a call as RBAC sees it."""
     target = call.target
     name = target.name or _selected_name(call)
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
-    return Asked(_verb(call), target.group, resource, target.namespace or "", name)
+    return Attributes(_verb(call), target.group, resource, target.namespace or "", name)
 
 
 def _verb(call: Call) -> str:
@@ -53,12 +53,12 @@ def _selected_name(call: Call) -> str:
     return selected[1] if selected and call.method == "GET" else ""
 
 
-def allows(rules: Iterable[Object], asked: Asked) -> bool:
+def allows(rules: Iterable[Object], asked: Attributes) -> bool:
     """Tell whether one of a role's rules covers what is asked for."""
     return any(_covers(rule, asked) for rule in rules)
 
 
-def _covers(rule: Object, asked: Asked) -> bool:
+def _covers(rule: Object, asked: Attributes) -> bool:
     _, _, subresource = asked.resource.partition("/")
     resources = {"*", asked.resource, *([f"*/{subresource}"] if subresource else [])}
     names = rule.get("resourceNames") or []
@@ -70,13 +70,13 @@ def _covers(rule: Object, asked: Asked) -> bool:
     )
 
 
-def check(store: Store, user: User, asked: Asked) -> None:
+def check(store: Store, user: User, asked: Attributes) -> None:
     """Raise 403 in a real server's words unless a role bound to the user allows it."""
     if not user.is_master and not any(allows(rules, asked) for rules in _rules(store, user, asked.namespace)):
         raise _forbidden(user, asked)
 
 
-def _forbidden(user: User, asked: Asked) -> ApiError:
+def _forbidden(user: User, asked: Attributes) -> ApiError:
     where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
     what = f'cannot {asked.verb} resource "{asked.resource}" in API group "{asked.group}" {where}'
     return status.forbidden(asked.group, asked.resource.partition("/")[0], asked.name, f'User "{user.name}" {what}')

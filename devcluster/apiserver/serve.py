@@ -15,10 +15,10 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
+from devcluster.apiserver.authorization import Authorizer
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.create import create
 from devcluster.apiserver.faults import Faults
-from devcluster.apiserver.gate import Gate
 from devcluster.apiserver.http import BODY_MAX, Frontend
 from devcluster.apiserver.netns import listen_in
 from devcluster.apiserver.resources import Catalog
@@ -64,8 +64,8 @@ class ApiServer:
         now = clock or (lambda: datetime.now(UTC))
         self.cluster = Cluster(Store(options.history), Catalog(), now, admission=options.admission)
         self.faults = Faults()
-        self.gate = Gate(self.cluster) if options.rbac else None
-        self._frontend = Frontend(self.cluster, self.faults, options.limits, self.gate, options.netns)
+        self.authorizer = Authorizer(self.cluster) if options.rbac else None
+        self._frontend = Frontend(self.cluster, self.faults, options.limits, self.authorizer, options.netns)
         self._runner: web.ServerRunner | None = None
         self.port = options.port
         self._create_namespaces()
@@ -121,7 +121,7 @@ class ApiServer:
         place = {"server": self.url}
         if self._options.tls:
             place["certificate-authority"] = self._options.tls[0]
-        user = {"token": self.cluster.tokens.admin} if self.gate else {}
+        user = {"token": self.cluster.tokens.admin} if self.authorizer else {}
         config = {
             "apiVersion": "v1",
             "kind": "Config",

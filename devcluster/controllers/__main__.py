@@ -16,11 +16,11 @@ import msgspec
 import structlog
 
 from devcluster import program
+from devcluster.controllers.cluster_upkeep import plan_accounts, plan_bindings, plan_removals, plan_taints
 from devcluster.controllers.daemonsets import plan_daemonsets
 from devcluster.controllers.deployments import plan_deployments, plan_replicasets
-from devcluster.controllers.surroundings import plan_accounts, plan_bindings, plan_removals, plan_taints
 from devcluster.controllers.writes import PATHS, Change, Create, Object, Remove, View, Write
-from devcluster.kubelet.patience import Unfinished, patient
+from devcluster.kubelet.retry import Unfinished, retrying
 from devcluster.kubelet.status import timestamp
 from mooring.config import option
 from mooring.kube.access import load_access
@@ -54,7 +54,7 @@ class Loop:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                await patient()(self._round)
+                await retrying()(self._round)
 
     async def _follow(self, path: str) -> None:
         async for _ in watch(self._client, path, Decoder(msgspec.Raw)):

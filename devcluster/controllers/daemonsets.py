@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from devcluster.controllers.fitting import fits
+from devcluster.controllers.predicates import fits
 from devcluster.controllers.templates import REVISION_HASH, pod_of, template_hash
 from devcluster.controllers.writes import (
     Object,

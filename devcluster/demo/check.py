@@ -34,7 +34,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class VfInUse:
     """One VF of one running pod, with what its host and its containers say of it."""
 
     pod: str
@@ -67,7 +67,7 @@ def is_running(pod: Object) -> bool:
     return bool(pod.get("status", {}).get("phase") == "Running")
 
 
-def look(cluster: Cluster, pods: Mapping[str, Object]) -> tuple[list[Given], list[ContainerView]]:
+def look(cluster: Cluster, pods: Mapping[str, Object]) -> tuple[list[VfInUse], list[ContainerView]]:
     """Read the state of every running pod's VFs and containers."""
     given, views = [], []
     for name, pod in pods.items():
@@ -81,7 +81,7 @@ def look(cluster: Cluster, pods: Mapping[str, Object]) -> tuple[list[Given], lis
     return given, views
 
 
-def _given(cluster: Cluster, name: str, pod: Object) -> list[Given]:
+def _given(cluster: Cluster, name: str, pod: Object) -> list[VfInUse]:
     decided = assignment(pod)
     if decided is None:
         return []
@@ -93,7 +93,7 @@ def _given(cluster: Cluster, name: str, pod: Object) -> list[Given]:
         interface = record.get("ifname", "")
         netns = record.get("netns", {}).get("path")
         found.append(
-            Given(
+            VfInUse(
                 pod=name,
                 uid=pod["metadata"]["uid"],
                 node=pod["spec"]["nodeName"],
@@ -108,7 +108,7 @@ def _given(cluster: Cluster, name: str, pod: Object) -> list[Given]:
     return found
 
 
-def given_once(given: Sequence[Given]) -> Verdict:
+def given_once(given: Sequence[VfInUse]) -> Verdict:
     times = Counter((vf.node, vf.entry["pci"]) for vf in given)
     twice = [f"{node} {pci} is in {count} pods" for (node, pci), count in times.items() if count > 1]
     strangers = [
@@ -117,7 +117,7 @@ def given_once(given: Sequence[Given]) -> Verdict:
     return Verdict(1, "VFs given twice", len(given), (*twice, *strangers))
 
 
-def _stranger(vf: Given) -> bool:
+def _stranger(vf: VfInUse) -> bool:
     return vf.ledger.get("uid") != vf.uid or vf.ledger.get("phase") != "held"
 
 
@@ -149,7 +149,7 @@ def _names_itself(pod: Object) -> bool:
     return (decided.get("uid"), decided.get("node")) == (pod["metadata"]["uid"], pod["spec"]["nodeName"])
 
 
-def exactly_applied(given: Sequence[Given], views: Sequence[ContainerView], pods: Sequence[DemoPod]) -> Verdict:
+def exactly_applied(given: Sequence[VfInUse], views: Sequence[ContainerView], pods: Sequence[DemoPod]) -> Verdict:
     """The netdev is in the pod, its rates are the assignment's, each entitled container sees just its own devices."""
     breaches = [f"{vf.pod}: {vf.interface or vf.entry['pci']} is not in the pod" for vf in given if not vf.in_pod]
     breaches += [f"{vf.pod}: {vf.interface} has the rates {vf.rates}" for vf in given if vf.rates != _wished(vf)]
@@ -163,7 +163,7 @@ def exactly_applied(given: Sequence[Given], views: Sequence[ContainerView], pods
     return Verdict(3, "VFs, rates or devices other than decided", len(given) + len(views), tuple(breaches))
 
 
-def _wished(vf: Given) -> tuple[int, int]:
+def _wished(vf: VfInUse) -> tuple[int, int]:
     return vf.entry.get("min_tx_rate", 0), vf.entry.get("max_tx_rate", 0)
 
 
@@ -213,7 +213,7 @@ def undisturbed(before: Mapping[str, Object], after: Mapping[str, Object], kille
     return Verdict(7, text, len(running) + 1, tuple(breaches))
 
 
-def within_offer(nodes: Sequence[Object], given: Sequence[Given]) -> Verdict:
+def within_offer(nodes: Sequence[Object], given: Sequence[VfInUse]) -> Verdict:
     offers = {
         (node["metadata"]["name"], pf["name"]): pf["offer_mbps"]
         for node in nodes

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from devcluster.demo.api import Object
-from devcluster.demo.check import ContainerView, Given, Verdict
+from devcluster.demo.check import ContainerView, Verdict, VfInUse
 from devcluster.demo.scenario import DemoPod
 
 
@@ -25,7 +25,7 @@ def progress(wanted: Sequence[DemoPod], pods: Mapping[str, Object], events: Mapp
     return table
 
 
-def given_table(given: Sequence[Given], views: Sequence[ContainerView]) -> Table:
+def given_table(given: Sequence[VfInUse], views: Sequence[ContainerView]) -> Table:
     """Return one row for each VF of each running pod."""
     table = Table(title="VFs in pods", title_justify="left")
     for column in ("pod", "node", "interface", "PF", "VF", "PCI address", "min/max Mb/s", "devices in its containers"):

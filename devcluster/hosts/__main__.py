@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from devcluster.hosts.boot import Rack
+from devcluster.hosts.boot import SimulatedHosts
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.links import LinkError
 from devcluster.hosts.nic import describe_host
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--total-vfs", type=int, help="sriov_totalvfs of each PF (default: as many as --vfs)")
     parser.add_argument("--mbps", type=int, default=100_000, help="line rate of each PF in Mb/s (default 100000)")
     parser.add_argument("--refuse", action="append", default=[], help="a VF setting that these NICs refuse")
-    parser.add_argument("--bare", action="store_true", help="install no CNI chain: Mooring is not there yet")
+    parser.add_argument("--without-mooring", action="store_true", help="install no CNI chain: Mooring is not there yet")
     parser.add_argument("--first-number", type=int, default=1, help="number of the first host (default 1)")
     return parser
 
@@ -68,17 +68,17 @@ def _up(arguments: argparse.Namespace) -> int:
         )
         for number, name in enumerate(arguments.node, start=arguments.first_number)
     ]
-    rack = Rack(arguments.root, hosts, arguments.bare)
+    hosts_up = SimulatedHosts(arguments.root, hosts, arguments.without_mooring)
     with _signals() as signals:
-        rack.start()
+        hosts_up.start()
         pid = arguments.root / _PID
         try:
             pid.write_text(str(os.getpid()))
             _log.info("simulated hosts are up", nodes=arguments.node)
-            _serve(rack, signals)
+            _serve(hosts_up, signals)
         finally:
             pid.unlink(missing_ok=True)
-            rack.stop()
+            hosts_up.stop()
     return 0
 
 
@@ -94,17 +94,17 @@ def _signals() -> Iterator[socket.socket]:
         yield ours
 
 
-def _serve(rack: Rack, signals: socket.socket) -> None:
+def _serve(hosts_up: SimulatedHosts, signals: socket.socket) -> None:
     """Keep every host true to its links until a signal says to end."""
     while True:
         with selectors.DefaultSelector() as selector:
             selector.register(signals, selectors.EVENT_READ)
-            for sync in rack.syncs.values():
+            for sync in hosts_up.syncs.values():
                 selector.register(sync, selectors.EVENT_READ, sync)
             received = _follow(selector, signals)
         if received != signal.SIGUSR1:
             return
-        _reboot_requested(rack)
+        _reboot_requested(hosts_up)
 
 
 def _follow(selector: selectors.BaseSelector, signals: socket.socket) -> int:
@@ -116,11 +116,11 @@ def _follow(selector: selectors.BaseSelector, signals: socket.socket) -> int:
             key.data.catch_up()
 
 
-def _reboot_requested(rack: Rack) -> None:
-    for host in rack.hosts:
-        request = rack.layout(host).home / _REQUEST
+def _reboot_requested(hosts_up: SimulatedHosts) -> None:
+    for host in hosts_up.hosts:
+        request = hosts_up.layout(host).home / _REQUEST
         if request.exists():
-            rack.reboot(host.name)
+            hosts_up.reboot(host.name)
             _log.info("simulated host was rebooted", node=host.name)
             request.unlink()
 

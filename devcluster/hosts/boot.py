@@ -23,15 +23,15 @@ from mooring.files import write_file
 
 
 @dataclass(slots=True)
-class Rack:
-    """Simulated hosts below ``root`` that meet on their networks, bare ones without Mooring.
+class SimulatedHosts:
+    """Simulated hosts below ``root`` that meet on their networks, some of them without Mooring.
 
     ``syncs`` are those of the hosts that are up.
     """
 
     root: Path
     hosts: Sequence[Host]
-    bare: bool = False
+    without_mooring: bool = False
     syncs: dict[str, Sync] = field(default_factory=dict)
     _held: dict[Path, IO[bytes]] = field(default_factory=dict)
 
@@ -41,7 +41,7 @@ class Rack:
             undo.callback(self._take_fabric_away)
             self._held[self._fabric] = make_fabric(self._fabric, self.hosts)
             for host in self.hosts:
-                install(host, self.layout(host), bare=self.bare)
+                install(host, self.layout(host), without_mooring=self.without_mooring)
                 undo.callback(self._halt, host)
                 self._boot(host)
             undo.pop_all()
@@ -88,10 +88,10 @@ class Rack:
             held.close()
 
 
-def install(host: Host, layout: Layout, *, bare: bool = False) -> None:
-    """Write what lies on the host's disk; a bare one has no CNI chain yet."""
+def install(host: Host, layout: Layout, *, without_mooring: bool = False) -> None:
+    """Write what lies on the host's disk; one without Mooring has no CNI chain yet."""
     layout.make()
-    if not bare:
+    if not without_mooring:
         install_chain(layout, host)
 
 

@@ -16,7 +16,7 @@ from devcluster.kubelet.agent import Agent
 from devcluster.kubelet.api import Api
 from devcluster.kubelet.logs import PORT, serving
 from devcluster.kubelet.node import Machine
-from devcluster.kubelet.patience import patient
+from devcluster.kubelet.retry import retrying
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import Volumes
@@ -61,7 +61,7 @@ async def run(options: Options) -> None:
             asyncio.Semaphore(options.max_parallel),
             Volumes(client, options.root_dir / "pods", time.time),
             options.pull,
-            await patient()(api.services),
+            await retrying()(api.services),
             Path(options.pod_logs) if options.pod_logs else None,
         )
         if options.pod_logs:

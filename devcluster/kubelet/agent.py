@@ -6,8 +6,8 @@ import grpc
 import structlog
 
 from devcluster.kubelet.node import Machine
-from devcluster.kubelet.patience import patient
 from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.retry import retrying
 from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import VolumeError
 from devcluster.kubelet.worker import Worker
@@ -39,7 +39,7 @@ class Agent:
 
     async def run(self) -> None:
         """Register the node, then work until cancelled; the pods stay when the kubelet ends."""
-        await patient()(self._edge.api.register, self._machine, self._edge.clock())
+        await retrying()(self._edge.api.register, self._machine, self._edge.clock())
         _log.info("node registered", node=self._machine.name)
         async with self._tasks:
             self._tasks.create_task(self._follow_pods())

@@ -17,7 +17,7 @@ Ended = Callable[[ContainerSpec, Container, str], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Probing:
+class Prober:
     """The probes of one pod: ``wake`` is called when an answer changes, ``give_up`` for a container to be stopped."""
 
     wake: Callable[[], None]
@@ -54,7 +54,7 @@ class Probing:
 
     async def _probe(self, spec: ContainerSpec, container: Container, address: str) -> None:
         async with aiohttp.ClientSession() as session:
-            ask = _Asking(session, spec, address)
+            ask = _HttpProbe(session, spec, address)
             if spec.startup_probe is not None:
                 await self._until(ask, spec.startup_probe, spec, container, "Startup", wanted=True)
                 self._started.add(container.id)
@@ -66,7 +66,7 @@ class Probing:
                     both.create_task(self._readiness(ask, spec.readiness_probe, container))
 
     async def _until(
-        self, ask: "_Asking", probe: Probe, spec: ContainerSpec, container: Container, kind: str, *, wanted: bool
+        self, ask: "_HttpProbe", probe: Probe, spec: ContainerSpec, container: Container, kind: str, *, wanted: bool
     ) -> None:
         """Ask until the answer is yes where that is ``wanted``, else for ever; give up after too many noes."""
         failures = 0
@@ -81,7 +81,7 @@ class Probing:
                 failures = 0
             await asyncio.sleep(probe.period_seconds)
 
-    async def _readiness(self, ask: "_Asking", probe: Probe, container: Container) -> None:
+    async def _readiness(self, ask: "_HttpProbe", probe: Probe, container: Container) -> None:
         failures = 0
         await asyncio.sleep(probe.initial_delay_seconds)
         while True:
@@ -98,7 +98,7 @@ class Probing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _HttpProbe:
     """One container's HTTP: call it with a probe; the answer is why it failed, or nothing."""
 
     session: aiohttp.ClientSession

@@ -12,7 +12,7 @@ from typing import Any
 from cri_api.v1 import api_pb2 as cri
 
 from devcluster.kubelet.pods import ContainerSpec, Env, Pod, SecurityContext
-from devcluster.kubelet.view import Mounted
+from devcluster.kubelet.view import Mount
 
 POD_UID = "io.kubernetes.pod.uid"
 POD_NAME = "io.kubernetes.pod.name"
@@ -43,7 +43,7 @@ def container_config(
     spec: ContainerSpec,
     attempt: int,
     known: Mapping[str, str],
-    mounted: Sequence[Mounted] = (),
+    mounted: Sequence[Mount] = (),
     services: Mapping[str, str] = EMPTY,
 ) -> Any:
     """Return one container.

@@ -23,7 +23,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class StatusContext:
     """What a status says beside the pod itself.
 
     The time, when the kubelet saw the pod first (both in seconds since the epoch), the node's address, the conditions
@@ -55,7 +55,7 @@ def phase(pod: Pod, view: View) -> str:
     return "Running" if started else "Pending"
 
 
-def status(pod: Pod, view: View, failures: Mapping[str, Failure], now: Now) -> Document:
+def status(pod: Pod, view: View, failures: Mapping[str, Failure], now: StatusContext) -> Document:
     """Return the status to write; ``failures`` are by container name."""
     sandbox = view.ready_sandbox()
     ips = (now.host_ip,) if pod.spec.host_network and sandbox else sandbox.ips if sandbox else ()
@@ -80,7 +80,7 @@ def since(document: Document) -> Conditions:
     return {one["type"]: (one["status"], one["lastTransitionTime"]) for one in written}
 
 
-def conditions(pod: Pod, view: View, now: Now) -> Sequence[Document]:
+def conditions(pod: Pod, view: View, now: StatusContext) -> Sequence[Document]:
     """Return the kubelet's own conditions; each keeps its time while its status stays."""
     inits = [view.latest(init.name) for init in pod.spec.init_containers if not init.is_sidecar]
     latest = [view.latest(container.name) for container in pod.spec.containers]
@@ -94,7 +94,7 @@ def conditions(pod: Pod, view: View, now: Now) -> Sequence[Document]:
     return [_condition(kind, "True" if value else "False", now) for kind, value in values.items()]
 
 
-def _condition(kind: str, value: str, now: Now) -> Document:
+def _condition(kind: str, value: str, now: StatusContext) -> Document:
     last, since = now.conditions.get(kind, ("", ""))
     reason = "ContainersNotReady" if value == "False" and kind in ("Ready", "ContainersReady") else None
     changed = since if last == value else timestamp(now.time_s)
@@ -102,17 +102,17 @@ def _condition(kind: str, value: str, now: Now) -> Document:
     return {"type": kind, "status": value, "reason": reason, "lastProbeTime": None, "lastTransitionTime": changed}
 
 
-def _is_ready(container: Container, now: Now) -> bool:
+def _is_ready(container: Container, now: StatusContext) -> bool:
     return container.state is State.RUNNING and container.id not in now.not_ready
 
 
 def _containers(
-    specs: Sequence[ContainerSpec], view: View, failures: Mapping[str, Failure], now: Now
+    specs: Sequence[ContainerSpec], view: View, failures: Mapping[str, Failure], now: StatusContext
 ) -> list[Document]:
     return [_container(spec, view, failures.get(spec.name), now) for spec in sorted(specs, key=lambda spec: spec.name)]
 
 
-def _container(spec: ContainerSpec, view: View, failure: Failure | None, now: Now) -> Document:
+def _container(spec: ContainerSpec, view: View, failure: Failure | None, now: StatusContext) -> Document:
     latest = view.latest(spec.name)
     document: Document = {
         "name": spec.name,

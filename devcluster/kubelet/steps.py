@@ -16,7 +16,7 @@ from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, RemoveSandbo
 from devcluster.kubelet.pods import ContainerSpec, Pod
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.status import Failure
-from devcluster.kubelet.view import Mounted, View
+from devcluster.kubelet.view import Mount, View
 from devcluster.kubelet.volumes import VolumeError, Volumes, mounts
 
 Tell = Callable[[Event], Awaitable[None]]
@@ -117,7 +117,7 @@ async def _launch(step: Launch, pod: Pod, view: View, edge: Edge, tell: Tell) ->
     await tell(Event("Normal", "Started", f"Started container {spec.name}"))
 
 
-async def _mounted(pod: Pod, spec: ContainerSpec, edge: Edge) -> Sequence[Mounted]:
+async def _mounted(pod: Pod, spec: ContainerSpec, edge: Edge) -> Sequence[Mount]:
     try:
         return tuple(mounts(spec, await edge.volumes.make(pod)))
     except (VolumeError, OSError) as missing:

@@ -40,7 +40,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class Mount:
     """One mount of a container."""
 
     inside: str

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from devcluster.kubelet.pods import ContainerSpec, KeyToPath, Pod, ProjectedSource, Volume
-from devcluster.kubelet.view import Mounted
+from devcluster.kubelet.view import Mount
 from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
 
@@ -96,13 +96,13 @@ class Volumes:
         return str(msgspec.json.decode(answer)["status"]["token"]).encode()
 
 
-def mounts(spec: ContainerSpec, volumes: Mapping[str, Path]) -> Iterator[Mounted]:
+def mounts(spec: ContainerSpec, volumes: Mapping[str, Path]) -> Iterator[Mount]:
     """Yield a container's mounts of the volumes that were made; raise VolumeError for one that the pod has not."""
     for mount in spec.volume_mounts:
         if mount.name not in volumes:
             raise VolumeError(f"container {spec.name!r} mounts volume {mount.name!r}, which the pod has not")
         source = volumes[mount.name] / mount.sub_path if mount.sub_path else volumes[mount.name]
-        yield Mounted(mount.mount_path, str(source), mount.read_only)
+        yield Mount(mount.mount_path, str(source), mount.read_only)
 
 
 def _host_path(path: str, kind: str, name: str) -> Path:

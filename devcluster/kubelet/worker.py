@@ -14,11 +14,11 @@ import structlog
 from devcluster.kubelet import status as pod_status
 from devcluster.kubelet import steps
 from devcluster.kubelet.api import Event
-from devcluster.kubelet.patience import Unfinished, patient
 from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, Step, StopContainer, plan
 from devcluster.kubelet.pods import ContainerSpec, Pod
-from devcluster.kubelet.probes import Probing
-from devcluster.kubelet.status import Conditions, Document, Failure, Now
+from devcluster.kubelet.probes import Prober
+from devcluster.kubelet.retry import Unfinished, retrying
+from devcluster.kubelet.status import Conditions, Document, Failure, StatusContext
 from devcluster.kubelet.steps import Edge, StepFailed
 from devcluster.kubelet.view import Container, View
 from mooring.kube.failures import KubeError
@@ -44,7 +44,7 @@ class Worker:
         self._start_s = edge.clock()
         self._conditions: Conditions = {}
         self._written: Document = {}
-        self._probing = Probing(self.wake, self._give_up)
+        self._prober = Prober(self.wake, self._give_up)
 
     def update(self, pod: Pod | None) -> None:
         """Take the pod as the API server has it now, None if it is gone; its status is our own work, no change."""
@@ -62,10 +62,10 @@ class Worker:
 
     async def run(self) -> None:
         while True:
-            outcome: _Outcome = await patient(self._pause)(self._round)
+            outcome: _Outcome = await retrying(self._pause)(self._round)
             gone, wake_s = outcome
             if gone:
-                self._probing.end()
+                self._prober.end()
                 self._edge.volumes.remove(self._uid)
                 self._edge.forget_logs(self._uid)
                 return
@@ -83,7 +83,7 @@ class Worker:
             pod, view = self._pod, await self._edge.runtime.view(self._uid)
             chosen = plan(pod, view, self._edge.clock())
             if pod is not None:
-                self._probing.follow(pod, view)
+                self._prober.follow(pod, view)
             written = await self._write_status(view)
             if self._changed.is_set():
                 continue
@@ -138,8 +138,8 @@ class Worker:
         pod = self._pod
         if pod is None or (pod.is_deleted and view.is_empty()):
             return True
-        waiting = self._probing.waiting(pod, view)
-        now = Now(self._edge.clock(), self._start_s, self._edge.host_ip, self._conditions, *waiting)
+        waiting = self._prober.waiting(pod, view)
+        now = StatusContext(self._edge.clock(), self._start_s, self._edge.host_ip, self._conditions, *waiting)
         document = pod_status.status(pod, view, self._failures, now)
         if document == self._written:
             return True

@@ -1,4 +1,4 @@
-"""``python -m devcluster.runtime``: the small CRI runtime of one simulated host, until SIGTERM."""
+"""``python -m devcluster.runtime``: the fake CRI runtime of one simulated host, until SIGTERM."""
 
 import asyncio
 import os

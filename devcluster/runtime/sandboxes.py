@@ -1,4 +1,4 @@
-"""What the small runtime knows of its sandboxes and containers: records in memory, and how CRI shows them."""
+"""What the fake runtime knows of its sandboxes and containers: records in memory, and how CRI shows them."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Serve the small runtime as CRI v1 on a unix socket; what it does not do answers UNIMPLEMENTED."""
+"""Serve the fake runtime as CRI v1 on a unix socket; what it does not do answers UNIMPLEMENTED."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from cri_api.v1 import api_pb2 as cri
 
 from devcluster.runtime import images, mounts
 from devcluster.runtime.chain import Chain
-from devcluster.runtime.small import SmallRuntime, answer
+from devcluster.runtime.fake import FakeRuntime, answer
 
 _STOP_GRACE_S = 1.0
 _RUNTIME_METHODS = (
@@ -25,11 +25,11 @@ _IMAGE_METHODS = ("ImageStatus", "ListImages", "PullImage")
 
 @contextlib.asynccontextmanager
 async def serving(socket: Path, folder: Path, chain: Chain, further_images: Sequence[str]) -> AsyncIterator[None]:
-    """Serve a small runtime that keeps its files in ``folder``; its pods are taken down at the end of the block."""
+    """Serve a fake runtime that keeps its files in ``folder``; its pods are taken down at the end of the block."""
     mounts.unmount_below(folder)
     root = images.write_root(folder / "root")
     names = {images.BUSYBOX, images.PAUSE, *map(images.full_name, further_images)}
-    runtime = SmallRuntime(folder, chain, root, names)
+    runtime = FakeRuntime(folder, chain, root, names)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(
         (
@@ -47,7 +47,7 @@ async def serving(socket: Path, folder: Path, chain: Chain, further_images: Sequ
         await asyncio.shield(runtime.stop_all())
 
 
-def _methods(service: str, names: Sequence[str], runtime: SmallRuntime) -> grpc.GenericRpcHandler:
+def _methods(service: str, names: Sequence[str], runtime: FakeRuntime) -> grpc.GenericRpcHandler:
     """Return the handler of one service; CRI names a method's messages after the method."""
     methods = {
         name: grpc.unary_unary_rpc_method_handler(

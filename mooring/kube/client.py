@@ -4,9 +4,10 @@
         node = await client.request("GET", "/api/v1/nodes/n1")
         await client.request("PATCH", "/api/v1/nodes/n1", patch, content_type=MERGE_PATCH)
 
-Reads go by aiohttp, lists compressed; writes, of which a scheduler makes thousands a second, by `mooring.kube.lanes`.
-Whatever fails is one of `mooring.kube.failures`: this is the one place that knows the exceptions of both. Nothing is
-repeated here but a request that was refused with 401 before anything was done, once, with fresh headers.
+Reads go by aiohttp, lists compressed; writes, of which a scheduler makes thousands a second, by
+`mooring.kube.connections`. Whatever fails is one of `mooring.kube.failures`: this is the one place that knows the
+exceptions of both. Nothing is repeated here but a request that was refused with 401 before anything was done, once,
+with fresh headers.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ import aiohttp
 from yarl import URL
 
 from mooring.kube.access import Access
+from mooring.kube.connections import Answer, Connections
 from mooring.kube.failures import Status, Unknown, failure, of_object
-from mooring.kube.lanes import Answer, Lanes
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -65,7 +66,7 @@ class Client:
         # What a write's head says after its first line, down to its content.
         self._fields = ""
         self._slots = asyncio.Semaphore(connections)
-        self._lanes = Lanes(self._server, access.tls, access.server_name)
+        self._connections = Connections(self._server, access.tls, access.server_name)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -76,7 +77,7 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._lanes.close()
+        self._connections.close()
         if self._session is not None:
             await self._session.close()
 
@@ -133,7 +134,7 @@ class Client:
         if time.monotonic() >= self._headers_until:
             await self._authorize()
         head = f"{target} HTTP/1.1\r\n{self._fields}{content}"
-        return await self._lanes.ask(head.encode("latin-1") + body, self._timeout_s, self._guard)
+        return await self._connections.ask(head.encode("latin-1") + body, self._timeout_s, self._guard)
 
     async def _begin(self, path: str, params: _Params | None, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Send a GET and return the answer, a 2xx one, once its headers are there."""

@@ -24,10 +24,10 @@ import msgspec
 import structlog
 
 from mooring.kube.client import Client
-from mooring.kube.depths import without_depths
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.failures import Gone, KubeError, Status, Unknown, failure_of
-from mooring.kube.persist import persist
+from mooring.kube.nesting import without_deep_nesting
+from mooring.kube.retry import retry
 
 __all__ = ["Changed", "Decoder", "Event", "Identity", "Removed", "Synced", "Unreadable", "watch"]
 
@@ -65,7 +65,7 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
-class Told(NamedTuple, Generic[T]):
+class WatchLine(NamedTuple, Generic[T]):
     """What a line of a watch tells: how far it has come, and what has changed, nothing for a bookmark."""
 
     version: str
@@ -95,7 +95,7 @@ class Decoder(Generic[T]):
         """Return an object; raise msgspec's errors, RecursionError or ValueError."""
         return self._read(raw)
 
-    def told(self, text: bytes) -> Told[T] | None:
+    def read_line(self, text: bytes) -> WatchLine[T] | None:
         """Return what an ordinary line tells; None for one that is to be looked at piece by piece."""
         if self._line is None:
             return None
@@ -106,8 +106,8 @@ class Decoder(Generic[T]):
         meta = line.object.metadata
         identity = Identity(meta.name, meta.namespace, meta.uid, meta.resource_version)
         if line.type in _CHANGED:
-            return Told(identity.resource_version, Changed(identity, line.object))
-        return Told(identity.resource_version, Removed(identity)) if line.type == "DELETED" else None
+            return WatchLine(identity.resource_version, Changed(identity, line.object))
+        return WatchLine(identity.resource_version, Removed(identity)) if line.type == "DELETED" else None
 
 
 def _identifies(kind: type[Any]) -> bool:
@@ -161,14 +161,14 @@ def _identify(raw: msgspec.Raw) -> Identity:
 
 async def _follow(
     client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T]
-) -> AsyncGenerator[list[Told[T]], None]:
+) -> AsyncGenerator[list[WatchLine[T]], None]:
     """Yield the changes after ``version``, over as many streams as it takes; return when that version is too old."""
     while True:
         heard = False
         try:
             async with AsyncExitStack() as stack:
                 async for texts in await _open(client, path, selected | {"resourceVersion": version}, stack):
-                    batch, failed = _all_told(texts, decode)
+                    batch, failed = _read_lines(texts, decode)
                     heard = heard or bool(batch)
                     version = next((seen for one in reversed(batch) if (seen := one.version)), version)
                     yield batch
@@ -191,7 +191,7 @@ class _Listed(Generic[T]):
     version: str = ""
 
 
-@persist
+@retry
 async def _list(
     client: Client,
     path: str,
@@ -250,10 +250,10 @@ def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
     try:
         return decode(text)
     except RecursionError:
-        return decode(without_depths(text))
+        return decode(without_deep_nesting(text))
 
 
-@persist
+@retry
 async def _open(
     client: Client, path: str, params: Mapping[str, str], stack: AsyncExitStack
 ) -> AsyncIterator[list[bytes]]:
@@ -262,23 +262,23 @@ async def _open(
     return await stack.enter_async_context(client.stream(path, {**params, **options}, _SILENCE_S))
 
 
-def _all_told(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[Told[T]], KubeError | None]:
+def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchLine[T]], KubeError | None]:
     """Return what lines tell up to the first that is no line of a watch, and what that one means."""
-    found: list[Told[T]] = []
+    found: list[WatchLine[T]] = []
     for text in texts:
-        one = told(text, decode)
+        one = read_line(text, decode)
         if isinstance(one, KubeError):
             return found, one
         found.append(one)
     return found, None
 
 
-def told(text: bytes, decode: Decoder[T]) -> Told[T] | KubeError:
+def read_line(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
     """Return what a line tells; an error where it is none of a watch, or the server's own."""
-    return decode.told(text) or told_in_pieces(text, decode)
+    return decode.read_line(text) or read_line_in_pieces(text, decode)
 
 
-def told_in_pieces(text: bytes, decode: Decoder[T]) -> Told[T] | KubeError:
+def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
     """Return what a line tells whose object need not be one of the kind."""
     try:
         line = _at_any_depth(_decode_line, text)
@@ -289,5 +289,5 @@ def told_in_pieces(text: bytes, decode: Decoder[T]) -> Told[T] | KubeError:
     identity = _identify(line.object)
     version = identity.resource_version
     if line.type == "BOOKMARK":
-        return Told(version, None)
-    return Told(version, Removed(identity) if line.type == "DELETED" else _read(identity, line.object, decode))
+        return WatchLine(version, None)
+    return WatchLine(version, Removed(identity) if line.type == "DELETED" else _read(identity, line.object, decode))

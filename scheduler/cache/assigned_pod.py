@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from mooring import names
-from mooring.assignment import Assignment, believe
+from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.affinity import read_affinity_info, without_terms
@@ -126,7 +126,7 @@ def _given(known: AssignedPod | None, node: str) -> Assignment | None:
 def _shown(pod: Pod, known: AssignedPod | None) -> Assignment | None:
     if known is not None and known.written and _is_as_written(pod, known):
         return known.assignment
-    shown = believe(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
+    shown = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     # The same value, where it is known already: it is kept once.
     return known.assignment if known is not None and known.assignment == shown else shown
 

@@ -24,8 +24,8 @@ from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSea
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import none_available
 
-# A node repairs a VF that nobody gave back within 30 s, and tries a second time 20 s later (`cni.orphans`). What it has
-# not got back by then, in seconds, waits for people, and no pod waits for that.
+# A node repairs a VF that nobody gave back within 30 s, and tries a second time 20 s later (`cni.plan.orphans`). What
+# it has not got back by then, in seconds, waits for people, and no pod waits for that.
 VF_PATIENCE_S = 60.0
 # In kube-scheduler's words, but for the VFs.
 _NEVER = "not eligible due to preemptionPolicy=Never."

@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown, of_object
-from mooring.kube.persist import persist_unless_gone, until_definite
+from mooring.kube.retry import retry_unless_not_found, until_definite
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
 from scheduler.kube.objects import Pod
@@ -75,7 +75,7 @@ async def _look(client: Client, path: str, decision: Bind) -> Outcome:
     return compare(pod, decision.pod_info.uid, decision.assigned.node, decision.annotations)
 
 
-@persist_unless_gone
+@retry_unless_not_found
 async def _get(client: Client, path: str) -> Pod:
     try:
         body = await client.request("GET", path)

@@ -11,7 +11,7 @@ import structlog
 
 from mooring.kube.client import JSON, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
-from mooring.kube.persist import until_definite
+from mooring.kube.retry import until_definite
 from scheduler.cache.assigned_pod import PREEMPTED
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult

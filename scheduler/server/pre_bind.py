@@ -7,7 +7,7 @@ import msgspec
 
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
-from mooring.kube.persist import until_definite
+from mooring.kube.retry import until_definite
 from scheduler.cycle.instructions import PreBind, PreBindResult
 from scheduler.server.volume_patches import Write, writes
 

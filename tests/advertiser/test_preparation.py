@@ -10,7 +10,7 @@ from advertiser.facts import PciFunction, Vf
 from advertiser.offer import Init, read_offer
 from advertiser.preparation import ForbiddenError, plan, refusal, settings_in_order, vf_guid, vf_mac
 from mooring.settings import VfSettings
-from mooring.vfport import guid_attributes
+from mooring.vf_settings import guid_attributes
 
 PF = "0000:3b:00.0"
 

@@ -27,22 +27,28 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cni import netns, podlink, rtnetlink
-from cni.calls import BOOT_ID, answer
-from cni.conf import RUN, SYSFS
-from cni.ledger import Ledger
-from cni.metrics import Metrics
-from cni.node import Node
-from cni.reconcile import Reconciler
-from cni.sysfs import Sysfs
-from mooring import log, nldev
+from cni.kernel import netns, pod_link, rtnetlink
+from cni.kernel.sysfs import Sysfs
+from cni.server.dispatch import BOOT_ID, answer
+from cni.server.metrics import Metrics
+from cni.server.reconcile import Reconciler
+from cni.spec.conf import RUN, SYSFS
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
+from mooring import log, rdma_netlink
 from mooring.settings import VfSettings
-from mooring.vfport import RtnetlinkVfPort, VfPort
+from mooring.vf_settings import RtnetlinkVfPort, VfPort
 
 # Where the program ends and the system begins: RTNETLINK, NETLINK_RDMA, entering a namespace, announcing an address,
 # other programs (IPAM), locks, and the steps of a file's life. The port to the PFs has its own class below.
 EDGE: tuple[tuple[Any, str], ...] = (
-    *((rtnetlink, "exchange"), (nldev, "exchange"), (netns, "enter"), (podlink, "announce"), (subprocess, "run")),
+    *(
+        (rtnetlink, "exchange"),
+        (rdma_netlink, "exchange"),
+        (netns, "enter"),
+        (pod_link, "announce"),
+        (subprocess, "run"),
+    ),
     *((fcntl, "flock"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "read_text"), (Path, "write_text")),
 )
 _ANNOUNCED_S = 10.0

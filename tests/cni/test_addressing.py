@@ -5,13 +5,13 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cni.addressing import OwnRoute, Wish, plan, table_of
-from cni.announcement import frame
-from cni.result import Address, Route
+from cni.plan.addressing import InterfaceConfig, OwnRoute, plan, table_of
+from cni.plan.announcement import frame
+from cni.spec.result import Address, Route
 
-A = Wish("net1", (Address("10.0.0.2/24", "10.0.0.1"),), (Route("0.0.0.0/0", "10.0.0.1"),))
-B = Wish("net2", (Address("10.0.0.3/24", "10.0.0.1"),), (Route("0.0.0.0/0", "10.0.0.1"),))
-APART = Wish("net3", (Address("10.0.1.3/24"),))
+A = InterfaceConfig("net1", (Address("10.0.0.2/24", "10.0.0.1"),), (Route("0.0.0.0/0", "10.0.0.1"),))
+B = InterfaceConfig("net2", (Address("10.0.0.3/24", "10.0.0.1"),), (Route("0.0.0.0/0", "10.0.0.1"),))
+APART = InterfaceConfig("net3", (Address("10.0.1.3/24"),))
 
 
 def test_interfaces_of_one_subnet_get_a_table_a_rule_and_strict_arp() -> None:
@@ -42,8 +42,8 @@ def test_a_subnet_shared_with_the_main_plugin_or_with_another_call_counts() -> N
 
 def test_ipv6_is_decided_by_itself() -> None:
     """A shared IPv6 subnet counts like one of IPv4; link-local neighbours stay reachable from its addresses."""
-    wishes = [Wish(f"net{each}", (Address(f"fd00::{each}/64", "fd00::ff"),)) for each in (1, 2)]
-    first, _ = plan(wishes, None, policy=True)
+    configs = [InterfaceConfig(f"net{each}", (Address(f"fd00::{each}/64", "fd00::ff"),)) for each in (1, 2)]
+    first, _ = plan(configs, None, policy=True)
     expected = [OwnRoute("fd00::/64", source="fd00::1"), OwnRoute("fe80::/64"), OwnRoute("::/0", "fd00::ff")]
     assert list(first.own_routes) == expected
     assert ("net/ipv6/conf/net1/disable_ipv6", "0") in first.sysctls
@@ -51,7 +51,7 @@ def test_ipv6_is_decided_by_itself() -> None:
 
 def test_a_chain_keeps_its_default_route() -> None:
     """IPAM's default route is the main plugin's first; in a chain only the network's configuration may ask for one."""
-    configured = Wish("net4", (), (), (Route("::/0", "fd00::ff"), Route("10.9.0.0/16", "10.0.0.1")))
+    configured = InterfaceConfig("net4", (), (), (Route("::/0", "fd00::ff"), Route("10.9.0.0/16", "10.0.0.1")))
     assert [one.routes for one in plan([A, B], None, policy=True)] == [A.routes, ()]
     assert [one.routes for one in plan([A, configured], {}, policy=True)] == [(), configured.configured]
     before = {"routes": [{"dst": "::/0"}]}
@@ -68,9 +68,9 @@ def test_a_destination_has_one_route_in_the_pod(
     asked: list[tuple[tuple[Route, ...], tuple[Route, ...]]], before: list[str], chained: bool
 ) -> None:
     """Whatever IPAM plugins and configuration ask for, and nothing that was asked for is lost without a reason."""
-    wishes = [Wish(f"net{number}", (), *routes) for number, routes in enumerate(asked)]
+    configs = [InterfaceConfig(f"net{number}", (), *routes) for number, routes in enumerate(asked)]
     previous = {"routes": [{"dst": dst} for dst in before]} if chained else None
-    made = [route.dst for one in plan(wishes, previous, policy=True) for route in one.routes]
+    made = [route.dst for one in plan(configs, previous, policy=True) for route in one.routes]
     assert len(made) == len(set(made))
     there = set(made) | (set(before) if chained else set())
     assert {route.dst for _, configured in asked for route in configured} <= there

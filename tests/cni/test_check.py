@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from cni.asked import check_asked
-from cni.check import Found, Interface, from_kernel, from_record, from_result
-from cni.conf import Conf, read_conf
-from cni.result import read_previous
-from cni.skel import Call, CniError
+from cni.plan.drift import Interface, LiveState, from_kernel, from_record, from_result
+from cni.spec.capabilities import check_capabilities
+from cni.spec.conf import Conf, read_conf
+from cni.spec.result import read_previous
+from cni.spec.skel import Call, CniError
 from mooring.assignment import AssignedVf
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.settings import VfSettings
@@ -35,7 +35,7 @@ ENTRY = LedgerEntry(
     rdma="mlx5_3",
 )
 INTERFACE = Interface(MAC, 1500, up=True, addresses=("10.0.0.2/24", "fe80::1/64"))
-FOUND = Found(True, INTERFACE, SETTINGS, rdma=True)
+FOUND = LiveState(True, INTERFACE, SETTINGS, rdma=True)
 CALL = Call("ADD", "c1", "/run/netns/pod", "eth0", {}, (), {})
 CONF = Conf(name="net", version="1.0.0", ipam={"type": "static"})
 
@@ -55,13 +55,13 @@ def test_what_is_as_it_was_made_has_no_drift() -> None:
         (replace(FOUND, interface=replace(INTERFACE, up=False)), "interface 'net1' is down"),
         (replace(FOUND, interface=replace(INTERFACE, addresses=())), "has lost address '10.0.0.2/24'"),
         (replace(FOUND, interface=None), "interface 'net1' is not in the pod"),
-        (Found(False, settings=SETTINGS), "network namespace '/run/netns/pod' is not its pod's any more"),
+        (LiveState(False, settings=SETTINGS), "network namespace '/run/netns/pod' is not its pod's any more"),
         (replace(FOUND, settings=None), "pf 'eth0' does not answer for vf 0"),
         (replace(FOUND, settings=replace(SETTINGS, vlan=8)), "vlan is 8 and not 7"),
         (replace(FOUND, rdma=False), "rdma device 'mlx5_3' is not in the pod"),
     ],
 )  # fmt: skip
-def test_each_difference_from_the_kernel_is_named(found: Found, says: str) -> None:
+def test_each_difference_from_the_kernel_is_named(found: LiveState, says: str) -> None:
     """One difference, one text, which begins with the VF."""
     (text,) = from_kernel(ENTRY, found, None, {})
     assert text.startswith(f"vf {PCI}: ")
@@ -161,8 +161,8 @@ def test_a_previous_result_takes_the_shape_of_another_version_and_keeps_the_rest
 
 def test_addresses_and_mac_of_the_runtime_are_held_against_the_assignment() -> None:
     """The MAC must be the assigned one; addresses need one VF, and a plugin to give them to."""
-    check_asked(CALL, CONF, [VF])
-    check_asked(CALL, replace(CONF, mac=MAC, ips=("10.0.0.9/24",)), [VF])
+    check_capabilities(CALL, CONF, [VF])
+    check_capabilities(CALL, replace(CONF, mac=MAC, ips=("10.0.0.9/24",)), [VF])
     for conf, vfs, code in (
         (replace(CONF, mac="02:00:00:00:00:02"), [VF], 100),
         (replace(CONF, mac=MAC), [replace(VF, settings=VfSettings())], 100),
@@ -170,10 +170,10 @@ def test_addresses_and_mac_of_the_runtime_are_held_against_the_assignment() -> N
         (replace(CONF, ips=("10.0.0.9/24",), ipam=None), [VF], 7),
     ):
         with pytest.raises(CniError) as error:
-            check_asked(CALL, conf, vfs)
+            check_capabilities(CALL, conf, vfs)
         assert error.value.code == code
     with pytest.raises(CniError):
-        check_asked(replace(CALL, args={"IP": "10.0.0.9/24"}), CONF, [VF, VF])
+        check_capabilities(replace(CALL, args={"IP": "10.0.0.9/24"}), CONF, [VF, VF])
 
 
 def test_multus_says_mac_and_addresses_by_argument_too() -> None:

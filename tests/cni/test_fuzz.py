@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from cni.calls import answer
-from cni.skel import COMMANDS, VERSIONS
+from cni.server.dispatch import answer
+from cni.spec.skel import COMMANDS, VERSIONS
 from mooring import names
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original, dump_ledger_entry
 from mooring.settings import VfSettings
-from mooring.vfport import VfPort
+from mooring.vf_settings import VfPort
 
 INPUTS = 10_000
 VF = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "rail0", "min_tx_rate": 5}

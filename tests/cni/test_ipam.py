@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from cni import ipam
-from cni.result import Address, Route
-from cni.skel import IO_FAILURE, TRY_AGAIN, CniError
+from cni.spec.result import Address, Route
+from cni.spec.skel import IO_FAILURE, TRY_AGAIN, CniError
+from cni.vf import ipam
 from mooring.ledger import Ipam
 
 
-def ask(folder: Path, answer: Any, status: int = 0) -> ipam.Given:
+def ask(folder: Path, answer: Any, status: int = 0) -> ipam.IpamResult:
     """Ask a plugin that gives this answer."""
     plugin = folder / "plugin"
     plugin.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(answer))}\nexit {status}\n")
     plugin.chmod(0o755)
-    asker = ipam.Asker("c1", "/run/netns/pod", "", folder / "run", "0000:3b:01.0")
-    return ipam.add(Ipam("net1", {"ipam": {"type": "plugin"}}, (str(folder),)), asker)
+    call = ipam.IpamCall("c1", "/run/netns/pod", "", folder / "run", "0000:3b:01.0")
+    return ipam.add(Ipam("net1", {"ipam": {"type": "plugin"}}, (str(folder),)), call)
 
 
 def test_addresses_and_routes_are_written_as_the_kernel_writes_them(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cni import netns, podlink
-from cni.result import Address
+from cni.kernel import netns, pod_link
+from cni.spec.result import Address
 
 pytestmark = [
     pytest.mark.root,
@@ -269,5 +269,5 @@ def kill_server_in_the_middle(host: Any, conf: dict[str, Any], folder: Path) -> 
 def test_an_announcement_that_cannot_be_made_fails_nothing() -> None:
     """A link that has gone, one that is no Ethernet, an address of the other family: there is nobody to tell."""
     began = time.monotonic()
-    podlink.announce({"mo-gone0": [Address("10.77.0.9/24")], "lo": [Address("10.77.0.9/24"), Address("fd00::9/64")]})
+    pod_link.announce({"mo-gone0": [Address("10.77.0.9/24")], "lo": [Address("10.77.0.9/24"), Address("fd00::9/64")]})
     assert time.monotonic() - began < 30

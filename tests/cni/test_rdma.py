@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cni import freeing, plan, rdma
-from cni.rdma import users_listed
-from mooring import nldev
+from cni.kernel import rdma
+from cni.kernel.rdma import users_listed
+from cni.plan import attachment
+from cni.vf import rdma_users
+from mooring import rdma_netlink
 from mooring.assignment import AssignedVf
 from mooring.settings import VfSettings
 
@@ -21,22 +23,22 @@ def test_processes_are_read_from_a_resource_table_and_kernel_objects_are_none() 
         "3800140008000300010000000800150001000000 0c001d0069625f636f726500 0800180000000000 05001a0001000000"
         "05001b0003000000".replace(" ", "")
     )
-    answer = ((nldev.DEV_INDEX, bytes(4)), (nldev.DEV_NAME, b"rx0\0"), (nldev.RES_QP, table))
-    assert list(users_listed(answer, nldev.RES_QP, nldev.RES_QP_ENTRY)) == [77]
+    answer = ((rdma_netlink.DEV_INDEX, bytes(4)), (rdma_netlink.DEV_NAME, b"rx0\0"), (rdma_netlink.RES_QP, table))
+    assert list(users_listed(answer, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)) == [77]
 
 
 @pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="this kernel has RDMA")
 def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
     """NETLINK_RDMA is refused: nothing moves, nothing is waited for."""
-    assert (rdma.mode(), rdma.devices(), freeing.users_of("mlx5_5")) == (None, {}, frozenset())
+    assert (rdma.mode(), rdma.devices(), rdma_users.users_of("mlx5_5")) == (None, {}, frozenset())
 
 
 def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another device left while the kernel listed them: the one behind it would have no namespace, and no users."""
-    first = [(nldev.DEV_NAME, b"mlx5_5"), (nldev.DEV_INDEX, nldev.u32(5))]
-    second = [(nldev.DEV_NAME, b"mlx5_6"), (nldev.DEV_INDEX, nldev.u32(6))]
+    first = [(rdma_netlink.DEV_NAME, b"mlx5_5"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5))]
+    second = [(rdma_netlink.DEV_NAME, b"mlx5_6"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(6))]
     lists = iter([[first], [second], [second]])
-    monkeypatch.setattr(nldev, "exchange", lambda *_, **__: next(lists))
+    monkeypatch.setattr(rdma_netlink, "exchange", lambda *_, **__: next(lists))
     assert rdma.devices() == {"mlx5_5": 5, "mlx5_6": 6}
 
 
@@ -44,15 +46,17 @@ def test_spoof_check_brings_an_admin_mac_with_it() -> None:
     """Where none is wished for: the netdev's where there is none; one that is there becomes the netdev's."""
     wish = VfSettings(spoofchk=True)
     own, other = "02:00:00:00:00:01", "02:00:00:00:00:02"
-    assert plan.effective(wish, VfSettings(mac=plan.NO_MAC), own).mac == own
-    assert plan.effective(wish, VfSettings(mac=other), own).mac == other
-    assert plan.effective(wish, VfSettings(), own).mac is None
-    assert plan.effective(VfSettings(spoofchk=True, mac=other), VfSettings(mac=plan.NO_MAC), own).mac == other
+    assert attachment.effective(wish, VfSettings(mac=attachment.NO_MAC), own).mac == own
+    assert attachment.effective(wish, VfSettings(mac=other), own).mac == other
+    assert attachment.effective(wish, VfSettings(), own).mac is None
+    assert (
+        attachment.effective(VfSettings(spoofchk=True, mac=other), VfSettings(mac=attachment.NO_MAC), own).mac == other
+    )
 
 
 def test_settings_are_split_by_netlink_attribute_in_the_kernels_order() -> None:
     """VLAN with its priority and the two rates travel together."""
-    pieces = plan.one_by_one(VfSettings(5, 9, vlan=7, qos=3, mac="02:00:00:00:00:01", trust=False))
+    pieces = attachment.one_by_one(VfSettings(5, 9, vlan=7, qos=3, mac="02:00:00:00:00:01", trust=False))
     assert [list(piece.to_fields()) for piece in pieces] == [
         ["mac"],
         ["vlan", "qos"],
@@ -63,5 +67,5 @@ def test_settings_are_split_by_netlink_attribute_in_the_kernels_order() -> None:
 
 def test_a_refusal_names_pf_vf_setting_and_errno() -> None:
     """The kernel's name for the error, which for 95 is not the C library's."""
-    text = plan.refusal_text(VF, VfSettings(vlan=7), OSError(95, "Operation not supported"))
+    text = attachment.refusal_text(VF, VfSettings(vlan=7), OSError(95, "Operation not supported"))
     assert text == "pf 'eth0' refuses vlan 7 for vf 3: EOPNOTSUPP (Operation not supported)"

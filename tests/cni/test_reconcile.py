@@ -19,14 +19,14 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from cni import netns
 from cni.forwarder import render
-from cni.ledger import Ledger
-from cni.metrics import Metrics
-from cni.node import Node
-from cni.orphans import UNRECORDED_S, Place, Reason, is_due, judge, longer
-from cni.reconcile import Reconciler
-from cni.sysfs import Sysfs
+from cni.kernel import netns
+from cni.kernel.sysfs import Sysfs
+from cni.plan.orphans import UNRECORDED_S, Place, Reason, find_orphans, is_due, next_backoff
+from cni.server.metrics import Metrics
+from cni.server.reconcile import Reconciler
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
 from mooring.config import ConfigError
 from mooring.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from mooring.locks import hold
@@ -34,7 +34,7 @@ from mooring.settings import VfSettings
 
 PCI = "0000:3b:01.0"
 BOOT = "this boot"
-LOOKED = "mooring_cni_last_look_timestamp_seconds[]"
+LOOKED = "mooring_cni_last_reconcile_timestamp_seconds[]"
 GONE = Netns("/run/netns/mooring-no-such-netns", 4711)
 ENTRY = LedgerEntry(
     pci=PCI,
@@ -53,7 +53,7 @@ ENTRY = LedgerEntry(
 
 def reasons(entry: LedgerEntry, place: Place, *, recorded: bool = True, since: float = 0.0) -> list[Reason]:
     """Judge one entry whose record has been missing since 0 if it is, at ``since`` seconds."""
-    judged = judge({PCI: (entry, place)}, {"u1"} if recorded else set(), BOOT, {(PCI, "c1"): 0.0}, since)
+    judged = find_orphans({PCI: (entry, place)}, {"u1"} if recorded else set(), BOOT, {(PCI, "c1"): 0.0}, since)
     return [reason for _, reason in judged.orphans]
 
 
@@ -93,12 +93,12 @@ def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
 
 def test_a_vf_that_would_not_be_freed_is_left_alone_for_longer_each_time() -> None:
     """20 s, 40 s, … and never longer than ten minutes; one that was never tried is due."""
-    pause = None
+    backoff = None
     lengths = []
     for _ in range(7):
-        pause = longer(pause, 100.0)
-        lengths.append(pause.seconds)
-        assert (is_due(pause, 99.0 + pause.seconds), is_due(pause, 100.0 + pause.seconds)) == (False, True)
+        backoff = next_backoff(backoff, 100.0)
+        lengths.append(backoff.seconds)
+        assert (is_due(backoff, 99.0 + backoff.seconds), is_due(backoff, 100.0 + backoff.seconds)) == (False, True)
     assert lengths == [20, 40, 80, 160, 320, 600, 600]
     assert is_due(None, 0.0)
 
@@ -106,24 +106,24 @@ def test_a_vf_that_would_not_be_freed_is_left_alone_for_longer_each_time() -> No
 def test_a_missing_record_counts_from_the_second_look_on() -> None:
     """One look proves little: it is missing for ten seconds, or it was not missing at all."""
     found: dict[str, tuple[LedgerEntry, Place]] = {PCI: (ENTRY, "pod")}
-    first = judge(found, set(), BOOT, {}, 100.0)
+    first = find_orphans(found, set(), BOOT, {}, 100.0)
     assert (first.orphans, first.unrecorded) == ([], {(PCI, "c1"): 100.0})
-    early = judge(found, set(), BOOT, first.unrecorded, 100.0 + UNRECORDED_S - 0.1)
+    early = find_orphans(found, set(), BOOT, first.unrecorded, 100.0 + UNRECORDED_S - 0.1)
     assert early.orphans == []
-    assert judge(found, {"u1"}, BOOT, early.unrecorded, 105.0).unrecorded == {}
-    late = judge(found, set(), BOOT, early.unrecorded, 100.0 + UNRECORDED_S)
+    assert find_orphans(found, {"u1"}, BOOT, early.unrecorded, 105.0).unrecorded == {}
+    late = find_orphans(found, set(), BOOT, early.unrecorded, 100.0 + UNRECORDED_S)
     assert late.orphans == [(ENTRY, "record_gone")]
 
 
 def test_without_the_records_folder_no_pod_is_taken_for_gone() -> None:
     """Somebody removed the shim's folder, or it was never made: of the pods that says nothing."""
-    assert judge({PCI: (ENTRY, "pod")}, None, BOOT, {(PCI, "c1"): 0.0}, 99.0).orphans == []
-    assert judge({PCI: (ENTRY, "host")}, None, BOOT, {}, 99.0).orphans == [(ENTRY, "netns_gone")]
+    assert find_orphans({PCI: (ENTRY, "pod")}, None, BOOT, {(PCI, "c1"): 0.0}, 99.0).orphans == []
+    assert find_orphans({PCI: (ENTRY, "host")}, None, BOOT, {}, 99.0).orphans == [(ENTRY, "netns_gone")]
 
 
 def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> None:
     """The time is kept by VF and sandbox."""
-    judged = judge({PCI: (replace(ENTRY, container="c2"), "pod")}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
+    judged = find_orphans({PCI: (replace(ENTRY, container="c2"), "pod")}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
     assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from cni.forwarder import render
-from cni.server import Turns
-from cni.watch import hung_up, watching
+from cni.kernel.inotify import hung_up, watching
+from cni.server.socket_server import ContainerLocks
 
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
 SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
@@ -28,7 +28,7 @@ on_a_host = [
 
 def test_a_containers_calls_come_one_at_a_time_and_leave_no_trace() -> None:
     """Calls of one container wait for each other, those of two do not; what is not called for is forgotten."""
-    turns = Turns()
+    turns = ContainerLocks()
     order: list[str] = []
     entered = threading.Event()
 
@@ -51,7 +51,7 @@ def test_a_containers_calls_come_one_at_a_time_and_leave_no_trace() -> None:
 
 def test_a_turn_that_fails_is_given_up_too() -> None:
     """An exception in a call does not keep its container."""
-    turns = Turns()
+    turns = ContainerLocks()
     with pytest.raises(KeyError), turns.of("c1"):
         raise KeyError
     assert len(turns) == 0

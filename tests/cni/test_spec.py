@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cni.skel import VERSIONS
+from cni.spec.skel import VERSIONS
 from mooring.locks import hold
 
 pytestmark = [

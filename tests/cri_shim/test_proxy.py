@@ -13,8 +13,8 @@ from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
 from cri_shim.devices import Roots
-from cri_shim.gate import Gate
 from cri_shim.inject import Rules
+from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError
 from cri_shim.metrics import Metrics
 from cri_shim.records import Records
@@ -50,9 +50,9 @@ class Shim:
 
     async def start(self) -> None:
         roots = Roots(self.folder / "sys", self.folder / "dev")
-        gate = Gate(Rules("n1"), Records(self.folder / "state"), roots)
+        interceptors = Interceptors(Rules("n1"), Records(self.folder / "state"), roots)
         sockets = f"unix://{self.socket}", f"unix://{self.runtime_socket}"
-        self._task = asyncio.create_task(serve(*sockets, gate, self.metrics.observe, self._stop, Systemd()))
+        self._task = asyncio.create_task(serve(*sockets, interceptors, self.metrics.observe, self._stop, Systemd()))
         await until(lambda: self.socket.exists() or self._task.done())
 
     async def stop(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from advertiser.offer import read_offer
-from cni.network import read_network
+from cni.spec.network import read_network
 from tests.docs.texts import ROOT
 
 DOCS = ROOT / "docs"

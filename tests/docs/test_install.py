@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from devcluster.bare.cluster import BareCluster
 from devcluster.demo import hosts
+from devcluster.without_mooring.cluster import ClusterWithoutMooring
 from tests.cli import wheelhouse
 from tests.docs.pages import ROOT, commands, files, way_out
 
@@ -50,7 +50,7 @@ _KINDS = (
 class Person:
     """Somebody with a terminal in a copy of the repository, and a way onto each host."""
 
-    cluster: BareCluster
+    cluster: ClusterWithoutMooring
     folder: Path
 
     def type(self, command: str, *, fails: bool = False) -> str:
@@ -90,7 +90,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
         shutil.copytree(source, tmp_path / name) if source.is_dir() else shutil.copy(source, tmp_path / name)
     (tmp_path / "home").mkdir()
     # A socket's path has 108 characters at the most.
-    cluster = BareCluster(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), NODES)
+    cluster = ClusterWithoutMooring(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), NODES)
     try:
         cluster.start()
         yield Person(cluster, tmp_path)

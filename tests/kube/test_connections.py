@@ -1,187 +1,293 @@
-"""Connections are kept, and given up as soon as their next answer could be another request's; reads' and writes'."""
+"""Writes by connections of our own: every way an HTTP/1.1 answer may come, or not, on both event loops, with TLS."""
 
 import asyncio
+import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 import pytest
+import uvloop
+from yarl import URL
 
-from mooring.kube.access import Access
-from mooring.kube.client import Client
-from mooring.kube.failures import Unknown
+from mooring.kube import connections as module
+from mooring.kube.connections import Answer, Connections
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-Answers = Callable[[bytes], bytes | None]
-# Reads and writes go different ways.
-EACH = pytest.mark.parametrize("method", ["GET", "POST"])
-
-
-class Server:
-    """Answers each request by a plan: bytes to write, or None to close; it counts connections and requests."""
-
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
-        self.connections = 0
-        self.requests: list[bytes] = []
-        self.writers: list[asyncio.StreamWriter] = []
-        self.serving: list[asyncio.Task[None] | None] = []
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.writers.append(writer)
-        self.serving.append(asyncio.current_task())
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.requests.append(head)
-                answer = self.answers(head)
-                if answer is None:
-                    return
-                writer.write(answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def _served(answers: Answers, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Server, str]]:
-    server = Server(answers)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
-    try:
-        yield server, f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-    finally:
-        listening.close()
-        for writer in server.writers:
-            writer.transport.abort()
-        await asyncio.gather(*(task for task in server.serving if task is not None))
-
-
-@EACH
-async def test_requests_one_after_the_other_share_a_connection(method: str) -> None:
-    """And carry host, path with the server's own prefix, and query."""
-    async with _served(lambda _: OK) as (server, url), Client(Access(f"{url}/k8s/c1")) as client:
-        for _ in range(5):
-            assert await client.request(method, "/x", params={"a": "b"}) == b"ok"
-        assert server.connections == 1
-        host = url.removeprefix("http://").encode()
-        assert server.requests[0].startswith(method.encode() + b" /k8s/c1/x?a=b HTTP/1.1\r\nHost: " + host)
-
-
-@EACH
-async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed(method: str) -> None:
-    """The others wait for their turn."""
-    async with _served(lambda _: OK) as (server, url), Client(Access(url), connections=3) as client:
-        await asyncio.gather(*(client.request(method, "/x") for _ in range(40)))
-        assert server.connections == 3
-
-
-@EACH
-async def test_a_connection_that_the_server_ends_is_not_used_again(method: str) -> None:
-    """`Connection: close`, and an end without a word."""
-    closing = OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
-    async with _served(lambda _: closing) as (server, url), Client(Access(url)) as client:
-        for _ in range(3):
-            assert await client.request(method, "/x") == b"ok"
-        assert server.connections == 3
-
-
-@EACH
-async def test_half_an_answer_is_unknown_and_the_next_request_is_answered(method: str) -> None:
-    """On a connection of its own."""
-    left = [OK[:-1], None]
-
-    def answer(_: bytes) -> bytes | None:
-        return left.pop(0) if left else OK
-
-    async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.3) as client:
-        for _ in range(2):
-            with pytest.raises(Unknown):
-                await client.request("POST", "/x", b"")
-        assert await client.request(method, "/x") == b"ok"
-        assert server.connections == 3
-
-
-@EACH
-async def test_a_late_answer_is_never_taken_for_the_next_requests(method: str) -> None:
-    """The request was given up, so its connection is too."""
-    late = OK.replace(b"ok", b"no")
-
-    def answer(head: bytes) -> bytes:
-        return b"" if b"/slow" in head else OK
-
-    async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.2) as client:
-        with pytest.raises(Unknown):
-            await client.request(method, "/slow")
-        server.writers[0].write(late)
-        assert await client.request(method, "/x") == b"ok"
-        assert server.connections == 2
-
-
-@EACH
-async def test_what_comes_unasked_ends_a_connection(method: str) -> None:
-    """A second answer to one request would be taken for the next one's."""
-    async with _served(lambda _: OK + OK.replace(b"ok", b"no")) as (server, url), Client(Access(url)) as client:
-        assert await client.request(method, "/x") == b"ok"
-        assert await client.request(method, "/x") == b"ok"
-        assert server.connections == 2
-
-
-async def test_the_guard_is_asked_right_before_a_request_is_written() -> None:
-    """One that it refuses is not sent, also where a connection had to be made first."""
-
-    class NotNowError(Exception):
-        """Nothing may be sent."""
-
-    allowed = True
-
-    def guard() -> None:
-        if not allowed:
-            raise NotNowError
-
-    async with _served(lambda _: OK) as (server, url), Client(Access(url), guard=guard) as client:
-        assert await client.request("GET", "/x") == b"ok"
-        allowed = False
-        with pytest.raises(NotNowError):
-            await client.request("GET", "/x")
-        assert len(server.requests) == 1
+REQUEST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Use = Callable[[Connections], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1, its own authority, and its key."""
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Make a server's context for 127.0.0.1, and a client's that trusts it."""
     folder = tmp_path_factory.mktemp("tls")
+    crt, key = folder / "crt", folder / "key"
     made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
-    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{folder}/key", "-out", f"{folder}/crt")
+    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(crt))
     subprocess.run(["openssl", *made, *files], check=True, capture_output=True)
-    return folder / "crt", folder / "key"
-
-
-@EACH
-@pytest.mark.parametrize(("trusted", "name", "good"), [(True, None, True), (False, None, False), (True, "x.y", False)])
-async def test_the_servers_certificate_is_held_against_authority_and_name(
-    trusted: bool, name: str | None, good: bool, method: str, certificate: tuple[Path, Path]
-) -> None:
-    """A server that is not the one meant is as good as none."""
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    theirs.load_cert_chain(*certificate)
-    ours = ssl.create_default_context(cafile=str(certificate[0]) if trusted else None)
-    async with _served(lambda _: OK, theirs) as (_, url), Client(Access(url, ours, name)) as client:
-        if good:
-            assert await client.request(method, "/x") == b"ok"
-        else:
-            with pytest.raises(Unknown, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.request(method, "/x")
+    theirs.load_cert_chain(crt, key)
+    return theirs, ssl.create_default_context(cafile=str(crt))
 
 
-async def test_a_stream_that_is_not_begun_in_time_is_unknown() -> None:
-    """However long it may be silent later: nothing would be heard of the cluster meanwhile."""
-    async with _served(lambda _: b"") as (_, url), Client(Access(url), timeout_s=0.2) as client:
-        async with asyncio.timeout(10):
-            with pytest.raises(Unknown):
-                async with client.stream("/x", {}, silence_s=300):
-                    pass
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@pytest.fixture(params=["asyncio plain", "asyncio tls", "uvloop plain", "uvloop tls"])
+def served(request: pytest.FixtureRequest, tls: Contexts) -> Callable[[Serve, Use], int]:
+    """Let ``use`` talk to what ``serve`` answers; give how many connections it took."""
+    loop, way = request.param.split()
+    theirs, ours = tls if way == "tls" else (None, None)
+
+    async def meet(serve: Serve, use: Use) -> int:
+        accepted: list[asyncio.Task[None] | None] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.append(asyncio.current_task())
+            try:
+                await serve(reader, writer)
+            except (asyncio.IncompleteReadError, OSError):
+                pass
+            finally:
+                writer.transport.abort()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=theirs)
+        port = server.sockets[0].getsockname()[1]
+        connections = Connections(URL(f"{'https' if ours else 'http'}://127.0.0.1:{port}"), ours, None)
+        async with asyncio.timeout(20):
+            await use(connections)
+            connections.close()
+            server.close()
+            await asyncio.gather(*(task for task in accepted if task is not None))
+        return len(accepted)
+
+    def run(serve: Serve, use: Use) -> int:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
+            return runner.run(meet(serve, use))
+
+    return run
+
+
+def always(*pieces: bytes, ends: bool = False) -> Serve:
+    """Answer each request with these pieces, one by one; then close where ``ends``."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readexactly(len(REQUEST))
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            if ends:
+                return
+
+    return serve
+
+
+async def ask(connections: Connections, timeout_s: float = 10.0) -> Answer:
+    return await connections.ask(REQUEST, timeout_s, lambda: None)
+
+
+LARGE = b"x" * 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answer"),
+    [
+        ([OK], Answer(200, b"ok", "")),
+        ([bytes([one]) for one in OK], Answer(200, b"ok", "")),
+        (
+            [b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"],
+            (201, b"ok", ""),
+        ),
+        ([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n", OK], (200, b"ok", "")),
+        ([b"HTTP/1.1 429 \r\nretry-AFTER: 7\r\nContent-Length: 0\r\n\r\n"], (429, b"", "7")),
+        ([b"HTTP/1.1 204 No Content\r\n\r\n"], (204, b"", "")),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n", LARGE], (200, LARGE, "")),
+    ],
+    ids=["whole", "byte by byte", "chunked", "informational", "retry after", "no content", "large"],
+)
+def test_an_answer_is_read_whole_however_it_comes(
+    pieces: list[bytes], answer: Answer, served: Callable[[Serve, Use], int]
+) -> None:
+    """Twice on one connection: what the first left behind would be seen in the second."""
+
+    async def use(connections: Connections) -> None:
+        for _ in range(2):
+            assert await ask(connections) == answer
+
+    assert served(always(*pieces), use) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        OK[:-1],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok",
+        b"HTTP/1.1 200 OK\r\n\r\nas long as the connection",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_what_is_not_a_whole_answer_is_an_error_and_ends_the_connection(
+    answer: bytes, served: Callable[[Serve, Use], int]
+) -> None:
+    """Whoever asks next gets a connection of its own."""
+
+    async def use(connections: Connections) -> None:
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"ended before its answer|is no HTTP/1\.1"):
+                await ask(connections)
+
+    assert served(always(answer, ends=True), use) == 2
+
+
+@pytest.mark.parametrize("unasked", [b"H", OK[:20], OK, b"\r\n" + OK[:1]])
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_comes_unasked_is_never_the_next_requests(
+    unasked: bytes, apart: bool, served: Callable[[Serve, Use], int]
+) -> None:
+    """Not the beginning of it either, such as of a 408 that a proxy sends before it ends an idle connection."""
+
+    async def use(connections: Connections) -> None:
+        for _ in range(2):
+            assert await ask(connections) == Answer(200, b"ok", "")
+            await asyncio.sleep(0.1)
+
+    assert served(always(OK, unasked) if apart else always(OK + unasked), use) == 2
+
+
+def test_an_answer_that_does_not_come_ends_the_wait_and_the_connection(served: Callable[[Serve, Use], int]) -> None:
+    """By time, and by whoever cancels the request: the late answer is nobody's."""
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        while True:
+            await reader.readexactly(len(REQUEST))
+            asked += 1
+            if asked > 2:
+                writer.write(OK)
+
+    async def use(connections: Connections) -> None:
+        with pytest.raises(TimeoutError):
+            await ask(connections, 0.1)
+        task = asyncio.create_task(ask(connections))
+        while asked < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await ask(connections) == Answer(200, b"ok", "")
+
+    assert served(serve, use) == 3
+
+
+def test_a_connection_that_ended_while_nobody_used_it_is_not_tried(served: Callable[[Serve, Use], int]) -> None:
+    """The request would be lost, and whether it was carried out unknown."""
+
+    async def use(connections: Connections) -> None:
+        for _ in range(3):
+            assert await ask(connections) == Answer(200, b"ok", "")
+            # Until the end has come.
+            await asyncio.sleep(0.1)
+
+    assert served(always(OK, ends=True), use) == 3
+
+
+def test_a_connection_that_was_idle_for_long_is_not_tried(
+    served: Callable[[Serve, Use], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may be about to end it."""
+
+    async def use(connections: Connections) -> None:
+        for idle_s in (module._IDLE_S, module._IDLE_S, 0.0):
+            assert await ask(connections) == Answer(200, b"ok", "")
+            monkeypatch.setattr(module, "_IDLE_S", idle_s)
+            await asyncio.sleep(0.01)
+        assert await ask(connections) == Answer(200, b"ok", "")
+
+    assert served(always(OK), use) == 2
+
+
+def test_a_request_that_was_answered_in_time_has_no_limit_left(served: Callable[[Serve, Use], int]) -> None:
+    """Its connection is the next one's, for as long as that takes."""
+
+    async def use(connections: Connections) -> None:
+        assert await ask(connections, 0.1) == Answer(200, b"ok", "")
+        await asyncio.sleep(0.2)
+        assert await ask(connections) == Answer(200, b"ok", "")
+
+    assert served(always(OK), use) == 1
+
+
+def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: Callable[[Serve, Use], int]) -> None:
+    """Then all of these are used again."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            line = await reader.readline()
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + line.split()[1][-4:])
+
+    async def one(connections: Connections, number: int) -> None:
+        for turn in range(10):
+            path = b"/%04d" % (number * 10 + turn)
+            answer = await connections.ask(b"POST " + path + b" HTTP/1.1\r\nHost: h\r\n\r\n", 10.0, lambda: None)
+            assert answer.body == path[1:]
+
+    async def use(connections: Connections) -> None:
+        await asyncio.gather(*(one(connections, number) for number in range(20)))
+
+    assert served(serve, use) == 20
+
+
+def test_a_request_that_its_guard_refuses_is_not_sent_and_the_connection_is_kept(
+    served: Callable[[Serve, Use], int],
+) -> None:
+    """Nothing was written on it."""
+
+    def refuse() -> None:
+        raise PermissionError("not now")
+
+    async def use(connections: Connections) -> None:
+        with pytest.raises(PermissionError):
+            await connections.ask(REQUEST, 10.0, refuse)
+        assert await ask(connections) == Answer(200, b"ok", "")
+
+    assert served(always(OK), use) == 1
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
+    """A name with several addresses, the first of a server that is gone: its packets are dropped, not refused."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(REQUEST))
+        writer.write(OK)
+        writer.close()
+
+    async def meet(deaf: socket.socket) -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        addresses = [deaf.getsockname(), server.sockets[0].getsockname()]
+
+        async def known(*_: object, **__: object) -> list[tuple[object, ...]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
+            assert await ask(Connections(URL("http://api.example:6443"), None, None), 5.0) == Answer(200, b"ok", "")
+        server.close()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as stack:
+        for _ in range(3):
+            # Until its queue is full: then it answers nobody who knocks.
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        asyncio.run(meet(deaf))

@@ -130,7 +130,7 @@ def _deep(name: str) -> bytes:
 
 
 async def test_an_object_nested_beyond_reason_hides_no_other() -> None:
-    """It is read without its depths, in a list and in a stream: the list would fail for ever otherwise."""
+    """It is read without what is nested too deep, in a list and in a stream: the list would fail for ever otherwise."""
     line = b'{"type":"ADDED","object":%s}\n' % _deep("c")
     server = Server([line + _line("ADDED", "d", 10)], listed=b"[%s,%s]" % (_deep("a"), _deep("b")))
     assert await _told(server, 3) == ["synced 2", "c", "d"]

@@ -13,7 +13,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.failures import KubeError
-from mooring.kube.watch import Decoder, told, told_in_pieces, watch
+from mooring.kube.watch import Decoder, read_line, read_line_in_pieces, watch
 
 NODES = "/api/v1/nodes"
 
@@ -212,7 +212,7 @@ LINES = [
 
 @pytest.mark.parametrize("text", LINES)
 def test_a_line_read_at_one_go_says_what_it_says_piece_by_piece(text: bytes) -> None:
-    whole, pieces = told(text, Decoder(Node)), told_in_pieces(text, Decoder(Node))
+    whole, pieces = read_line(text, Decoder(Node)), read_line_in_pieces(text, Decoder(Node))
     if isinstance(whole, KubeError):
         assert (type(whole), str(whole)) == (type(pieces), str(pieces))
     else:
@@ -220,4 +220,6 @@ def test_a_line_read_at_one_go_says_what_it_says_piece_by_piece(text: bytes) -> 
 
 
 def test_ordinary_lines_are_read_at_one_go() -> None:
-    assert [line[:20] for line in LINES if Decoder(Node).told(line) is not None] == [line[:20] for line in LINES[:3]]
+    assert [line[:20] for line in LINES if Decoder(Node).read_line(line) is not None] == [
+        line[:20] for line in LINES[:3]
+    ]

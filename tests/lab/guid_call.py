@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cni.calls import answer
+from cni.server.dispatch import answer
 from mooring import log
 from mooring.settings import VfSettings
-from mooring.vfport import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfPort
 
 GUIDS = Path(sys.argv[1])
 

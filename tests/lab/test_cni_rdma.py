@@ -330,8 +330,8 @@ def test_a_netdev_that_was_made_anew_is_found_again(lab: Lab, where: str) -> Non
     """As IPoIB's after its RDMA device has moved: under another name, in the pod or still on the host."""
     program = """
 from pathlib import Path
-from cni.ipoib import follow
-from cni.sysfs import Sysfs
+from cni.kernel.ipoib import follow
+from cni.kernel.sysfs import Sysfs
 follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
 """
     move = "ip link set eth2 netns pod; inside ip link set eth2 name ib0 up" if where == "pod" else ""
@@ -381,7 +381,7 @@ def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> 
 def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
     """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
     program = """
-from mooring.vfport import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfPort
 port = RtnetlinkVfPort()
 found = port.read_all("eth0")
 print(sorted(found) == list(range(128)), found[127].max_tx_rate)
@@ -412,7 +412,13 @@ BOOTS = 4
 FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
 # What an ADD of three VFs asks of the system: a kind that is missing here was not broken.
 KINDS = {
-    *("cni.rtnetlink.exchange", "mooring.nldev.exchange", "cni.netns.enter", "cni.podlink.announce", "subprocess.run"),
+    *(
+        "cni.kernel.rtnetlink.exchange",
+        "mooring.rdma_netlink.exchange",
+        "cni.kernel.netns.enter",
+        "cni.kernel.pod_link.announce",
+        "subprocess.run",
+    ),
     *("port", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
 }
 
@@ -451,7 +457,7 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, mode: str, command: str
     with ThreadPoolExecutor(BOOTS) as boots:
         reports = list(boots.map(break_some, range(1, BOOTS + 1)))
     assert [report["left_behind"] for report in reports] == [{}] * BOOTS
-    wanted = KINDS if command == "ADD" else KINDS - {"cni.podlink.announce"} | {"Path.unlink"}
+    wanted = KINDS if command == "ADD" else KINDS - {"cni.kernel.pod_link.announce"} | {"Path.unlink"}
     for way in ("error", "kill"):
         tried, missed = ([report[name][way] for report in reports] for name in ("tried", "missed"))
         assert {kind for kinds in tried for kind in kinds} >= wanted

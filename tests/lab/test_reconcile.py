@@ -61,7 +61,7 @@ serve() {{
   {sys.executable} -m cni serve --reconcile-s ${{1:-10}} --metrics-addr 127.0.0.1:9464 2>>/tmp/server.log & server=$!
 }}
 metrics() {{ curl -sf http://127.0.0.1:9464/metrics | grep "^mooring_cni_$1" | grep -v _created; }}
-looks() {{ metrics last_look | cut -d' ' -f2; }}
+looks() {{ metrics last_reconcile | cut -d' ' -f2; }}
 # Waits for so many more looks to end: what a look would do, it has done.
 more_looks() {{
   for _ in $(seq $1); do last=$(looks || true); until [ "$(looks || true)" != "$last" ]; do sleep 0.1; done; done

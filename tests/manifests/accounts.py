@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from devcluster.apiserver.rbac import Asked, allows
+from devcluster.apiserver.rbac import Attributes, allows
 from mooring.kube.client import Client
 from mooring.kube.failures import Conflict
 from tests.manifests.rendering import Document, raw
@@ -85,7 +85,7 @@ class Right:
     name: str
     namespace: str
 
-    def covers(self, asked: Asked) -> bool:
+    def covers(self, asked: Attributes) -> bool:
         names = [self.name] if self.name else []
         rule = {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb], "resourceNames": names}
         return self.namespace in ("", asked.namespace) and allows([rule], asked)
@@ -101,7 +101,7 @@ def _taken_apart(role: Document) -> Iterator[Right]:
             yield Right(group, resource, verb, name, namespace)
 
 
-def unneeded(rights: list[Right], asked: Iterable[Asked]) -> list[Right]:
+def unneeded(rights: list[Right], asked: Iterable[Attributes]) -> list[Right]:
     """Return the rights without any single one of which all that was asked for would have been allowed all the same."""
     wanted = list(asked)
 

@@ -15,8 +15,8 @@ import yaml
 
 from advertiser.__main__ import COMMANDS as ADVERTISER_COMMANDS
 from advertiser.__main__ import Config as AdvertiserConfig
-from cni.conf import read_conf
-from cni.skel import read_call
+from cni.spec.conf import read_conf
+from cni.spec.skel import read_call
 from mooring.config import load
 from scheduler.__main__ import Config as SchedulerConfig
 from tests.manifests.accounts import NAMESPACE

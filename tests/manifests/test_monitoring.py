@@ -15,7 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from advertiser.metrics import Metrics as AdvertiserMetrics
 from cni.__main__ import Options as CniOptions
-from cni.metrics import Metrics as CniMetrics
+from cni.server.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
 from scheduler.server import metrics as scheduler_metrics

@@ -18,7 +18,7 @@ import pytest
 
 from advertiser.publish import patch_inventory
 from devcluster.apiserver.faults import Fault
-from devcluster.apiserver.rbac import Asked
+from devcluster.apiserver.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
@@ -86,11 +86,11 @@ class Cluster:
                 await asyncio.sleep(0.05)
         return found
 
-    async def seen(self, asked: Asked) -> None:
+    async def seen(self, asked: Attributes) -> None:
         """Wait until the scheduler has asked for this, where the server remembers it."""
-        if self.own is not None and (gate := self.own.gate) is not None:
+        if self.own is not None and (authorizer := self.own.authorizer) is not None:
             async with asyncio.timeout(30):
-                while asked not in gate.asked(SCHEDULER.user):
+                while asked not in authorizer.asked(SCHEDULER.user):
                     await asyncio.sleep(0.05)
 
 
@@ -161,9 +161,9 @@ async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Clust
         assert await evict(client, Evict(pod, "its VF is gone")) == "evicted"
     lease = await cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/mooring-scheduler")
     assert not lease["spec"].get("holderIdentity")
-    if cluster.own is not None and (gate := cluster.own.gate) is not None:
-        assert gate.refused == {}
-        assert unneeded(SCHEDULER.rights(), gate.asked(SCHEDULER.user)) == []
+    if cluster.own is not None and (authorizer := cluster.own.authorizer) is not None:
+        assert authorizer.refused == {}
+        assert unneeded(SCHEDULER.rights(), authorizer.asked(SCHEDULER.user)) == []
 
 
 async def _bind_and_wait(cluster: Cluster) -> None:
@@ -202,7 +202,10 @@ async def _prepare_volumes(cluster: Cluster) -> None:
     await cluster.until(f"{_VOLUMES}/there", lambda volume: "claimRef" in volume["spec"])
     selected = "volume.kubernetes.io/selected-node"
     await cluster.until(f"{_CLAIMS}/made", lambda claim: selected in claim["metadata"].get("annotations", {}))
-    for asked in (Asked("get", "", "persistentvolumes", "", "there"), Asked("get", "", _CLAIM, "default", "made")):
+    for asked in (
+        Attributes("get", "", "persistentvolumes", "", "there"),
+        Attributes("get", "", _CLAIM, "default", "made"),
+    ):
         await cluster.seen(asked)
 
 
@@ -236,9 +239,9 @@ async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Clus
         await cluster.until("/api/v1/nodes/n1", lambda node: names.INVENTORY in node["metadata"].get("annotations", {}))
         await cluster.until("/api/v1/nodes/n1", lambda node: "rdma-sriov/vf" in node["status"].get("capacity", {}))
         await cluster.until(EVENTS, lambda events: any(one["reason"] == "VfLost" for one in events["items"]))
-    if cluster.own is not None and (gate := cluster.own.gate) is not None:
-        assert gate.refused == {}
-        assert unneeded(ADVERTISER.rights(), gate.asked(ADVERTISER.user)) == []
+    if cluster.own is not None and (authorizer := cluster.own.authorizer) is not None:
+        assert authorizer.refused == {}
+        assert unneeded(ADVERTISER.rights(), authorizer.asked(ADVERTISER.user)) == []
 
 
 async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:

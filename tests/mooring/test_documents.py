@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.assignment import _read_as_written, believe, dump_assignment, read_assignment
+from mooring.assignment import _read_as_written, dump_assignment, read_assignment, verified_assignment
 from mooring.errors import AnnotationError, ContractError, RecordError
 from mooring.inventory import dump_inventory, read_inventory
 from mooring.ledger import dump_ledger_entry, read_ledger_entry
@@ -232,10 +232,10 @@ def test_64_interfaces_are_allowed_and_none_is_an_answer() -> None:
 def test_an_assignment_for_another_pod_or_node_is_not_believed(uid: str, node: str) -> None:
     """Promise 2: it names the pod and the node that it is for."""
     annotations = {names.ASSIGNMENT: golden("assignment")[1]}
-    assert believe(annotations, "8c2f", "n1") is not None
-    assert believe({}, uid, node) is None
+    assert verified_assignment(annotations, "8c2f", "n1") is not None
+    assert verified_assignment({}, uid, node) is None
     with pytest.raises(AnnotationError, match="is not this pod's"):
-        believe(annotations, uid, node)
+        verified_assignment(annotations, uid, node)
 
 
 def test_readers_of_inventories_pass_over_what_they_do_not_know() -> None:
@@ -293,7 +293,7 @@ def test_an_assignment_as_it_is_written_is_believed_as_any_other_is() -> None:
         text = mangled(whole.replace("8c2f", chance.choice(["8c2f", uid])), chance)
 
         def read(text: str, uid: str = uid, node: str = node) -> object:
-            return believe({names.ASSIGNMENT: text}, uid, node)
+            return verified_assignment({names.ASSIGNMENT: text}, uid, node)
 
         assert outcome(read, text) == outcome(read, f" {text}"), text
         quickly += _read_as_written(text, uid, node) is not None

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from mooring import names
-from mooring.assignment import believe
+from mooring.assignment import verified_assignment
 from mooring.errors import AnnotationError
 from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
@@ -198,7 +198,7 @@ def _bound_already(pod_info: PodInfo, node: str) -> str:
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"
     try:
-        given = believe(pod.annotations, pod_info.uid, node)
+        given = verified_assignment(pod.annotations, pod_info.uid, node)
     except AnnotationError as unreadable:
         return str(unreadable)
     return (

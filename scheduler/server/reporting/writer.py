@@ -17,7 +17,7 @@ import structlog
 
 from mooring.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
-from mooring.kube.persist import until_definite
+from mooring.kube.retry import until_definite
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.server import metrics

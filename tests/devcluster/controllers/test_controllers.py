@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from devcluster.controllers.cluster_upkeep import plan_accounts, plan_bindings, plan_removals, plan_taints
 from devcluster.controllers.daemonsets import plan_daemonsets
 from devcluster.controllers.deployments import plan_deployments, plan_replicasets
-from devcluster.controllers.fitting import fits
-from devcluster.controllers.surroundings import plan_accounts, plan_bindings, plan_removals, plan_taints
+from devcluster.controllers.predicates import fits
 from devcluster.controllers.writes import PATHS, Change, Create, Remove, View, Write, path_of
 
 _TEMPLATE: dict[str, Any] = {

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from devcluster.demo import check
-from devcluster.demo.check import ContainerView, Given
+from devcluster.demo.check import ContainerView, VfInUse
 from devcluster.demo.hosts import HostState, Link
 from devcluster.demo.scenario import DemoPod, late_pod, pods
 from mooring import names
 
 VF = {"pf": "enp4s0f0", "vf": 3, "pci": "0000:04:00.5", "min_tx_rate": 5000, "max_tx_rate": 9000}
-GIVEN = Given(
+GIVEN = VfInUse(
     pod="a",
     uid="uid-a",
     node="n1",

@@ -23,7 +23,7 @@ def test_every_promise_holds_with_containerd() -> None:
 
 
 @pytest.mark.root
-def test_every_promise_holds_with_the_small_runtime() -> None:
+def test_every_promise_holds_with_the_fake_runtime() -> None:
     """The same without containerd."""
     done = play(*DEMO, "--runtime", "small")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Pods as the kubelet stand-in reads them, and a node to run them on: API server, small runtime, kubelet."""
+"""Pods as the kubelet stand-in reads them, and a node to run them on: API server, fake runtime, kubelet."""
 
 import asyncio
 import json

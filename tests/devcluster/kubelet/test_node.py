@@ -1,4 +1,4 @@
-"""A node with the stand-in, the small runtime and the API server: pods run, end and leave nothing."""
+"""A node with the stand-in, the fake runtime and the API server: pods run, end and leave nothing."""
 
 import asyncio
 import json

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from devcluster.kubelet.pods import ContainerSpec, Pod
-from devcluster.kubelet.probes import Probing
+from devcluster.kubelet.probes import Prober
 from devcluster.kubelet.view import Container, Sandbox, State, View
 
 _VIEW = View((Sandbox("s", 0, True, ("127.0.0.1",)),), (Container("id", "c", "s", 0, State.RUNNING),))
@@ -66,15 +66,15 @@ def _probe(**fields: object) -> dict[str, object]:
 async def test_readiness_follows_the_answers(program: Program, port: int) -> None:
     """Not ready until the first good answer; not ready again after as many bad ones as the probe allows."""
     pod = _pod(port, readinessProbe=_probe(failureThreshold=2))
-    probing = Probing(program.changed.set, program.give_up)
-    probing.follow(pod, _VIEW)
-    assert probing.waiting(pod, _VIEW) == (frozenset(), frozenset({"id"}))
+    prober = Prober(program.changed.set, program.give_up)
+    prober.follow(pod, _VIEW)
+    assert prober.waiting(pod, _VIEW) == (frozenset(), frozenset({"id"}))
     program.status = 200
-    await program.until(lambda: probing.waiting(pod, _VIEW) == (frozenset(), frozenset()))
+    await program.until(lambda: prober.waiting(pod, _VIEW) == (frozenset(), frozenset()))
     program.status = 503
-    await program.until(lambda: probing.waiting(pod, _VIEW)[1] == {"id"})
+    await program.until(lambda: prober.waiting(pod, _VIEW)[1] == {"id"})
     assert program.given_up == []
-    probing.end()
+    prober.end()
 
 
 async def test_nothing_is_asked_before_the_start_and_a_container_that_does_not_live_is_given_up(
@@ -82,23 +82,23 @@ async def test_nothing_is_asked_before_the_start_and_a_container_that_does_not_l
 ) -> None:
     """The startup probe comes first; the liveness probe that fails then stops the container, and says why."""
     pod = _pod(port, startupProbe=_probe(failureThreshold=1000), livenessProbe=_probe(failureThreshold=1))
-    probing = Probing(program.changed.set, program.give_up)
-    probing.follow(pod, _VIEW)
-    assert probing.waiting(pod, _VIEW) == (frozenset({"id"}), frozenset({"id"}))
+    prober = Prober(program.changed.set, program.give_up)
+    prober.follow(pod, _VIEW)
+    assert prober.waiting(pod, _VIEW) == (frozenset({"id"}), frozenset({"id"}))
     program.status = 200
-    await program.until(lambda: probing.waiting(pod, _VIEW) == (frozenset(), frozenset()))
+    await program.until(lambda: prober.waiting(pod, _VIEW) == (frozenset(), frozenset()))
     assert program.given_up == []
     program.status = 500
     await program.until(lambda: bool(program.given_up))
     assert program.given_up[0] == "Liveness probe failed: HTTP probe failed with statuscode: 500"
-    probing.end()
+    prober.end()
 
 
 async def test_a_container_that_ended_is_probed_no_more(program: Program, port: int) -> None:
     """And one without probes is never waited for."""
     pod = _pod(port, readinessProbe=_probe())
-    probing = Probing(program.changed.set, program.give_up)
-    probing.follow(pod, _VIEW)
-    probing.follow(pod, View())
-    assert probing.waiting(pod, View()) == (frozenset(), frozenset())
-    assert probing.waiting(_pod(port), _VIEW) == (frozenset(), frozenset())
+    prober = Prober(program.changed.set, program.give_up)
+    prober.follow(pod, _VIEW)
+    prober.follow(pod, View())
+    assert prober.waiting(pod, View()) == (frozenset(), frozenset())
+    assert prober.waiting(_pod(port), _VIEW) == (frozenset(), frozenset())

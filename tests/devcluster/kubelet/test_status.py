@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from devcluster.kubelet.pods import Pod
-from devcluster.kubelet.status import Failure, Now, phase, since, status
+from devcluster.kubelet.status import Failure, StatusContext, phase, since, status
 from devcluster.kubelet.view import Container, Sandbox, State, View
 
 MakePod = Callable[..., Pod]
-_NOW = Now(time_s=1000, start_s=900, host_ip="192.0.2.1", conditions={})
+_NOW = StatusContext(time_s=1000, start_s=900, host_ip="192.0.2.1", conditions={})
 _SANDBOX = Sandbox("s0", 0, ready=True, ips=("10.0.0.2", "fd00::2"))
 _RUNNING = Container("c0", "main", "s0", 1, State.RUNNING, image="busybox", started_s=950)
 
@@ -52,7 +52,7 @@ def test_a_container_that_cannot_be_created_waits_with_the_runtimes_message(make
 def test_a_condition_keeps_its_time_while_its_status_stays(make_pod: MakePod) -> None:
     """Only a change of status is a transition."""
     before = status(make_pod(), View((_SANDBOX,)), {}, _NOW)
-    later = Now(time_s=2000, start_s=900, host_ip="", conditions=since(before))
+    later = StatusContext(time_s=2000, start_s=900, host_ip="", conditions=since(before))
     document: Any = status(make_pod(), View((_SANDBOX,), (_RUNNING,)), {}, later)
     assert _condition(document, "Initialized")["lastTransitionTime"] == "1970-01-01T00:16:40Z"
     assert _condition(document, "Ready")["lastTransitionTime"] == "1970-01-01T00:33:20Z"

@@ -1,4 +1,4 @@
-"""What the small runtime says to plugins and makes of their answers."""
+"""What the fake runtime says to plugins and makes of their answers."""
 
 import json
 

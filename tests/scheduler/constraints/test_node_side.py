@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from cni.conf import Conf, read_conf
-from cni.plan import entitled
-from cni.skel import Call, CniError, read_call
+from cni.plan.attachment import record_to_apply
+from cni.spec.conf import Conf, read_conf
+from cni.spec.skel import Call, CniError, read_call
 from cri_shim.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.pb import cri_pb2 as cri
 from mooring.assignment import dump_assignment, read_assignment
@@ -70,7 +70,7 @@ def test_the_record_and_the_cni_call_carry_it(bind: Callable[[object], Bind]) ->
     made = bind([{}])
     record = _recorded(made)
     assert record.assignment.ext == {"licence": {"units": ["cad/0"]}}
-    assert entitled(*_call(made, dict(made.annotations)), record) == record
+    assert record_to_apply(*_call(made, dict(made.annotations)), record) == record
 
 
 def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], Bind]) -> None:
@@ -81,7 +81,7 @@ def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], 
     made = structs.replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
     assert isinstance(decide_sandbox(cri.RunPodSandboxRequest(config=_config(made)), record, RULES), Refuse)
     with pytest.raises(CniError, match="another assignment"):
-        entitled(*_call(made, dict(made.annotations)), record)
+        record_to_apply(*_call(made, dict(made.annotations)), record)
 
 
 def test_a_pod_without_vfs_is_recorded_and_gets_no_device(bind: Callable[[object], Bind]) -> None:

@@ -14,7 +14,7 @@ from bench.apiservers import free_ports
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.assignment import believe
+from mooring.assignment import verified_assignment
 from mooring.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
@@ -170,7 +170,7 @@ async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
         assert "is bound to node 'n1'" in await stage.bind(winner, "n2")
         bound = await stage.pod(winner.metadata.name)
         assert bound.spec.node_name == "n1"
-        given = believe(bound.annotations, bound.metadata.uid, "n1")
+        given = verified_assignment(bound.annotations, bound.metadata.uid, "n1")
         assert given is not None
         assert [vf.vf for vf in given.vfs] == [0]
         assert await stage.refused("filter", loser, "n1", "n9") == {

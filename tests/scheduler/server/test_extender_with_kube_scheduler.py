@@ -16,7 +16,7 @@ import yaml
 
 from bench.apiservers import free_ports
 from mooring import names
-from mooring.assignment import believe
+from mooring.assignment import verified_assignment
 from mooring.inventory import Pf
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
@@ -151,7 +151,7 @@ async def cluster(own_server: Path, tmp_path: Path, make_node: MakeNode, make_pf
 
 
 def _vfs(pod: Pod) -> list[int]:
-    given = believe(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
+    given = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     assert given is not None
     return [vf.vf for vf in given.vfs]
 

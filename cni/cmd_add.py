@@ -1,0 +1,133 @@
+"""ADD: whose VFs they are, that nobody else has them, and then the attaching itself."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import structlog
+
+from cni.kernel import netns
+from cni.kernel.inotify import watching
+from cni.plan import attachment
+from cni.spec.capabilities import check_capabilities
+from cni.spec.conf import Conf
+from cni.spec.result import AttachedVf, add_result, pass_through
+from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
+from cni.vf.attach import attach
+from cni.vf.detach import detach
+from cni.vf.node import READY, RETURNS_S, Node, in_host_netns
+from mooring.assignment import AssignedVf
+from mooring.ledger import FOLDER, LedgerEntry
+from mooring.locks import LockBusyError, hold_all
+from mooring.podrecord import PodRecord
+
+_log = structlog.get_logger()
+
+
+def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, object]:
+    """Return the result of ADD; ``caller`` is the socket of whoever waits for it, None in a process of its own."""
+    uid = call.args.get("K8S_POD_UID", "")
+    record = attachment.record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
+    vfs = attachment.vfs_of_call(record, conf) if record is not None else ()
+    if record is None or not vfs:
+        return pass_through(conf.previous, conf.version)
+    check_capabilities(call, conf, vfs)
+    _check_place(node, call, conf)
+    attached = _lock_and_attach(node, call, conf, record, vfs, caller)
+    _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
+    return add_result(conf.previous, conf.version, call.netns or "", attached, conf.dns)
+
+
+def _check_place(node: Node, call: Call, conf: Conf) -> None:
+    """Refuse a node that is not prepared yet, and a namespace that is the host's own."""
+    if conf.await_init and not (node.run / READY).exists():
+        raise CniError(TRY_AGAIN, "this node's VFs are not prepared yet: mooring-advertiser init has not ended")
+    try:
+        is_ours = netns.cookie_of(call.netns or "") == netns.own_cookie()
+    except netns.NetnsGoneError as gone:
+        raise CniError(
+            BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r:.160} cannot be entered", str(gone.strerror)
+        ) from gone
+    if is_ours:
+        raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r} is the host's own network namespace")
+
+
+def _lock_and_attach(
+    node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf], caller: int | None
+) -> list[AttachedVf]:
+    """Wait until no other sandbox has one of the VFs, then attach them; raise CniError 11 naming the holder.
+
+    Who gives a VF up changes the ledger; a sandbox that dies without a DEL leaves its namespace's folder.
+    """
+    pcis = [vf.pci for vf in vfs]
+    deadline = time.monotonic() + conf.hold_s
+
+    def attempt() -> list[AttachedVf] | LedgerEntry:
+        with _locked(node, pcis, deadline):
+            holder = _free_stale(node, call, pcis, deadline)
+            return attach(node, call, conf, record, vfs) if holder is None else holder
+
+    # The kernel takes milliseconds to end a watch, and nearly always there is nobody to wait for.
+    if isinstance(outcome := attempt(), list):
+        return outcome
+    with watching(node.ledger.state / FOLDER) as watch:
+        while isinstance(outcome := attempt(), LedgerEntry):
+            what = _holder(outcome)
+            if time.monotonic() >= deadline:
+                raise CniError(TRY_AGAIN, what)
+            watch.add(Path(outcome.netns.path).parent)
+            if not watch.wait(deadline - time.monotonic(), caller):
+                raise CniError(TRY_AGAIN, "the caller did not wait", what)
+    return outcome
+
+
+@contextmanager
+def _locked(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[None]:
+    """Hold the VFs' locks; raise CniError 11 naming whose they are when they cannot be had in time."""
+    with ExitStack() as locks:
+        try:
+            locks.enter_context(hold_all(node.run, pcis, max(deadline - time.monotonic(), 0)))
+        except LockBusyError as busy:
+            entries = (node.ledger.read(pci) for pci in pcis)
+            holders = [_holder(entry) for entry in entries if entry is not None]
+            raise CniError(TRY_AGAIN, str(busy), "; ".join(holders)) from busy
+        yield
+
+
+def _holder(entry: LedgerEntry) -> str:
+    return f"vf {entry.pci} is still held by pod {entry.pod!r} (uid {entry.uid}, {entry.phase})"
+
+
+def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:
+    """Give back what this sandbox or a dead one left; return the entry of a VF that is not free all the same."""
+    for pci in pcis:
+        entry = node.ledger.read(pci)
+        if entry is None:
+            continue
+        _check_attachment(call, entry)
+        if entry.container != call.container and _is_in_use(node, entry, deadline):
+            return entry
+        if not detach(node, entry):
+            return entry
+    return None
+
+
+def _check_attachment(call: Call, entry: LedgerEntry) -> None:
+    """Refuse to take a VF from this very sandbox's other interface: a network is one delegate's."""
+    other = entry.attachment.ifname if entry.attachment is not None else call.ifname
+    if entry.phase == "held" and entry.container == call.container and other != call.ifname:
+        raise CniError(REFUSED, f"vf {entry.pci} is attached to this sandbox already, by the call for {other!r}")
+
+
+def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:
+    """Say whether a live sandbox has a VF: also one whose namespace has lost its path, while a process keeps it."""
+    if entry.boot != node.boot or entry.phase == "returning":
+        return False
+    if netns.is_same(entry.netns.path, entry.netns.cookie):
+        return True
+    return node.sysfs.exists(entry.pci) and not in_host_netns(node, entry, _within(deadline))
+
+
+def _within(deadline: float) -> float:
+    return min(RETURNS_S, max(deadline - time.monotonic(), 0.1))

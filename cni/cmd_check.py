@@ -1,0 +1,46 @@
+"""CHECK: compare a pod's VFs with what ADD made of them, and name every difference."""
+
+from cni.plan import drift
+from cni.plan.attachment import record_to_apply, vfs_of_call
+from cni.spec.conf import Conf
+from cni.spec.skel import BAD_CONFIG, DRIFTED, Call, CniError
+from cni.vf import ipam
+from cni.vf.node import Node
+from cni.vf.observe import observe
+from mooring.ledger import LedgerEntry
+
+
+def run(node: Node, call: Call, conf: Conf) -> None:
+    """Raise CniError 103 that names every difference; a pod without VFs in this call has none."""
+    if not conf.checks:
+        return
+    uid = call.args.get("K8S_POD_UID", "")
+    record = record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
+    vfs = vfs_of_call(record, conf) if record is not None else ()
+    of_network = (entry for entry in node.ledger.entries() if entry.container == call.container)
+    entries = {
+        entry.pci: entry
+        for entry in of_network
+        if conf.network is None or entry.attachment is None or entry.attachment.network == conf.network
+    }
+    if not vfs and not entries:
+        return
+    if conf.previous is None:
+        raise CniError(BAD_CONFIG, "configuration field 'prevResult' is missing: CHECK compares with it")
+    texts = drift.from_record(vfs, entries, call.container)
+    for entry in entries.values():
+        texts += _check_one(node, call, conf, entry)
+    if texts:
+        raise CniError(DRIFTED, f"container {call.container!r} is not as it was made", "; ".join(texts))
+
+
+def _check_one(node: Node, call: Call, conf: Conf, entry: LedgerEntry) -> list[str]:
+    listed, lacking = drift.from_result(entry, conf.previous or {}, call.netns or "")
+    network = conf.network_of(entry.attachment.network if entry.attachment is not None else "")
+    texts = [*lacking, *drift.from_kernel(entry, observe(node, entry), network.mtu, listed)]
+    if entry.ipam is not None:
+        try:
+            ipam.check(entry.ipam, entry.container, call.netns or "", conf.previous or {})
+        except CniError as failed:
+            texts.append(f"vf {entry.pci}: {failed}")
+    return texts

@@ -1,0 +1,53 @@
+"""GC: give back every VF whose attachment the runtime does not name any more, and tell the IPAM plugins.
+
+The way of one VF is DEL's (`cni.cmd_del`, steps 2 to 5).
+"""
+
+from cni.spec.conf import Conf
+from cni.spec.skel import BAD_CONFIG, Call, CniError
+from cni.vf import ipam
+from cni.vf.detach import detach_all
+from cni.vf.node import Node
+from mooring.ledger import LedgerEntry
+
+
+def run(node: Node, call: Call, conf: Conf) -> None:
+    """Give back every VF of this configuration whose attachment the runtime does not name any more.
+
+    A plugin for addresses is told the interfaces that are left by the names that it knows: each VF's own.
+    """
+    if not conf.collects:
+        return
+    valid = conf.valid
+    if valid is None:
+        raise CniError(BAD_CONFIG, "configuration field 'cni.dev/valid-attachments' is missing: GC would take every VF")
+    failures: list[CniError] = []
+    try:
+        detach_all(node, node.ledger.entries(), lambda entry: _is_stale(entry, conf, valid))
+    except CniError as failed:
+        failures.append(failed)
+    attachments = [
+        {"containerID": entry.container, "ifname": entry.ipam.ifname}
+        for entry in node.ledger.entries()
+        if entry.ipam is not None and _is_ours(entry, conf)
+    ]
+    for asked in conf.every_ipam():
+        told = conf.delegated(asked) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
+        try:
+            ipam.delegate("GC", told, call.path)
+        except CniError as failed:
+            failures.append(failed)
+    if failures:
+        raise CniError(failures[0].code, "; ".join(str(failure) for failure in failures))
+
+
+def _is_ours(entry: LedgerEntry, conf: Conf) -> bool:
+    """Say whether a VF was attached by this configuration; an entry that does not say so counts as ours."""
+    return entry.attachment is None or entry.attachment.name == conf.name
+
+
+def _is_stale(entry: LedgerEntry, conf: Conf, valid: frozenset[tuple[str, str]]) -> bool:
+    by = entry.attachment
+    if by is None or by.name != conf.name or (conf.network is not None and by.network != conf.network):
+        return False
+    return (entry.container, by.ifname) not in valid

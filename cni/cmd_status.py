@@ -1,0 +1,61 @@
+"""STATUS: say what keeps this node from serving an ADD."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cni.spec.conf import Conf
+from cni.spec.skel import LIMITED, UNAVAILABLE, Call, CniError
+from cni.vf import ipam
+from cni.vf.node import READY, Node
+from cni.vf.observe import differences_of, observe
+from mooring.files import read_file
+from mooring.ledger import LedgerEntry
+
+_BLOCK = 4096
+
+
+def run(node: Node, call: Call, conf: Conf, version: str) -> None:
+    """Raise CniError 50 that says all that is missing; ``version`` is this program's own.
+
+    It is 51 where a pod that has its VFs is not as it was made either.
+    """
+    missing = [*_folders(node), *_versions(node, call, version)]
+    if conf.await_init and not (node.run / READY).exists():
+        missing.append("this node's VFs are not prepared yet: mooring-advertiser init has not ended")
+    if missing:
+        limited = [text for entry in _held(node) for text in differences_of(entry, observe(node, entry))]
+        what = "; ".join((*missing, *limited))
+        raise CniError(LIMITED if limited else UNAVAILABLE, "mooring-cni is not available", what)
+    for asked in conf.every_ipam():
+        ipam.delegate("STATUS", conf.delegated(asked) | {"cniVersion": conf.version}, call.path)
+
+
+def _held(node: Node) -> list[LedgerEntry]:
+    return [entry for entry in node.ledger.entries() if entry.phase == "held" and entry.boot == node.boot]
+
+
+def _folders(node: Node) -> Iterator[str]:
+    for name, folder in (("state", node.ledger.state), ("run", node.run)):
+        try:
+            _try_to_write(folder)
+        except OSError as refused:
+            yield f"{name} folder {str(folder)!r} is not writable: {refused.strerror}"
+
+
+def _try_to_write(folder: Path) -> None:
+    """Write a block that nobody sees where the folder is, or would be made; a full disk refuses it too."""
+    nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
+    with tempfile.TemporaryFile(dir=nearest, buffering=0) as probe:
+        probe.write(bytes(_BLOCK))
+        os.fsync(probe.fileno())
+
+
+def _versions(node: Node, call: Call, version: str) -> Iterator[str]:
+    """Compare this program with the executable that was called, and with the server that said its version."""
+    serving = read_file(node.run / "version" / "mooring-cni")
+    if call.forwarder and call.forwarder != version:
+        yield f"the executable is of version {call.forwarder[:40]!r}, its server of {version!r}"
+    elif serving is not None and serving.strip() != version:
+        yield f"the server is of version {serving.strip()[:40]!r}, this program of {version!r}"

@@ -1,0 +1,40 @@
+"""Find a VF's netdev again after its RDMA device has moved: that of IPoIB is unmade with the device, and made anew.
+
+The new one is in the device's namespace (Linux 6.13) or the host's (before), under a name and an index of its own; what
+stays is the PCI function that it belongs to. Source: ipoib_add_port in the kernel's drivers/infiniband/ulp/ipoib.
+"""
+
+import errno
+
+from cni.kernel import netlink, netns
+from cni.kernel.sysfs import APPEARS_S, Sysfs
+from cni.kernel.wait import wait_until
+
+
+def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
+    """See to it that a VF's netdev is in the namespace at ``path`` as ``name``; raise OSError where there is none.
+
+    Any other netdev than IPoIB's is where it was put: that costs one look.
+    """
+    if not wait_until(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
+        raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")
+
+
+def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
+    if netns.run_in(path, lambda: _name_it(pci, name)):
+        return True
+    on_host = sysfs.netdev(pci)
+    if on_host is not None:
+        netlink.set_up(on_host, up=False)
+        netlink.move(on_host, path, name)
+    return on_host is not None
+
+
+def _name_it(pci: str, name: str) -> bool:
+    if netlink.find(name) is not None:
+        return True
+    link = next((link for link in netlink.links() if link.parent == pci), None)
+    if link is not None:
+        netlink.set_up(link.name, up=False)
+        netlink.rename(link.name, name)
+    return link is not None

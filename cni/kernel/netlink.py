@@ -1,0 +1,258 @@
+"""Links, addresses, routes and rules, by name, in the namespace of the calling thread; failures are OSErrors."""
+
+import errno
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface, ip_network
+
+from cni.kernel import rtnetlink
+from cni.kernel.rtnetlink import CREATE, DUMP, EXCLUSIVE, NESTED
+from mooring.rdma_netlink import Attribute, number, read_attributes, text, u32
+
+ETHERNET = 1
+_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
+# What anybody may set and a move keeps: DEBUG, NOARP, PROMISC, ALLMULTI, MULTICAST, DYNAMIC.
+_KEPT_FLAGS = 0x4 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x8000
+_IFINFO = struct.Struct("=BxHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_RTMSG = struct.Struct("=8BI")
+_ADDRESS, _IFNAME, _MTU, _TXQLEN, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 13, 28, 52, 53, 56
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 7, 15
+_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 2, 6, 15
+_TO_TABLE = 1
+_MAIN, _UNICAST, _STATIC, _BOOT = 254, 1, 4, 3
+_UNIVERSE, _ON_LINK = 0, 253
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network interface; ``parent`` is its PCI address where the kernel tells it (Linux 5.14, real devices).
+
+    ``carrier`` says whether frames would leave, ``hardware`` is its ARPHRD number, ``flags`` holds those IFF_* that a
+    pod may have set and that stay when it leaves, ``txqueuelen`` is in packets.
+    """
+
+    index: int
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    altnames: tuple[str, ...]
+    parent: str | None
+    carrier: bool = True
+    hardware: int = ETHERNET
+    flags: int | None = None
+    txqueuelen: int | None = None
+
+
+def links() -> tuple[Link, ...]:
+    """Return every link of this thread's network namespace."""
+    return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(0), flags=DUMP))
+
+
+def find(name: str) -> Link | None:
+    """Return the link that has this name, and not only as an altname."""
+    try:
+        index = _index(name)
+        bodies = rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(index))
+    except OSError as missing:
+        if missing.errno == errno.ENODEV:
+            return None
+        raise
+    link = _link(bodies[0])
+    return link if link.name == name else None
+
+
+def exists(name: str) -> bool:
+    """Say whether a link has this name or altname; unlike `find` it waits for no other link's move."""
+    try:
+        return _index(name) > 0
+    except OSError:
+        return False
+
+
+def set_up(name: str, *, up: bool) -> None:
+    flags = _IFF_UP if up else 0
+    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _IFF_UP))
+
+
+def rename(name: str, to: str) -> None:
+    """Rename a link that is down; an altname of its own that is equal to the new name gives way to it."""
+    if name == to:
+        return
+    try:
+        _set(name, (_IFNAME, _string(to)))
+    except OSError as refused:
+        link = find(name) if refused.errno == errno.EEXIST else None
+        if link is None or to not in link.altnames:
+            raise
+        remove_altname(name, to)
+        _set(name, (_IFNAME, _string(to)))
+
+
+def set_flags(name: str, flags: int) -> None:
+    """Set those of a link's flags that `Link.flags` holds."""
+    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _KEPT_FLAGS))
+
+
+def set_queue_length(name: str, packets: int) -> None:
+    _set(name, (_TXQLEN, u32(packets)))
+
+
+def set_mac(name: str, mac: str) -> None:
+    _set(name, (_ADDRESS, bytes.fromhex(mac.replace(":", ""))))
+
+
+def set_mtu(name: str, mtu: int) -> None:
+    _set(name, (_MTU, u32(mtu)))
+
+
+def move(name: str, netns: str, to: str) -> None:
+    """Move a link into the network namespace at a path, where its name is ``to``; one that is up goes down.
+
+    One message, because each waits for its turn behind other links' moves. The kernel moves first: where the name is
+    taken, the link is there under its old one, and the error is EEXIST. So it is, and the link stays, where one of its
+    altnames is taken there (Linux 6.6).
+    """
+    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _set(name, (_NET_NS_FD, u32(descriptor)), (_IFNAME, _string(to)))
+    finally:
+        os.close(descriptor)
+
+
+def add_altname(name: str, altname: str) -> None:
+    _alter(rtnetlink.NEW_LINK_PROP, name, altname, CREATE | EXCLUSIVE)
+
+
+def remove_altname(name: str, altname: str) -> None:
+    # To a request that removes, EXCLUSIVE's bit means many at once, which the kernel refuses here (NLM_F_BULK).
+    _alter(rtnetlink.DEL_LINK_PROP, name, altname, 0)
+
+
+def add_address(name: str, address: str) -> None:
+    """Add an address with its prefix length; IPv6 without duplicate detection: IPAM gives an address once."""
+    interface = ip_interface(address)
+    packed = interface.ip.packed
+    attributes: list[Attribute] = [(_IFA_LOCAL, packed), (_IFA_ADDRESS, packed)]
+    flags, family = _NO_DAD, socket.AF_INET6
+    if interface.version == 4:
+        flags, family = 0, socket.AF_INET
+        if interface.network.prefixlen < 31:
+            attributes.append((_IFA_BROADCAST, interface.network.broadcast_address.packed))
+    header = _IFADDR.pack(family, interface.network.prefixlen, flags, _UNIVERSE, _index(name))
+    rtnetlink.exchange(rtnetlink.NEW_ADDRESS, header, attributes, CREATE | EXCLUSIVE)
+
+
+def addresses(index: int) -> tuple[str, ...]:
+    """Return a link's addresses with their prefix lengths, as they are written: ``10.0.0.2/24``."""
+    bodies = rtnetlink.exchange(rtnetlink.GET_ADDRESS, _IFADDR.pack(0, 0, 0, 0, 0), flags=DUMP)
+    return tuple(_address(body) for body in bodies if _IFADDR.unpack_from(body)[-1] == index)
+
+
+def _address(body: bytes) -> str:
+    _, prefix, *_ = _IFADDR.unpack_from(body)
+    found = dict(read_attributes(body[_IFADDR.size :]))
+    return f"{ip_address(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS])}/{prefix}"
+
+
+def add_route(name: str, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
+    """Add a route through a link: by a gateway, which the link reaches, or to neighbours on it."""
+    network = ip_network(dst, strict=False)
+    family = socket.AF_INET if network.version == 4 else socket.AF_INET6
+    scope = _ON_LINK if gateway is None and network.version == 4 else _UNIVERSE
+    attributes: list[Attribute] = [(_RTA_OIF, u32(_index(name))), (_RTA_TABLE, u32(table))]
+    if network.prefixlen:
+        attributes.append((_RTA_DST, network.network_address.packed))
+    for kind, address in ((_RTA_GATEWAY, gateway), (_RTA_PREFSRC, source)):
+        if address is not None:
+            attributes.append((kind, ip_address(address).packed))
+    header = _RTMSG.pack(family, network.prefixlen, 0, 0, 0 if table > 0xFF else table, _BOOT, scope, _UNICAST, 0)
+    rtnetlink.exchange(rtnetlink.NEW_ROUTE, header, attributes, CREATE | EXCLUSIVE)
+
+
+def add_rule(source: str, table: int, priority: int) -> None:
+    """Let packets from an address be routed by a table."""
+    _rule(rtnetlink.NEW_RULE, source, table, priority, CREATE | EXCLUSIVE)
+
+
+def remove_rules(table: int) -> None:
+    """Remove every rule that leads to a table, IPv4 and IPv6."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for body in _rules(family):
+            found = dict(read_attributes(body[_RTMSG.size :]))
+            if number(found.get(_FRA_TABLE, b"")) == table:
+                rtnetlink.exchange(
+                    rtnetlink.DEL_RULE,
+                    body[: _RTMSG.size],
+                    [(kind, found[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in found],
+                )
+
+
+def has_rules(version: int) -> bool:
+    """Say whether this kernel routes IPv4 or IPv6 by rules (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)."""
+    return bool(_rules(socket.AF_INET if version == 4 else socket.AF_INET6))
+
+
+def _rules(family: int) -> list[bytes]:
+    """Return a family's rules; a kernel without policy routing, or without the family, has none."""
+    try:
+        return rtnetlink.exchange(rtnetlink.GET_RULE, _RTMSG.pack(family, *bytes(7), 0), flags=DUMP)
+    except OSError as refused:
+        if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+            return []
+        raise
+
+
+def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None:
+    address = ip_address(source)
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    header = _RTMSG.pack(family, 0, address.max_prefixlen, 0, 0, 0, 0, _TO_TABLE, 0)
+    attributes = [(_FRA_SRC, address.packed), (_FRA_PRIORITY, u32(priority)), (_FRA_TABLE, u32(table))]
+    rtnetlink.exchange(kind, header, attributes, flags)
+
+
+def _set(name: str, *attributes: Attribute) -> None:
+    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(_index(name)), attributes)
+
+
+def _alter(kind: int, name: str, altname: str, flags: int) -> None:
+    properties = rtnetlink.pack(_ALT_IFNAME, _string(altname))
+    rtnetlink.exchange(kind, _ifinfo(_index(name)), [(_PROP_LIST | NESTED, properties)], flags)
+
+
+def _index(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        raise OSError(errno.ENODEV, f"no interface {name!r}") from None
+
+
+def _ifinfo(index: int) -> bytes:
+    return _IFINFO.pack(0, 0, index, 0, 0)
+
+
+def _string(value: str) -> bytes:
+    return value.encode() + b"\0"
+
+
+def _link(body: bytes) -> Link:
+    _, hardware, index, flags, _ = _IFINFO.unpack_from(body)
+    found = dict(read_attributes(body[_IFINFO.size :]))
+    properties = read_attributes(found.get(_PROP_LIST, b""))
+    return Link(
+        index=index,
+        name=text(found[_IFNAME]),
+        mac=found.get(_ADDRESS, b"").hex(":"),
+        mtu=number(found.get(_MTU, b"")),
+        up=bool(flags & _IFF_UP),
+        altnames=tuple(text(value) for kind, value in properties if kind == _ALT_IFNAME),
+        parent=text(found[_PARENT_NAME]) if _PARENT_NAME in found else None,
+        carrier=bool(flags & _IFF_LOWER_UP),
+        hardware=hardware,
+        flags=flags & _KEPT_FLAGS,
+        txqueuelen=number(found[_TXQLEN]) if _TXQLEN in found else None,
+    )

@@ -1,0 +1,84 @@
+"""Make a link in the pod's namespace what `addressing` decided, and undo what would outlive it there.
+
+Runs on a one-shot thread inside that namespace (`cni.kernel.netns`): /proc/sys/net and every socket are the pod's.
+"""
+
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_interface
+from pathlib import Path
+
+import structlog
+
+from cni.kernel import netlink
+from cni.kernel.netlink import Link
+from cni.plan.addressing import RULE_PRIORITY, Addressing, table_of
+from cni.plan.announcement import frame
+from cni.spec.result import Address
+
+_log = structlog.get_logger()
+_SYSCTL = Path("/proc/sys")
+# A VF's link comes up within milliseconds of its netdev; the pod's namespace is not kept longer for one that does not.
+_CARRIER_S = 0.2
+_POLL_S = 0.005
+
+
+def configure(name: str, wanted: Addressing) -> Link:
+    """Give a link that has just come in what is wanted of it and bring it up."""
+    for path, value in wanted.sysctls:
+        (_SYSCTL / path).write_text(value)
+    for address in wanted.addresses:
+        netlink.add_address(name, address.address)
+    netlink.set_up(name, up=True)
+    _route(name, wanted)
+    return _there(name)
+
+
+def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
+    """Tell the neighbours of each link, by its name, where its addresses are now; a link that has left has none.
+
+    Takes as long as links take to come up, and the kernel some 20 ms to close a packet socket: nobody should wait.
+    """
+    deadline = time.monotonic() + _CARRIER_S
+    with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
+        for name, given in addresses.items():
+            link = _with_carrier(name, deadline)
+            if link is not None and link.carrier and link.hardware == netlink.ETHERNET:
+                for address in given:
+                    raw.sendto(frame(link.mac, str(ip_interface(address.address).ip)), (name, 0))
+
+
+def withdraw(link: Link) -> None:
+    """Remove the rules that lead to a link's own table; its routes and sysctls go with it when it leaves."""
+    netlink.remove_rules(table_of(link.index))
+
+
+def _route(name: str, wanted: Addressing) -> None:
+    for route in wanted.routes:
+        netlink.add_route(name, route.dst, route.gateway)
+    if not wanted.sources:
+        return
+    table = table_of(_there(name).index)
+    able = {version for version in (4, 6) if netlink.has_rules(version)}
+    for own in wanted.own_routes:
+        if ip_interface(own.dst).version in able:
+            netlink.add_route(name, own.dst, own.gateway, source=own.source, table=table)
+    for source in wanted.sources:
+        if ip_interface(source).version in able:
+            netlink.add_rule(source, table, RULE_PRIORITY)
+        else:
+            _log.warning("kernel has no policy routing: packets may leave by another link", source=source, link=name)
+
+
+def _with_carrier(name: str, deadline: float) -> Link | None:
+    while (link := netlink.find(name)) is not None and not link.carrier and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return link
+
+
+def _there(name: str) -> Link:
+    link = netlink.find(name)
+    assert link is not None, f"{name} was renamed a moment ago"
+    return link

@@ -1,0 +1,138 @@
+"""RDMA devices in the network namespace of the calling thread: which there are, where they go, and who uses one.
+
+In exclusive mode an RDMA device is in one network namespace and follows its VF; in shared mode (the kernel's default)
+all see it, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source: nldev.c, device.c and
+restrack.c in the kernel's drivers/infiniband/core.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Literal
+
+from mooring import rdma_netlink
+
+Mode = Literal["shared", "exclusive"]
+# A process that has the device, but is not the one that opened it: the kernel only names those that did.
+NAMELESS = 0
+# A list takes a millisecond, and a move of a VF, which spoils one, tens of them.
+_MOST_LISTS = 10
+# What a process makes on a device, and the table and the entry that it is listed in. RES_CTX_GET is younger (5.15).
+_TABLES = (
+    (rdma_netlink.RES_QP_GET, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY),
+    (rdma_netlink.RES_CM_ID_GET, rdma_netlink.RES_CM_ID, rdma_netlink.RES_CM_ID_ENTRY),
+    (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlink.RES_CTX_ENTRY),
+)
+
+
+# A kernel before 5.2 does not know the question.
+_CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
+
+
+def mode() -> Mode | None:
+    """Return how the RDMA stack shares its devices, None where there is no RDMA; one that cannot say shares them.
+
+    Raise OSError where the kernel could not be asked: a device must not be left behind for that.
+    """
+    try:
+        answer = rdma_netlink.exchange(rdma_netlink.SYS_GET, {})
+    except OSError as refused:
+        if refused.errno == errno.EPROTONOSUPPORT:
+            return None
+        if refused.errno in _CANNOT_SAY:
+            return "shared"
+        raise
+    said = dict(chain(*answer)).get(rdma_netlink.SYS_ATTR_NETNS_MODE)
+    return "exclusive" if said is not None and rdma_netlink.number(said) == 0 else "shared"
+
+
+def devices() -> Mapping[str, int]:
+    """Return the index of every RDMA device that this namespace sees, by name.
+
+    The kernel lists one device at a time and counts them anew for the next (ib_enum_all_devs): where another one leaves
+    the namespace meanwhile, the next is left out. So the list is asked for until it has been the same twice.
+    """
+    found = before = _listed()
+    for _ in range(_MOST_LISTS):
+        now = _listed()
+        found = {**found, **now}
+        if now == before:
+            break
+        before = now
+    return found
+
+
+def _listed() -> Mapping[str, int]:
+    try:
+        found = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.GET, {}, dump=True)]
+    except OSError as refused:
+        if refused.errno == errno.EPROTONOSUPPORT:
+            return {}
+        raise
+    return {
+        rdma_netlink.text(device[rdma_netlink.DEV_NAME]): rdma_netlink.number(device[rdma_netlink.DEV_INDEX])
+        for device in found
+    }
+
+
+def move(name: str, netns: str) -> None:
+    """Move a device of this namespace to the one at a path; the kernel takes its processes' objects from them."""
+    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.NET_NS_FD: rdma_netlink.u32(descriptor)})
+    finally:
+        os.close(descriptor)
+
+
+def rename(name: str, to: str) -> None:
+    rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.DEV_NAME: to.encode() + b"\0"})
+
+
+def users(name: str) -> frozenset[int]:
+    """Return the ids of the processes that have a device in use, with NAMELESS for what somebody else opened for one.
+
+    Objects of the kernel's own clients are none: they come and go with the device.
+    """
+    index = _index(name)
+    (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
+    contexts = dict(_counts(summary)).get("ctx", 0)
+    named = [_users_in(command, index, table, entry) for command, table, entry in _TABLES]
+    return frozenset(chain(*named)) | (frozenset((NAMELESS,)) if contexts > len(named[-1]) else frozenset())
+
+
+def _users_in(command: int, index: Mapping[int, bytes], table: int, entry: int) -> list[int]:
+    try:
+        answer = rdma_netlink.exchange(command, index, dump=True)
+    except OSError as unknown:
+        if unknown.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            return []
+        raise
+    return [pid for message in answer for pid in users_listed(message, table, entry)]
+
+
+def users_listed(message: Sequence[rdma_netlink.Attribute], table: int, entry: int) -> Iterator[int]:
+    """Yield the process ids in one message of a resource table; a kernel object has a name in its place."""
+    for kind, value in message:
+        if kind in (table, entry):
+            yield from users_listed(tuple(rdma_netlink.read_attributes(value)), table, entry)
+        elif kind == rdma_netlink.RES_PID:
+            yield rdma_netlink.number(value)
+
+
+def _counts(message: Sequence[rdma_netlink.Attribute]) -> Iterator[tuple[str, int]]:
+    """Yield how many objects of each kind there are: "qp", "ctx", …"""
+    summary = dict(message).get(rdma_netlink.RES_SUMMARY, b"")
+    for _, value in rdma_netlink.read_attributes(summary):
+        entry = dict(rdma_netlink.read_attributes(value))
+        yield (
+            rdma_netlink.text(entry[rdma_netlink.RES_SUMMARY_ENTRY_NAME]),
+            rdma_netlink.number(entry[rdma_netlink.RES_SUMMARY_ENTRY_CURR]),
+        )
+
+
+def _index(name: str) -> Mapping[int, bytes]:
+    index = devices().get(name)
+    if index is None:
+        raise OSError(errno.ENODEV, f"no rdma device {name!r} in this network namespace")
+    return {rdma_netlink.DEV_INDEX: rdma_netlink.u32(index)}

@@ -1,0 +1,94 @@
+"""Find a VF by its PCI address, and hold the kernel to the assignment: it must be that VF of that PF.
+
+Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) and sysfs-class-net (speed, in Mb/s).
+"""
+
+import errno
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from cni.spec.skel import VF_MISSING, CniError
+from mooring.assignment import AssignedVf
+
+# A netdev shows in sysfs once it has come back, or its driver was bound: within this many seconds.
+APPEARS_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sysfs:
+    """The PCI devices below a sysfs root."""
+
+    root: Path
+
+    def exists(self, pci: str) -> bool:
+        return self._device(pci).exists()
+
+    def netdev(self, pci: str) -> str | None:
+        """Return the name of a function's netdev in this network namespace, None while it has none there."""
+        try:
+            return min(
+                (entry.name for entry in (self._device(pci) / "net").iterdir() if entry.name[0] != "."), default=None
+            )
+        except OSError:
+            return None
+
+    def lacks_netdev(self, pci: str) -> bool:
+        """Say whether a function has no netdev at all: the folder of one in another namespace is there, and empty."""
+        return not (self._device(pci) / "net").exists()
+
+    def rdma(self, pci: str) -> str | None:
+        """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``.
+
+        What cannot be read is an error and not None: a netdev must not go without its RDMA device.
+        """
+        try:
+            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            return (verbs / "ibdev").read_text().strip() if verbs is not None else None
+        except FileNotFoundError:
+            return None
+
+    def driver(self, pci: str) -> str | None:
+        """Return the name of the driver that a function is bound to."""
+        try:
+            return (self._device(pci) / "driver").readlink().name
+        except OSError:
+            return None
+
+    def pf_pci(self, vf: AssignedVf) -> str:
+        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned."""
+        device = self._device(vf.pci)
+        if not device.exists():
+            raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
+        try:
+            pf_pci = (device / "physfn").readlink().name
+            listed = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
+        except OSError:
+            raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
+        if listed != vf.pci or not (self._device(pf_pci) / "net" / vf.pf).exists():
+            raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
+        return pf_pci
+
+    def found_as(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
+        """Return the name that a VF's PF has now, ``pf`` if that is still one of its own, and the VF's index on it.
+
+        Names change hands: over a reboot a PF can come up under the other one's. Raise OSError for a VF without a PF.
+        """
+        device = (self._device(pci) / "physfn").resolve(strict=True)
+        # Where it was before all others: a PF has up to 256 of them.
+        links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
+        index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
+        names = sorted(entry.name for entry in (device / "net").iterdir())
+        if index is None or (pf not in names and len(names) != 1):
+            raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
+        return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))
+
+    def line_rate_mbps(self, pf_pci: str, pf: str) -> int:
+        """Return a PF's line rate in Mb/s, 0 where the driver does not know it."""
+        try:
+            return max(int((self._device(pf_pci) / "net" / pf / "speed").read_text()), 0)
+        except (OSError, ValueError):
+            return 0
+
+    def _device(self, pci: str) -> Path:
+        return self.root / "bus" / "pci" / "devices" / pci

@@ -1,0 +1,154 @@
+"""Decide what an ADD does, without doing it: whose VFs, under which names, with which settings, within which rate."""
+
+import errno
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cni.spec.conf import Conf
+from cni.spec.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
+from mooring import names
+from mooring.assignment import AssignedVf, verified_assignment
+from mooring.errors import AnnotationError
+from mooring.ledger import LedgerEntry
+from mooring.podrecord import PodRecord
+from mooring.request import asks_for_vfs
+from mooring.settings import SETTING_NAMES, VfSettings
+
+# What Multus calls an attachment that the user has not named.
+_OF_MULTUS = re.compile(r"net[0-9]+", re.ASCII)
+
+
+def record_to_apply(call: Call, conf: Conf, record: PodRecord | None) -> PodRecord | None:
+    """Return the record to apply, None for a pod that asks for nothing; raise CniError 100 where they disagree.
+
+    A request or an assignment without a record means that the CRI shim was bypassed: the pod must not start.
+    """
+    asks = asks_for_vfs(conf.annotations) or names.ASSIGNMENT in conf.annotations
+    if record is None and not asks:
+        return None
+    pod = f"{call.args.get('K8S_POD_NAMESPACE', '')}/{call.args.get('K8S_POD_NAME', '')}"
+    if record is None:
+        raise CniError(REFUSED, f"pod {pod!r} asks for VFs, but the CRI shim has recorded none: was it bypassed?")
+    if conf.node is not None and record.assignment.node != conf.node:
+        raise CniError(REFUSED, f"pod {pod!r} has VFs on node {record.assignment.node!r}, this is {conf.node!r}")
+    _check_same_assignment(conf.annotations, record, pod)
+    return record
+
+
+def _check_same_assignment(annotations: Mapping[str, str], record: PodRecord, pod: str) -> None:
+    if names.ASSIGNMENT not in annotations:
+        return
+    try:
+        said = verified_assignment(annotations, record.assignment.uid, record.assignment.node)
+    except AnnotationError as unreadable:
+        raise CniError(REFUSED, f"pod {pod!r}", str(unreadable)) from unreadable
+    if said != record.assignment:
+        raise CniError(REFUSED, f"pod {pod!r} has another assignment than the one recorded when its sandbox was made")
+
+
+def vfs_of_call(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
+    """Return the VFs of this call: all, or those of its network where the configuration names one (Multus)."""
+    vfs = record.assignment.vfs
+    return vfs if conf.network is None else tuple(vf for vf in vfs if vf.network == conf.network)
+
+
+def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin.
+
+    A name that the chain's result so far has is skipped.
+    """
+    chained = previous is not None
+    if not chained and not names.is_interface(ifname):
+        raise CniError(BAD_CONFIG, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
+    there = {interface.get("name") for interface in (previous or {}).get("interfaces") or ()}
+    taken = there | {vf.name for vf in vfs if vf.name is not None}
+    free = [f"net{number}" for number in range(1, len(vfs) + len(taken) + 2)]
+    # Multus calls its delegates for net1, net2, … too.
+    wanted = free if chained else [ifname, *(name for name in free if name != ifname)]
+    unused = (name for name in wanted if name not in taken)
+    return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
+
+
+def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname: str) -> None:
+    """Raise CniError 100 where a delegate of Multus would take a name that Multus gives to another one.
+
+    Beside another network's delegate there is a net1 and a net2, and the second VF of ours would be one of them.
+    """
+    unnamed = [vf for vf in vfs if vf.name is None]
+    others = {vf.network for vf in record.assignment.vfs} - {conf.network}
+    if conf.network is not None and others and len(unnamed) > 1 and _OF_MULTUS.fullmatch(ifname):
+        raise CniError(
+            REFUSED,
+            f"pod {record.pod!r} has {len(unnamed)} VFs of network {conf.network!r} without a name, and VFs of "
+            f"{', '.join(sorted(others))}: Multus names its delegates net1, net2, …; the request must name all but one",
+        )
+
+
+# What one netlink attribute carries, in the kernel's order (do_setvfinfo in net/core/rtnetlink.c).
+ATTRIBUTES: tuple[tuple[str, ...], ...] = (
+    *(("mac",), ("vlan", "qos"), ("min_tx_rate", "max_tx_rate"), ("spoofchk",), ("link_state",), ("trust",)),
+    ("guid",),
+)
+NO_MAC = "00:00:00:00:00:00"
+
+
+def effective(wished: VfSettings, found: VfSettings, netdev_mac: str | None = None) -> VfSettings:
+    """Return what to set: the wish, and no rate left over from before where the pod asks for none.
+
+    A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof check holds
+    a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
+    """
+    if wished.spoofchk and wished.mac is None and found.mac is not None:
+        wished = replace(wished, mac=netdev_mac if found.mac == NO_MAC else found.mac)
+    unknown = [name for name in ("min_tx_rate", "max_tx_rate", "vlan", "qos") if getattr(found, name) is None]
+    wished = replace(wished, **{name: None for name in unknown if getattr(wished, name) == 0})
+    return replace(
+        wished,
+        min_tx_rate=0 if wished.min_tx_rate is None and found.min_tx_rate else wished.min_tx_rate,
+        max_tx_rate=0 if wished.max_tx_rate is None and found.max_tx_rate else wished.max_tx_rate,
+    )
+
+
+def one_by_one(settings: VfSettings) -> list[VfSettings]:
+    """Split settings into one piece for each netlink attribute: the kernel does not say which one a NIC refuses."""
+    present = settings.to_fields()
+    pieces = [{name: present[name] for name in attribute if name in present} for attribute in ATTRIBUTES]
+    return [replace(VfSettings(), **piece) for piece in pieces if piece]  # type: ignore[arg-type]
+
+
+def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: OSError) -> str:
+    """Say what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
+    what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
+    return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)
+
+
+def symbol(failed: OSError) -> str:
+    """Return the kernel's name for an error: "EOPNOTSUPP (Operation not supported)"."""
+    # The kernel has no ENOTSUP: that is the C library's other name for it.
+    unsupported = failed.errno == errno.EOPNOTSUPP
+    name = "EOPNOTSUPP" if unsupported else errno.errorcode.get(failed.errno or 0, str(failed.errno))
+    return f"{name} ({failed.strerror})"
+
+
+def check_rates(pf: str, line_mbps: int, found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings]) -> None:
+    """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s."""
+    if not any(settings.min_tx_rate for settings in wanted.values()):
+        return
+    after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
+    after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
+    total = sum(after.values())
+    if total > line_mbps:
+        raise CniError(
+            NIC_REFUSED, f"pf {pf!r}: min rates of {total} Mb/s would exceed its line rate of {line_mbps} Mb/s"
+        )
+
+
+def differences(wanted: VfSettings, found: VfSettings) -> list[str]:
+    """Name each setting that does not read back as it was set."""
+    return [
+        f"{name} is {getattr(found, name)!r} and not {wish!r}"
+        for name in SETTING_NAMES
+        if (wish := getattr(wanted, name)) is not None and getattr(found, name) != wish
+    ]

@@ -1,0 +1,114 @@
+"""Say where a pod's VFs are not as ADD made them: the live state against ledger, record and the chain's result.
+
+Every difference is a text that names the VF and both values; no text means that all is well. Source: CNI specification
+1.1.0, section 2 (CHECK): what the result lists is what is expected of an interface, for a plugin after us in the chain
+may have changed it; what no result lists, the ledger knows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cni.plan.attachment import differences
+from mooring.assignment import AssignedVf
+from mooring.ledger import LedgerEntry
+from mooring.settings import VfSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface as it is in a pod now; addresses with their prefix length."""
+
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """What the kernel has of one VF.
+
+    ``reachable``: its namespace is still the one at its path; ``settings`` None: the PF does not answer for it;
+    ``rdma``: its RDMA device is in the namespace (None: there is none that could be).
+    """
+
+    reachable: bool
+    interface: Interface | None = None
+    settings: VfSettings | None = None
+    rdma: bool | None = None
+
+
+def from_record(vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], container: str) -> list[str]:
+    """Compare what a pod was assigned with what the ledger gives to its sandbox; ``entries`` by PCI address."""
+    texts = []
+    for vf in vfs:
+        entry = entries.get(vf.pci)
+        if entry is None or entry.container != container:
+            texts.append(f"vf {vf.pci} is assigned, but the ledger does not give it to this sandbox")
+        elif (entry.pf, entry.vf) != (vf.pf, vf.vf):
+            texts.append(f"vf {vf.pci} is vf {entry.vf} of {entry.pf!r} in the ledger, not vf {vf.vf} of {vf.pf!r}")
+        else:
+            texts += [f"vf {vf.pci} was set otherwise: {text}" for text in differences(_wished(vf), entry.set)]
+    assigned = {vf.pci for vf in vfs}
+    return texts + [f"vf {pci} is held, but not assigned" for pci in sorted(entries.keys() - assigned)]
+
+
+def _wished(vf: AssignedVf) -> VfSettings:
+    """Return the wishes that ADD must have set: 0 and false may be what a NIC has by itself."""
+    unset = {name: None for name, value in vf.settings.to_fields().items() if not value}
+    return replace(vf.settings, **unset)
+
+
+def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: Mapping[str, Any]) -> list[str]:
+    """Compare one VF with its entry, the MTU of its network (None: as found), and its interface in the result."""
+    texts = [] if entry.phase == "held" else [f"its ledger entry says {entry.phase!r} and not 'held'"]
+    if not found.reachable:
+        texts.append(f"network namespace {entry.netns.path!r} is not its pod's any more")
+    elif found.interface is None:
+        texts += [f"interface {entry.ifname!r} is not in the pod"] if entry.original.name is not None else []
+    else:
+        expected_mac = listed.get("mac") or entry.set.mac or entry.original.netdev_mac
+        expected_mtu = listed.get("mtu") or mtu or entry.original.mtu
+        texts += _from_interface(entry, found.interface, expected_mac, expected_mtu)
+    if found.settings is None:
+        texts.append(f"pf {entry.pf!r} does not answer for vf {entry.vf}")
+    else:
+        texts += differences(entry.set, found.settings)
+    if found.rdma is False:
+        texts.append(f"rdma device {entry.rdma!r} is not in the pod")
+    return [f"vf {entry.pci}: {text}" for text in texts]
+
+
+def _from_interface(
+    entry: LedgerEntry, interface: Interface, expected_mac: str | None, expected_mtu: int | None
+) -> Iterable[str]:
+    if expected_mac and interface.mac != expected_mac.lower():
+        yield f"interface {entry.ifname!r} has mac {interface.mac!r} and not {expected_mac!r}"
+    if expected_mtu and interface.mtu != expected_mtu:
+        yield f"interface {entry.ifname!r} has mtu {interface.mtu} and not {expected_mtu}"
+    if not interface.up:
+        yield f"interface {entry.ifname!r} is down"
+    for address in entry.addresses:
+        if address not in interface.addresses:
+            yield f"interface {entry.ifname!r} has lost address {address!r}"
+
+
+def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> tuple[Mapping[str, Any], list[str]]:
+    """Return a VF's interface as the result lists it (empty: not at all), and what the result has not of it.
+
+    A VF without a netdev is in no result.
+    """
+    if entry.original.name is None:
+        return {}, []
+    interfaces = previous.get("interfaces") or ()
+    places = [
+        index
+        for index, each in enumerate(interfaces)
+        if each.get("name") == entry.ifname and each.get("sandbox") == netns
+    ]
+    if not places:
+        return {}, [f"vf {entry.pci}: prevResult has no interface {entry.ifname!r} in {netns!r}"]
+    of_it = {ip["address"] for ip in previous.get("ips") or () if ip.get("interface") == places[0]}
+    lacking = [address for address in entry.addresses if address not in of_it]
+    return interfaces[places[0]], [f"vf {entry.pci}: prevResult has not address {address!r}" for address in lacking]

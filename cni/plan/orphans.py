@@ -1,0 +1,102 @@
+"""Decide which ledger entries have outlived what they stand for, and why: values in, values out.
+
+An entry is an orphan when its sandbox cannot be alive any more. The rules, first match wins:
+
+    other_boot    of another boot: its namespaces and processes ended with that boot
+    killed_add    `taking`, and nobody holds the VF's lock (the caller sees to that): its ADD died
+    not_returned  `returning`: a give-back began and did not come to its end
+    netns_gone    the namespace that the VF was given to is gone, and the VF has come back to the host
+    record_gone   the shim has removed the pod's record: no sandbox of that pod was listed for ten minutes
+
+A VF that is neither back on the host nor reached by its namespace's path is with a process that keeps the namespace:
+whatever the entry says, it is not taken away; only another boot's entry is past that.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mooring.ledger import LedgerEntry
+
+Reason = Literal["other_boot", "killed_add", "not_returned", "netns_gone", "record_gone"]
+REASONS: Mapping[Reason, str] = {
+    "other_boot": "of another boot",
+    "killed_add": "its ADD was killed",
+    "not_returned": "giving it back did not come to its end",
+    "netns_gone": "its network namespace is gone",
+    "record_gone": "its pod's record is gone",
+}
+# Where a VF is: its namespace is still at its entry's path; that is gone and the VF is back on the host; neither.
+Place = Literal["pod", "host", "away"]
+# One look that finds no record proves little; two this far apart do. In seconds; with a look every 10 s an orphan is
+# repaired within 30.
+UNRECORDED_S = 10.0
+# Freeing a VF by force is tried again after 20 s, 40 s, …: it takes the driver of a VF away from whoever looks at it.
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 20.0, 600.0
+
+
+Orphan = tuple[LedgerEntry, Reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """For how many seconds a VF that would not be freed is left alone, and until when (monotonic)."""
+
+    seconds: float
+    until: float
+
+
+def next_backoff(backoff: Backoff | None, now: float) -> Backoff:
+    """Return the backoff after one more try in vain: twice as long as the last one, up to a limit."""
+    seconds = FIRST_BACKOFF_S if backoff is None else min(2 * backoff.seconds, MAX_BACKOFF_S)
+    return Backoff(seconds, now + seconds)
+
+
+def is_due(backoff: Backoff | None, now: float) -> bool:
+    return backoff is None or now >= backoff.until
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanScan:
+    """The orphans among the entries, and since when (monotonic seconds) each ``(pci, container)`` has no record."""
+
+    orphans: Sequence[Orphan]
+    unrecorded: Mapping[tuple[str, str], float]
+
+
+def find_orphans(
+    entries: Mapping[str, tuple[LedgerEntry, Place]],
+    records: Collection[str] | None,
+    boot: str,
+    unrecorded: Mapping[tuple[str, str], float],
+    now: float,
+) -> OrphanScan:
+    """Judge one look at the ledger.
+
+    ``entries`` are by PCI address, ``records`` the uids that have a pod record, readable or not, None where not even
+    their folder is there, which says nothing about pods; ``unrecorded`` is what the look before returned.
+    """
+    since = {
+        (pci, entry.container): unrecorded.get((pci, entry.container), now)
+        for pci, (entry, _) in entries.items()
+        if records is not None and entry.uid not in records
+    }
+    judged = (
+        (entry, _reason(entry, place, boot, now - since.get((pci, entry.container), now)))
+        for pci, (entry, place) in entries.items()
+    )
+    return OrphanScan([(entry, reason) for entry, reason in judged if reason is not None], since)
+
+
+def _reason(entry: LedgerEntry, place: Place, boot: str, unrecorded_s: float) -> Reason | None:
+    if entry.boot != boot:
+        return "other_boot"
+    if place == "away":
+        return None
+    if entry.phase == "taking":
+        return "killed_add"
+    if entry.phase == "returning":
+        return "not_returned"
+    if place == "host":
+        return "netns_gone"
+    return "record_gone" if unrecorded_s >= UNRECORDED_S else None

@@ -1,0 +1,98 @@
+"""Answer one CNI call: the same code in the warm server and in a single process of its own."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version as version_of_package
+from pathlib import Path
+
+import structlog
+
+from cni import cmd_add, cmd_check, cmd_del, cmd_gc, cmd_status
+from cni.kernel.sysfs import Sysfs
+from cni.spec.conf import read_conf
+from cni.spec.skel import (
+    IO_FAILURE,
+    REFUSED,
+    TRY_AGAIN,
+    Call,
+    CniError,
+    check_version,
+    error_answer,
+    read_call,
+    version_answer,
+    version_of,
+)
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
+from mooring.errors import RecordError
+from mooring.locks import LockBusyError
+from mooring.vf_settings import VfPort
+
+_log = structlog.get_logger()
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes to standard output, the exit status (0 or 1), and the error code in the text (0: none)."""
+
+    text: str
+    status: int
+    code: int = 0
+
+
+def answer(
+    environment: Mapping[str, str],
+    stdin: bytes,
+    port: Callable[[], VfPort],
+    defaults: Mapping[str, object] | None = None,
+    caller: int | None = None,
+) -> Answer:
+    """Answer a call; whatever goes wrong is an error object of the specification.
+
+    ``defaults`` are the node's own folders and name, for what the network configuration leaves out; ``caller`` is the
+    socket of whoever waits for the answer: an ADD that nobody waits for any more ends early.
+    """
+    version = ""
+    try:
+        call = read_call(environment, stdin)
+        version = version_of(call.conf)
+        return Answer(_dispatch(call, version, port, defaults or {}, caller), 0)
+    except CniError as refused:
+        return _refusal(refused, version)
+    except (LockBusyError, RecordError) as refused:
+        code = REFUSED if isinstance(refused, RecordError) else TRY_AGAIN
+        return _refusal(CniError(code, str(refused)), version)
+    except OSError as failed:
+        return _refusal(CniError(IO_FAILURE, f"the node's own files or links fail: {failed}"), version)
+    except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
+        _log.exception("call failed unexpectedly")
+        return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
+
+
+def _refusal(error: CniError, version: str) -> Answer:
+    _log.warning("call refused", code=error.code, reason=str(error))
+    return Answer(error_answer(error, version or version_of({})), 1, error.code)
+
+
+def _dispatch(
+    call: Call, version: str, port: Callable[[], VfPort], defaults: Mapping[str, object], caller: int | None
+) -> str:
+    if call.command == "VERSION":
+        return version_answer(call.conf)
+    check_version(call.command, call.conf)
+    conf = read_conf(call, {**defaults, **call.conf}, version)
+    node = Node(Sysfs(Path(conf.sysfs)), Ledger(Path(conf.state)), Path(conf.run), port(), BOOT_ID.read_text().strip())
+    match call.command:
+        case "ADD":
+            return json.dumps(cmd_add.run(node, call, conf, caller))
+        case "DEL":
+            cmd_del.run(node, call, conf)
+        case "CHECK":
+            cmd_check.run(node, call, conf)
+        case "GC":
+            cmd_gc.run(node, call, conf)
+        case "STATUS":
+            cmd_status.run(node, call, conf, version_of_package("mooring"))
+    return ""

@@ -1,0 +1,81 @@
+"""What the warm server counts, as Prometheus reads it: calls, repairs, and the ledger as the last look found it."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from cni.plan.orphans import REASONS, Reason
+from cni.spec.skel import COMMANDS
+from mooring.config import host_and_port
+from mooring.ledger import LedgerEntry, Phase
+
+_ALL_ADDRESSES = "0.0.0.0"
+# From a DEL that finds nothing to an ADD that waits five seconds for a VF, in seconds.
+_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """Counters in a registry of their own; what one-shot calls do is not among them."""
+
+    def __init__(self) -> None:
+        own = self.registry = CollectorRegistry()
+        self._calls = Counter(
+            "mooring_cni_calls", "CNI calls answered, by error code; 0 is success.", ("command", "code"), registry=own
+        )
+        self._call_s = Histogram(
+            "mooring_cni_call_seconds",
+            "Time from a call's arrival to its answer.",
+            ("command",),
+            buckets=_BUCKETS_S,
+            registry=own,
+        )
+        self._repairs = Counter(
+            "mooring_cni_repairs", "Orphaned VFs given back to the host.", ("reason",), registry=own
+        )
+        self._failed = Counter(
+            "mooring_cni_failed_repairs", "Tries to give back an orphaned VF that failed.", ("reason",), registry=own
+        )
+        self._unreadable = Counter(
+            "mooring_cni_unreadable_entries", "Ledger entries that cannot be read, each counted once.", registry=own
+        )
+        self._entries = Gauge(
+            "mooring_cni_ledger_entries", "Ledger entries at the last look.", ("phase",), registry=own
+        )
+        self._held = Gauge("mooring_cni_held_vfs", "VFs in pods' hands at the last look.", ("pf",), registry=own)
+        self._looked = Gauge(
+            "mooring_cni_last_reconcile_timestamp_seconds", "When a look through the ledger last ended.", registry=own
+        )
+        for reason in REASONS:
+            self._repairs.labels(reason)
+            self._failed.labels(reason)
+
+    def call(self, command: str, code: int, seconds: float) -> None:
+        """Count one call; a command that the specification does not have shares one label."""
+        known = command if command in COMMANDS else "other"
+        self._calls.labels(known, str(code)).inc()
+        self._call_s.labels(known).observe(seconds)
+
+    def repair(self, reason: Reason, *, done: bool) -> None:
+        (self._repairs if done else self._failed).labels(reason).inc()
+
+    def unreadable_entry(self) -> None:
+        self._unreadable.inc()
+
+    def ledger(self, entries: Iterable[LedgerEntry], unreadable: int) -> None:
+        """Show the ledger as a whole look has found it."""
+        known = list(entries)
+        phases = Tally(entry.phase for entry in known)
+        for phase in get_args(Phase):
+            self._entries.labels(phase).set(phases[phase])
+        self._entries.labels("unreadable").set(unreadable)
+        self._held.clear()
+        for pf, count in Tally(entry.pf for entry in known if entry.phase == "held").items():
+            self._held.labels(pf).set(count)
+        self._looked.set_to_current_time()
+
+    def serve(self, address: str) -> None:
+        """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""
+        host, port = host_and_port(address)
+        start_http_server(port, host or _ALL_ADDRESSES, self.registry)

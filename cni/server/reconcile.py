@@ -1,0 +1,140 @@
+"""Give orphaned VFs back: part of the warm server, at its start and every few seconds after.
+
+It works as any call does: under the VF's lock, by the ledger entry alone, through `detach`. A VF whose lock is busy
+is somebody's at this moment and is left for the next look, so that no call waits for a look; a VF without an entry was
+never handed out and is never touched. Between two looks it remembers nothing that matters: a server that was killed
+starts anew from the ledger and the kernel.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from cni.kernel import netns
+from cni.plan.orphans import REASONS, Backoff, Orphan, Place, Reason, find_orphans, is_due, next_backoff
+from cni.server.metrics import Metrics
+from cni.spec.skel import CniError
+from cni.vf.detach import detach
+from cni.vf.node import Node, in_host_netns
+from mooring import ledger, podrecord
+from mooring.errors import RecordError
+from mooring.files import record_paths
+from mooring.ledger import LedgerEntry
+from mooring.locks import LockBusyError, hold
+
+_log = structlog.get_logger()
+# A VF that a process will not let go of takes up to 13 s; a node has many VFs, and 30 s for each orphan.
+_AT_ONCE = 8
+
+
+class Reconciler:
+    """Look through the ledger of one node; ``node`` makes what a look works with."""
+
+    def __init__(self, node: Callable[[], Node], metrics: Metrics) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._unrecorded: Mapping[tuple[str, str], float] = {}
+        self._unreadable: dict[str, str] = {}
+        self._stuck: dict[str, str] = {}
+        self._backoffs: dict[str, Backoff] = {}
+
+    def run(self, ended: threading.Event, interval_s: float) -> None:
+        """Look at once, then every ``interval_s`` seconds until ``ended``."""
+        while not ended.is_set():
+            try:
+                self.look(time.monotonic())
+            except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next look may do better
+                _log.exception("look through the ledger failed unexpectedly")
+            ended.wait(interval_s)
+
+    def look(self, now: float) -> None:
+        """Repair every orphan that can be repaired now; ``now`` is in monotonic seconds."""
+        node = self._node()
+        entries = self._read(node)
+        places = _places(node, entries.values())
+        found = {pci: (entry, places[pci]) for pci, entry in entries.items()}
+        judgement = find_orphans(found, _records(node), node.boot, self._unrecorded, now)
+        self._unrecorded = judgement.unrecorded
+        self._backoffs = {pci: backoff for pci, backoff in self._backoffs.items() if pci in entries}
+        due = [orphan for orphan in judgement.orphans if is_due(self._backoffs.get(orphan[0].pci), now)]
+        self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
+        for pci in self._repair_all(node, due, now):
+            del entries[pci]
+        self._metrics.ledger(entries.values(), len(self._unreadable))
+
+    def _read(self, node: Node) -> dict[str, LedgerEntry]:
+        """Read the ledger; an entry that cannot be read names nobody: it is reported once and left as it is."""
+        entries: dict[str, LedgerEntry] = {}
+        unreadable: dict[str, str] = {}
+        for path in record_paths(node.ledger.state / ledger.FOLDER):
+            try:
+                entry = node.ledger.read(path.stem)
+            except (RecordError, OSError) as broken:
+                unreadable[path.name] = str(broken)
+                continue
+            if entry is not None:
+                entries[entry.pci] = entry
+        for name in sorted(unreadable.keys() - self._unreadable.keys()):
+            _log.error("ledger entry cannot be read and is left alone", entry=name, reason=unreadable[name])
+            self._metrics.unreadable_entry()
+        self._unreadable = unreadable
+        return entries
+
+    def _repair_all(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
+        """Return the addresses of those given back; the ones that resisted before come last, for they take seconds."""
+        ordered = sorted(orphans, key=lambda orphan: orphan[0].pci in self._stuck)
+        with ThreadPoolExecutor(_AT_ONCE, "repair") as repairs:
+            done = repairs.map(lambda orphan: self._repair(node, orphan[0], orphan[1], now), ordered)
+            return [entry.pci for (entry, _), repaired in zip(ordered, done, strict=True) if repaired]
+
+    def _repair(self, node: Node, listed: LedgerEntry, reason: Reason, now: float) -> bool:
+        """Give one orphan back, unless it is in a call's hands or has changed hands since it was listed."""
+        try:
+            with hold(node.run, listed.pci, limit_s=0):
+                if node.ledger.read(listed.pci) != listed:
+                    return False
+                return self._detach(node, listed, reason, now)
+        except (LockBusyError, RecordError):
+            return False
+
+    def _detach(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
+        event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
+        stuck: object = None
+        try:
+            if not detach(node, entry):
+                stuck = "a process still has its rdma device"
+                # Its driver has been rebound in vain, which is no thing to do every few seconds.
+                self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
+        except (CniError, OSError) as failed:
+            stuck = failed
+        if stuck is not None:
+            self._metrics.repair(reason, done=False)
+            if self._stuck.get(entry.pci) != str(stuck):
+                event.warning("orphaned vf is not given back yet", reason=f"{REASONS[reason]}; {stuck}")
+            self._stuck[entry.pci] = str(stuck)
+            return False
+        self._metrics.repair(reason, done=True)
+        event.info("orphaned vf given back", reason=REASONS[reason])
+        return True
+
+
+def _records(node: Node) -> frozenset[str] | None:
+    folder = node.ledger.state / podrecord.FOLDER
+    return frozenset(path.stem for path in record_paths(folder)) if folder.is_dir() else None
+
+
+def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
+    """Say where each VF is, without waiting; a pod's namespace is entered once for all of its VFs."""
+    alive = {space: netns.is_same(space.path, space.cookie) for space in {entry.netns for entry in entries}}
+    return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
+
+
+def _outside(node: Node, entry: LedgerEntry) -> Place:
+    """Look for a VF that has no namespace any more; what cannot be seen counts as away, and is left where it is."""
+    try:
+        return "host" if not node.sysfs.exists(entry.pci) or in_host_netns(node, entry, limit_s=0) else "away"
+    except OSError:
+        return "away"

@@ -1,0 +1,102 @@
+"""Show a person what the ledger says of every VF that is handed out, and beside it what the kernel says."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from cni.kernel import netlink
+from cni.plan.drift import LiveState
+from cni.vf.node import Node, is_temporary, temporary_name
+from cni.vf.observe import differences_of, observe
+from mooring.ledger import LedgerEntry
+from mooring.settings import VfSettings
+
+_NAMELESS = "has kept our name: another link had its own when it was given back"
+_COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One entry of the ledger, what the kernel has of its VF, and where the two differ."""
+
+    entry: LedgerEntry
+    found: LiveState
+    drift: tuple[str, ...]
+
+
+def show(node: Node, *, as_json: bool) -> str:
+    """Return the ledger as a table, or as one JSON object; an entry that cannot be read is shown by its file's name."""
+    readable, broken = node.ledger.whole()
+    unreadable = {name: str(why) for name, why in broken.items()}
+    shown = [_shown(node, entry) for entry in readable]
+    nameless = _nameless(readable)
+    if as_json:
+        return json.dumps(_document(shown, unreadable) | {"nameless": nameless})
+    return "\n".join((*_table(shown, unreadable), *(f"  ! {name} {_NAMELESS}" for name in nameless)))
+
+
+def _nameless(entries: Sequence[LedgerEntry]) -> list[str]:
+    """Return the netdevs that have kept the name which we gave them: nobody has the VF, and its own name was taken."""
+    taken = {temporary_name(entry.pci) for entry in entries}
+    return sorted(link.name for link in netlink.links() if is_temporary(link.name) and link.name not in taken)
+
+
+def _shown(node: Node, entry: LedgerEntry) -> LedgerRow:
+    found = observe(node, entry)
+    return LedgerRow(entry, found, differences_of(entry, found))
+
+
+def _document(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> dict[str, object]:
+    return {"vfs": [_fields(each) for each in shown], "unreadable": dict(unreadable)}
+
+
+def _fields(shown: LedgerRow) -> dict[str, object]:
+    entry, found = shown.entry, shown.found
+    names = ("pci", "pf", "vf", "phase", "pod", "uid", "container", "ifname", "addresses", "rdma")
+    return {name: getattr(entry, name) for name in names} | {
+        "netns": {"path": entry.netns.path, "alive": found.reachable},
+        "wished": entry.set.to_fields(),
+        "found": found.settings.to_fields() if found.settings is not None else None,
+        "interface": asdict(found.interface) if found.interface is not None else None,
+        "attachment": asdict(entry.attachment) if entry.attachment is not None else None,
+        "drift": shown.drift,
+    }
+
+
+def _table(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> Iterator[str]:
+    if not shown and not unreadable:
+        yield "no VF is handed out"
+        return
+    rows = [_COLUMNS, *(_row(each) for each in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row, each in zip(rows, [None, *shown], strict=True):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield from (f"  ! {text}" for text in (each.drift if each is not None else ()))
+    for name, why in unreadable.items():
+        yield f"  ! {name} cannot be read: {why}"
+
+
+def _row(shown: LedgerRow) -> tuple[str, ...]:
+    entry = shown.entry
+    settings = [_setting(name, value, shown.found.settings) for name, value in entry.set.to_fields().items()]
+    return (
+        f"{entry.pf}/{entry.vf}",
+        entry.pci,
+        entry.pod,
+        entry.phase,
+        entry.ifname,
+        "alive" if shown.found.reachable else "gone",
+        ",".join(settings) or "-",
+    )
+
+
+def _setting(name: str, wished: object, found: VfSettings | None) -> str:
+    """Write a setting as it was wished, with what is there instead where it differs."""
+    there = getattr(found, name) if found is not None else None
+    return f"{name}={_plain(wished)}" + ("" if there == wished else f" (is {_plain(there)})")
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "unknown"
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,0 +1,139 @@
+"""The warm server: answers the forwarder's calls, each in a thread, on a socket that only root can reach.
+
+One call of a container at a time: the runtime kills an ADD that takes too long and sends DEL at once, and that DEL must
+find what the ADD did. An ADD whose caller is gone is not begun, or it ends early, or it is undone in its own turn.
+"""
+
+import fcntl
+import os
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from cni.forwarder import parse_request
+from cni.kernel.inotify import hung_up
+from cni.server.dispatch import Answer, answer
+from mooring.vf_settings import VfPort
+
+_log = structlog.get_logger()
+# What is told of each call: its command, its error code (0: success), and how many seconds it took.
+Observe = Callable[[str, int, float], None]
+
+
+class AlreadyServedError(RuntimeError):
+    """Another server has this socket: it is not taken over."""
+
+
+class ContainerLocks:
+    """One call of a container at a time; a container that no call is for any more is forgotten."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._calls: dict[str, list[threading.Lock]] = {}
+
+    @contextmanager
+    def of(self, container: str) -> Iterator[None]:
+        """Wait for the container's turn; calls without a container (STATUS, GC, VERSION) need none."""
+        with self._guard:
+            calls = self._calls.setdefault(container, []) if container else []
+            turn = calls[0] if calls else threading.Lock()
+            calls.append(turn)
+        try:
+            with turn:
+                yield
+        finally:
+            with self._guard:
+                calls.pop()
+                if not calls and container:
+                    del self._calls[container]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    """Serve calls at ``path`` until `shutdown`; ``port`` makes the port to the PFs' settings."""
+
+    observe: Observe | None = None
+    daemon_threads = False
+    request_queue_size = 128
+
+    def __init__(self, path: Path, port: Callable[[], VfPort], defaults: Mapping[str, object]) -> None:
+        self._port = port
+        self._defaults = defaults
+        self.turns = ContainerLocks()
+        super().__init__(str(path), _RequestHandler)
+        path.chmod(0o600)
+
+    def answer_call(self, caller: socket.socket, environment: Mapping[str, str], stdin: bytes) -> None:
+        """Answer one call; an ADD whose caller is gone is not begun, or is undone before the container's next call."""
+        container = environment.get("CNI_CONTAINERID", "")
+        is_add = environment.get("CNI_COMMAND") == "ADD"
+        with self.turns.of(container):
+            if is_add and hung_up(caller.fileno()):
+                _log.warning("caller is gone, its ADD is not begun", container=container)
+                return
+            done = self._answer(environment, stdin, caller.fileno())
+            if not _send(caller, done) and is_add and done.status == 0:
+                _log.warning("caller is gone, its ADD is undone", container=container)
+                self._answer({**environment, "CNI_COMMAND": "DEL"}, stdin, caller=None)
+
+    def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
+        started = time.monotonic()
+        done = answer(environment, stdin, self._port, self._defaults, caller)
+        if self.observe is not None:
+            self.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
+        return done
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log what ended a conversation: a caller that was killed while it spoke."""
+        _log.warning("conversation ended early", reason=str(sys.exception()))
+
+
+class _RequestHandler(socketserver.StreamRequestHandler):
+    server: Server
+
+    def handle(self) -> None:
+        environment, stdin = parse_request(self.rfile.read())
+        self.server.answer_call(self.connection, environment, stdin)
+
+
+def _send(caller: socket.socket, done: Answer) -> bool:
+    """Send an answer; return False if nobody is there to read it."""
+    if hung_up(caller.fileno()):
+        return False
+    try:
+        caller.sendall(f"{done.status}{done.text}".encode())
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def serving(path: Path, port: Callable[[], VfPort], defaults: Mapping[str, object]) -> Iterator[Server]:
+    """Open the server's socket; raise AlreadyServedError if another server has it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyServedError(f"socket {str(path)!r} is served by another mooring-cni") from None
+        path.unlink(missing_ok=True)
+        previous = os.umask(0o177)
+        try:
+            server = Server(path, port, defaults)
+        finally:
+            os.umask(previous)
+        with server:
+            yield server
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(lock)

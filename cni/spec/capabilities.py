@@ -1,0 +1,23 @@
+"""Hold what the runtime asks for an attachment (capabilities `mac` and `ips`) against what the scheduler assigned."""
+
+from collections.abc import Sequence
+
+from cni.spec.conf import Conf
+from cni.spec.skel import BAD_CONFIG, REFUSED, Call, CniError
+from mooring.assignment import AssignedVf
+
+
+def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
+    """Raise CniError 100 for a MAC that was not assigned, 7 for addresses that cannot be one interface's.
+
+    A call's first VF is the attachment that the runtime speaks of: the others have names of our own.
+    """
+    if conf.mac is not None and conf.mac != vfs[0].settings.mac:
+        assigned = f"has {vfs[0].settings.mac!r}" if vfs[0].settings.mac is not None else "has none"
+        raise CniError(REFUSED, f"the runtime asks for mac {conf.mac!r}, the assignment of vf {vfs[0].pci} {assigned}")
+    if not conf.ips and not call.args.get("IP"):
+        return
+    if len(vfs) > 1:
+        raise CniError(BAD_CONFIG, f"the runtime asks for addresses of one interface, this call has {len(vfs)} VFs")
+    if conf.network_of(vfs[0].network).ipam is None:
+        raise CniError(BAD_CONFIG, f"the runtime asks for addresses, network {vfs[0].network!r} has no ipam")

@@ -1,0 +1,177 @@
+"""The plugin's configuration: which folders, which IPAM, what the runtime says of the pod.
+
+Takes the JSON object from standard input, returns a `Conf`; raises CniError code 7 naming the field. A field that is
+neither ours nor the specification's is an error: a misspelt one would be a setting that is silently absent. DEL alone
+reads no more than it needs: a pod must be removable although its configuration has been spoilt since.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_interface
+from typing import Any
+
+from cni.spec import fields
+from cni.spec.network import NetworkConf, read_ipam, read_network
+from cni.spec.result import read_previous
+from cni.spec.skel import Call, CniError
+from mooring.errors import ContractError
+from mooring.parsing import Value
+from mooring.settings import mac
+
+STATE = "/var/lib/mooring"
+RUN = "/run/mooring"
+SYSFS = "/sys"
+_ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
+_ATTACHMENTS = ("cni.dev/valid-attachments", "cni.dev/attachments")
+_OURS = (
+    *("node", "state", "run", "sysfs", "server", "ipam", "networks", "network", "policyRouting"),
+    *("holdTimeoutSeconds", "awaitInit"),
+)
+_THEIRS = (
+    *("cniVersion", "cniVersions", "name", "type", "capabilities", "runtimeConfig", "prevResult", "args", "dns"),
+    *("ipMasq", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "deviceID", "pciBusID"),
+)
+# The specification's characters, and a file's length: IPAM plugins keep a folder for each network's name.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
+_DEFAULT_HOLD_S = 5.0
+_LONGEST_HOLD_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conf:
+    """One call's configuration.
+
+    ``ipam`` is None where VFs get no addresses; ``hold_s``: how long to wait for a held VF; ``mac`` and ``ips`` are
+    what the runtime asks for this attachment; ``valid`` the attachments that GC is to leave, None where none are named.
+    """
+
+    name: str
+    version: str
+    node: str | None = None
+    state: str = STATE
+    run: str = RUN
+    sysfs: str = SYSFS
+    ipam: Mapping[str, Any] | None = field(default=None, hash=False)
+    networks: Mapping[str, NetworkConf] = field(default_factory=dict, hash=False)
+    network: str | None = None
+    policy_routing: bool = True
+    hold_s: float = _DEFAULT_HOLD_S
+    await_init: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    mac: str | None = None
+    ips: tuple[str, ...] = ()
+    previous: Mapping[str, Any] | None = field(default=None, hash=False)
+    valid: frozenset[tuple[str, str]] | None = None
+    checks: bool = True
+    collects: bool = True
+
+    def network_of(self, network: str) -> NetworkConf:
+        """Return what a network's VFs get: its own under ``networks``, with the common IPAM where it names none."""
+        own = self.networks.get(network, NetworkConf())
+        return own if own.ipam is not None else replace(own, ipam=self.ipam)
+
+    def every_ipam(self) -> list[Mapping[str, Any]]:
+        """Return each IPAM configuration that some network's VFs may have, once."""
+        named = [self.ipam, *(network.ipam for network in self.networks.values())]
+        return [ipam for index, ipam in enumerate(named) if ipam is not None and ipam not in named[:index]]
+
+    def delegated(self, ipam: Mapping[str, Any]) -> dict[str, object]:
+        """Return the configuration that an IPAM plugin is called with: of 1.0.0 at most, which is what they speak.
+
+        Addresses that the runtime asks for go both ways in which static and host-local look for them.
+        """
+        conf: dict[str, object] = {"cniVersion": min(self.version, "1.0.0"), "name": self.name, "ipam": dict(ipam)}
+        asked = {"runtimeConfig": {"ips": list(self.ips)}, "args": {"cni": {"ips": list(self.ips)}}}
+        return conf | (asked if self.ips else {})
+
+
+def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
+    """Check a call's configuration (``raw``: with the node's own defaults); raise CniError code 7."""
+    conf = _read_places(raw, version)
+    if call.command == "DEL":
+        return conf
+    for name in raw:
+        if name not in _OURS and name not in _THEIRS and not name.startswith("cni.dev/"):
+            fields.refuse(name, " is not known")
+    if not conf.name:
+        fields.refuse("name", " is missing: the network's name")
+    if _NAME.fullmatch(conf.name) is None:
+        fields.refuse("name", f": {conf.name[:80]!r} is not a network's name (at most 255 of A-Z a-z 0-9 _ . -)")
+    if fields.flag(raw, "ipMasq", default=False):
+        fields.refuse("ipMasq", ": a VF's packets do not pass this host, which cannot masquerade them")
+    fields.folder(raw, "server", RUN)
+    networks = fields.optional_mapping(raw, "networks")
+    return replace(
+        conf,
+        ipam=read_ipam(raw.get("ipam"), "ipam"),
+        networks={name: read_network(value, f"networks.{name}") for name, value in networks.items()},
+        policy_routing=fields.flag(raw, "policyRouting", default=True),
+        hold_s=fields.seconds(raw, "holdTimeoutSeconds", _DEFAULT_HOLD_S, _LONGEST_HOLD_S),
+        await_init=fields.flag(raw, "awaitInit", default=False),
+        annotations=_annotations(raw),
+        dns=fields.optional_mapping(raw, "dns"),
+        mac=_mac(raw, call),
+        ips=_ips(raw),
+        previous=read_previous(raw["prevResult"], version) if raw.get("prevResult") is not None else None,
+        valid=_valid(raw),
+        checks=not fields.flag(raw, "disableCheck", default=False),
+        collects=not fields.flag(raw, "disableGC", default=False),
+    )
+
+
+def _read_places(raw: Mapping[str, object], version: str) -> Conf:
+    return Conf(
+        name=fields.text(raw, "name", ""),
+        version=version,
+        node=fields.text(raw, "node", "") or None,
+        state=fields.folder(raw, "state", STATE),
+        run=fields.folder(raw, "run", RUN),
+        sysfs=fields.folder(raw, "sysfs", SYSFS),
+        network=fields.text(raw, "network", "") or None,
+    )
+
+
+def _annotations(raw: Mapping[str, object]) -> Mapping[str, str]:
+    """Return the pod's annotations; the runtime sends null for a pod that has none."""
+    given = fields.optional_mapping(raw, "runtimeConfig").get(_ANNOTATIONS)
+    if given is None:
+        return {}
+    annotations = fields.mapping(given, f"runtimeConfig.{_ANNOTATIONS}")
+    if not all(isinstance(value, str) for value in annotations.values()):
+        fields.refuse(f"runtimeConfig.{_ANNOTATIONS}", ": the pod's annotations are not strings")
+    return annotations
+
+
+def _mac(raw: Mapping[str, object], call: Call) -> str | None:
+    """Return the address that the runtime asks for: the capability, else Multus' older way, an argument."""
+    value = fields.optional_mapping(raw, "runtimeConfig").get("mac") or call.args.get("MAC") or None
+    if value is None:
+        return None
+    try:
+        return mac(Value(value, "configuration", ContractError, step="runtimeConfig.mac"))
+    except ContractError as wrong:
+        fields.refuse("runtimeConfig.mac", f": {wrong.rule}")
+
+
+def _ips(raw: Mapping[str, object]) -> tuple[str, ...]:
+    asked = fields.strings(fields.optional_mapping(raw, "runtimeConfig").get("ips"), "runtimeConfig.ips")
+    for address in asked:
+        try:
+            ip_interface(address)
+        except ValueError:
+            fields.refuse("runtimeConfig.ips", f": {address!r:.80} is not an address")
+    return asked
+
+
+def _valid(raw: Mapping[str, object]) -> frozenset[tuple[str, str]] | None:
+    """Return the attachments that GC leaves, by container and CNI_IFNAME; libcni also says it by the older key."""
+    name = next((name for name in _ATTACHMENTS if name in raw), None)
+    if name is None:
+        return None
+    listed: Sequence[Mapping[str, Any]] = fields.mappings(raw[name], name)
+    try:
+        return frozenset((fields.text(each, "containerID", ""), fields.text(each, "ifname", "")) for each in listed)
+    except CniError as wrong:
+        fields.refuse(name, f": {wrong.msg}")

@@ -1,0 +1,65 @@
+"""What the VFs of one network get: which IPAM, which routes, which MTU; one entry under ``networks``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from cni.spec import fields
+from cni.spec.result import Route
+
+_FIELDS = ("ipam", "routes", "mtu")
+# The kernel's ETH_MIN_MTU and IP_MAX_MTU.
+_LEAST_MTU, _MOST_MTU = 68, 65535
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConf:
+    """What a network's VFs get: addresses (``ipam`` None: none), routes beyond IPAM's, an MTU (None: as found)."""
+
+    ipam: Mapping[str, Any] | None = field(default=None, hash=False)
+    routes: tuple[Route, ...] = ()
+    mtu: int | None = None
+
+
+def read_network(value: object, name: str) -> NetworkConf:
+    document = fields.mapping(value, name)
+    for unknown in sorted(document.keys() - set(_FIELDS)):
+        fields.refuse(f"{name[:80]}.{unknown}", " is not known")
+    return NetworkConf(
+        ipam=read_ipam(document.get("ipam"), f"{name}.ipam"),
+        routes=tuple(
+            _route(route, f"{name}.routes[{index}]")
+            for index, route in enumerate(fields.mappings(document.get("routes"), f"{name}.routes"))
+        ),
+        mtu=_mtu(document.get("mtu"), f"{name}.mtu"),
+    )
+
+
+def read_ipam(value: object, name: str) -> Mapping[str, Any] | None:
+    """Read an IPAM configuration: its plugin's name must stay inside the folders of CNI_PATH."""
+    if value is None or value == {}:
+        return None
+    kind = fields.mapping(value, name).get("type")
+    if not isinstance(kind, str) or not kind or "/" in kind or "\0" in kind or kind.startswith("."):
+        fields.refuse(f"{name}.type", f": {kind!r:.80} is not a plugin's name")
+    return fields.mapping(value, name)
+
+
+def _route(document: Mapping[str, Any], name: str) -> Route:
+    dst, gateway = document.get("dst"), document.get("gw")
+    try:
+        if document.keys() - {"dst", "gw"} or not isinstance(dst, str) or not isinstance(gateway, str | None):
+            raise ValueError("its fields are dst and gw")
+        destination = ip_network(dst)
+        if gateway is not None and ip_address(gateway).version != destination.version:
+            raise ValueError(f"{dst!r} and {gateway!r} are not of one family")
+    except ValueError as wrong:
+        fields.refuse(name, f" is not a route: {str(wrong)[:160]}")
+    return Route(str(destination), gateway)
+
+
+def _mtu(value: object, name: str) -> int | None:
+    if value is not None and (type(value) is not int or not _LEAST_MTU <= value <= _MOST_MTU):
+        fields.refuse(name, f": {value!r:.80} is not from {_LEAST_MTU} to {_MOST_MTU}")
+    return value

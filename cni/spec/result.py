@@ -1,0 +1,135 @@
+"""The result of ADD: what the chain had before, and our interfaces with their addresses behind it.
+
+Source: CNI specification 1.1.0, section 5 (ADD success); ``mtu`` stands in results since 1.1.0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_interface, ip_network
+from typing import Any
+
+from cni.spec import fields
+
+# Results of 0.3.x and 0.4.0 have one shape, those of 1.0.0 and 1.1.0 another.
+_OLD = ("0.3.0", "0.3.1", "0.4.0")
+_NEW = ("1.0.0", "1.1.0")
+_OLD_INTERFACE = ("name", "mac", "sandbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address that IPAM gave: ``10.0.0.2/24``, with its gateway where it has one."""
+
+    address: str
+    gateway: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route that IPAM gave."""
+
+    dst: str
+    gateway: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedVf:
+    """One VF in the pod, ready for the result."""
+
+    name: str
+    mac: str
+    mtu: int
+    addresses: Sequence[Address] = ()
+    routes: Sequence[Route] = ()
+    pci: str = ""
+    dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def read_previous(value: object, version: str) -> dict[str, Any]:
+    """Check the chain's result so far and return it in the configuration's version; raise CniError code 7."""
+    result = fields.mapping(value, "prevResult")
+    said = fields.text(result, "cniVersion", version)
+    if said not in (*_OLD, *_NEW):
+        fields.refuse("prevResult.cniVersion", f": {said[:80]!r} is not one of {', '.join((*_OLD, *_NEW))}")
+    lists = {name: fields.mappings(result.get(name), f"prevResult.{name}") for name in ("interfaces", "ips", "routes")}
+    for interface in lists["interfaces"]:
+        for name in ("name", "mac", "sandbox"):
+            fields.text(interface, name, "")
+    for ip in lists["ips"]:
+        _check_ip(ip)
+    for route in lists["routes"]:
+        _check_route(route)
+    fields.optional_mapping(result, "dns")
+    return _converted(result, version) | {"cniVersion": version}
+
+
+def _check_ip(ip: Mapping[str, Any]) -> None:
+    address, gateway, interface = ip.get("address"), ip.get("gateway"), ip.get("interface")
+    try:
+        ip_interface(address if isinstance(address, str) else "")
+        ip_address(gateway if isinstance(gateway, str) else "0.0.0.0" if not gateway else "")
+    except ValueError as wrong:
+        fields.refuse("prevResult.ips", f": {str(wrong)[:160]}")
+    if interface is not None and (type(interface) is not int or interface < 0):
+        fields.refuse("prevResult.ips", f": interface {interface!r:.80} is not an index")
+
+
+def _check_route(route: Mapping[str, Any]) -> None:
+    dst, gateway = route.get("dst"), route.get("gw")
+    try:
+        ip_network(dst if isinstance(dst, str) else "", strict=False)
+        ip_address(gateway if isinstance(gateway, str) else "0.0.0.0" if not gateway else "")
+    except ValueError as wrong:
+        fields.refuse("prevResult.routes", f": {str(wrong)[:160]}")
+
+
+def _converted(result: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Return a result in another version's shape: an address has its family up to 0.4.0, an interface its MTU since."""
+    converted = dict(result)
+    if version in _OLD and "interfaces" in converted:
+        kept = ({name: each[name] for name in _OLD_INTERFACE if name in each} for each in result["interfaces"] or ())
+        converted["interfaces"] = list(kept)
+    if "ips" in converted:
+        plain = ({name: ip[name] for name in ip if name != "version"} for ip in result["ips"] or ())
+        converted["ips"] = [{**ip, **_family(ip["address"], version)} for ip in plain]
+    return converted
+
+
+def _family(address: str, version: str) -> dict[str, str]:
+    return {"version": "6" if ":" in address else "4"} if version in _OLD else {}
+
+
+def pass_through(previous: Mapping[str, Any] | None, version: str) -> dict[str, Any]:
+    """Return the chain's result so far, in the configuration's version."""
+    return {**(previous or {}), "cniVersion": version}
+
+
+def add_result(
+    previous: Mapping[str, Any] | None,
+    version: str,
+    netns: str,
+    attached: Sequence[AttachedVf],
+    dns: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the chain's result with our interfaces and their addresses after what was there.
+
+    Its name servers are what the chain said so far, else what the configuration says (``dns``), else the first that an
+    IPAM plugin gave.
+    """
+    result = pass_through(previous, version)
+    interfaces = list(result.get("interfaces") or ())
+    ips = list(result.get("ips") or ())
+    routes = list(result.get("routes") or ())
+    for vf in attached:
+        more = {"mtu": vf.mtu, **({"pciID": vf.pci} if vf.pci else {})} if version == "1.1.0" else {}
+        interfaces.append({"name": vf.name, "mac": vf.mac, "sandbox": netns, **more})
+        ips += [_ip(address, len(interfaces) - 1, version) for address in vf.addresses]
+        routes += [{"dst": route.dst, **({"gw": route.gateway} if route.gateway else {})} for route in vf.routes]
+    servers = next((said for said in (result.get("dns"), dns, *(vf.dns for vf in attached)) if said), None)
+    told = {name: value for name, value in {"routes": routes, "dns": servers}.items() if value}
+    return result | {"interfaces": interfaces, "ips": ips} | told
+
+
+def _ip(address: Address, interface: int, version: str) -> dict[str, Any]:
+    ip: dict[str, Any] = {"address": address.address, "interface": interface, **_family(address.address, version)}
+    return ip | ({"gateway": address.gateway} if address.gateway else {})

@@ -1,0 +1,191 @@
+"""Bring the VFs of one ADD into the pod: all of them, or none.
+
+Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → name →
+addresses → up → held. A VF without a netdev takes those of them that need none. Whatever fails, every VF that was
+entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD does the same.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from cni.kernel import netlink, netns, rdma
+from cni.kernel.sysfs import APPEARS_S
+from cni.kernel.wait import wait_until
+from cni.plan import attachment
+from cni.spec.conf import Conf
+from cni.spec.result import AttachedVf
+from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
+from cni.vf import guid, rdma_users
+from cni.vf.detach import detach
+from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
+from cni.vf.node import Node, netdev_of, temporary_name
+from mooring.assignment import AssignedVf
+from mooring.errors import RecordError
+from mooring.ledger import Attachment, LedgerEntry, Netns, Original
+from mooring.locks import hold_all
+from mooring.podrecord import PodRecord
+from mooring.settings import VfSettings
+
+_log = structlog.get_logger()
+_LOCK_S = 30.0
+# How long a netdev may take to have its admin MAC, in seconds: firmware that resets the VF for it is done in one.
+_MAC_S = 3.0
+
+
+def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[AttachedVf]:
+    """Attach VFs whose locks the caller holds; raise CniError with everything as it was before."""
+    attachment.check_names(record, vfs, conf, call.ifname)
+    names = attachment.interface_names(vfs, call.ifname, previous=conf.previous)
+    space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
+    entered: list[PendingAttachment] = []
+    try:
+        for vf, name in zip(vfs, names, strict=True):
+            entered.append(_as_pending(node, call, conf, record, vf, name, space))
+        node.ledger.write(*(pending.entry for pending in entered))
+        for pending in entered:
+            _take_down(pending, names)
+        _set(node, conf, entered)
+        entered = [guid.take_effect(node, pending) for pending in entered]
+        for pending in entered:
+            _set_mtu(conf, pending)
+        for pending in entered:
+            if not has_netdev(pending):
+                move_device_in(node, pending.entry)
+        return move_all_in(node, call, conf, record, [pending for pending in entered if has_netdev(pending)])
+    except BaseException:
+        _detach_all(node, vfs)
+        raise
+
+
+def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
+    """Undo in reverse; one that resists keeps its entry, for DEL, and does not keep the others."""
+    for vf in reversed(vfs):
+        try:
+            if (entry := node.ledger.read(vf.pci)) is not None:
+                detach(node, entry)
+        except (CniError, RecordError, OSError) as stuck:
+            _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
+
+
+def _as_pending(
+    node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns
+) -> PendingAttachment:
+    """Return a VF as it was found, with its entry; nothing is changed yet."""
+    pf_pci = node.sysfs.pf_pci(vf)
+    original, device = _as_found(node, vf)
+    settings = attachment.effective(vf.settings, original.settings, original.netdev_mac)
+    entry = LedgerEntry(
+        pci=vf.pci,
+        pf=vf.pf,
+        vf=vf.vf,
+        phase="taking",
+        boot=node.boot,
+        uid=record.assignment.uid,
+        pod=record.pod,
+        container=call.container,
+        ifname=name,
+        netns=space,
+        original=original,
+        set=settings,
+        ipam=ipam_of(call, conf, vf, name) if original.name is not None else None,
+        rdma=device,
+        attachment=Attachment(conf.name, call.ifname, vf.network),
+    )
+    return PendingAttachment(vf, pf_pci, entry, settings)
+
+
+def _take_down(pending: PendingAttachment, names: Sequence[str]) -> None:
+    """Take an entered VF's netdev down, under a name that is nobody's, without altnames that are ``names`` to come."""
+    original = pending.entry.original
+    if original.name is not None:
+        netlink.set_up(original.name, up=False)
+        for altname in set(names) & set(original.altnames):
+            netlink.remove_altname(original.name, altname)
+        netlink.rename(original.name, temporary_name(pending.vf.pci))
+
+
+def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
+    """Return what a VF is like, and its RDMA device; raise CniError 102 where not all of it is on the host."""
+    device = node.sysfs.rdma(vf.pci)
+    if device is not None and rdma.mode() == "exclusive" and device not in rdma.devices():
+        raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
+    users = tuple(sorted(rdma_users.users_of(device))) if device is not None else ()
+    found = node.port.read(vf.pf, vf.vf)
+    # On Ethernet it has not come yet: its driver is being bound.
+    if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
+        return Original(settings=found, users=users), device
+    link = netdev_of(node, vf.pci, APPEARS_S)
+    if link is None:
+        raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
+    own = Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
+    return own, device
+
+
+def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
+    """Set every VF, with all their PFs locked, and read back what the NICs made of it."""
+    with hold_all(node.run, [pending.pf_pci for pending in entered], _LOCK_S):
+        for pf in sorted({pending.vf.pf for pending in entered}):
+            of_pf = [pending for pending in entered if pending.vf.pf == pf]
+            wanted = {pending.vf.vf: pending.settings for pending in of_pf}
+            rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
+            attachment.check_rates(pf, rate, node.port.read_all(pf), wanted)
+            for pending in of_pf:
+                _set_one(node, pending)
+
+
+def _set_one(node: Node, pending: PendingAttachment) -> None:
+    vf, settings = pending.vf, pending.settings
+    if settings == VfSettings():
+        return
+    try:
+        node.port.write(vf.pf, vf.vf, settings)
+    except OSError as refused:
+        raise _refusal(node, vf, settings, refused) from refused
+    if wrong := attachment.differences(settings, node.port.read(vf.pf, vf.vf)):
+        raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
+    if settings.mac is not None and has_netdev(pending):
+        _set_mac(pending, settings.mac)
+
+
+def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
+    """Name the setting that a PF refuses, by setting one at a time: the kernel says why, and not which."""
+    for alone in attachment.one_by_one(settings):
+        try:
+            node.port.write(vf.pf, vf.vf, alone)
+        except OSError as said:
+            return CniError(NIC_REFUSED, attachment.refusal_text(vf, alone, said))
+    return CniError(NIC_REFUSED, attachment.refusal_text(vf, settings, refused))
+
+
+def _set_mac(pending: PendingAttachment, mac: str) -> None:
+    """Bring a VF's netdev to its admin MAC, and wait until it has it.
+
+    Some NICs do it by themselves and late, and refuse meanwhile; mlx5 never does.
+    """
+    name, refusals = temporary_name(pending.entry.pci), []
+
+    def ensure_mac() -> bool:
+        link = netlink.find(name)
+        if link is not None and link.mac == mac:
+            return True
+        try:
+            netlink.set_mac(name, mac)
+        except OSError as refused:
+            refusals.append(refused)
+        return False
+
+    if not wait_until(ensure_mac, _MAC_S):
+        text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *refusals[-1:])
+        raise CniError(NIC_REFUSED, f"{text}; its netdev does not get it")
+
+
+def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
+    mtu = conf.network_of(pending.vf.network).mtu
+    if mtu is None or not has_netdev(pending):
+        return
+    try:
+        netlink.set_mtu(temporary_name(pending.entry.pci), mtu)
+    except OSError as refused:
+        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} refuses mtu {mtu}"
+        raise CniError(NIC_REFUSED, what, attachment.symbol(refused)) from refused

@@ -1,0 +1,161 @@
+"""Ask an IPAM plugin for addresses and give them back, by the CNI's own way: a program, its environment, its stdin.
+
+Each VF is a call of its own with its own CNI_IFNAME: host-local keys addresses by container and interface and refuses a
+second one. Source: CNI specification 1.1.0, section 4 (delegation).
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_interface, ip_network
+from pathlib import Path
+from typing import Any, Literal
+
+from cni.spec.result import Address, Route
+from cni.spec.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, UNKNOWN_CONTAINER, CniError
+from mooring.ledger import Ipam
+from mooring.locks import hold
+
+# The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin that anybody delegates to.
+_ANSWER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class IpamCall:
+    """For whom a plugin is called: its container, namespace, CNI_ARGS, and where the lock of the VF's IPAM lies."""
+
+    container: str
+    netns: str
+    args: str
+    run: Path
+    pci: str
+
+
+@dataclass(frozen=True, slots=True)
+class IpamResult:
+    """What an IPAM plugin gave: addresses, routes, and name servers as the specification writes them (``dns``)."""
+
+    addresses: tuple[Address, ...] = ()
+    routes: tuple[Route, ...] = ()
+    dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def add(ipam: Ipam, call: IpamCall) -> IpamResult:
+    """Ask for addresses; raise CniError with the plugin's own code and text.
+
+    The plugin inherits the lock that `remove` takes: when we are killed, its work is waited for before it is undone.
+    """
+    with _locked(call) as lock:
+        answer = _run("ADD", ipam, call, lock)
+    try:
+        return _read(answer)
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise CniError(IO_FAILURE, "the ipam plugin's answer has no addresses and routes", str(wrong)[:200]) from wrong
+
+
+def _read(answer: Mapping[str, Any]) -> IpamResult:
+    """Read a plugin's answer; addresses are written as the kernel writes them, for CHECK compares them with its own."""
+    return IpamResult(
+        tuple(
+            Address(str(ip_interface(_text(ip["address"]))), _gateway(ip.get("gateway"))) for ip in _list(answer, "ips")
+        ),
+        tuple(
+            Route(str(ip_network(_text(route["dst"]), strict=False)), _gateway(route.get("gw")))
+            for route in _list(answer, "routes")
+        ),
+        dict(answer.get("dns") or {}),
+    )
+
+
+def _list(answer: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    return answer.get(name) or ()
+
+
+def _gateway(value: object) -> str | None:
+    return str(ip_address(_text(value))) if value else None
+
+
+def _text(value: object) -> str:
+    """Refuse what is no string: `ipaddress` would take a number for an address."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value
+
+
+def remove(ipam: Ipam, call: IpamCall) -> None:
+    """Give the addresses of one interface back; nothing to do for a plugin that knows of none."""
+    with _locked(call) as lock:
+        _run("DEL", ipam, call, lock)
+
+
+def _locked(call: IpamCall) -> AbstractContextManager[int]:
+    """Hold the lock of one VF's IPAM; a plugin that outlived its caller ends first. LockBusyError after a while."""
+    return hold(call.run, f"{call.pci}.ipam", _ANSWER_S)
+
+
+def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -> None:
+    """Pass CHECK on for one interface; raise CniError with the plugin's own code and text."""
+    conf = {**ipam.conf, "prevResult": {**previous, "cniVersion": ipam.conf.get("cniVersion")}}
+    _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), IpamCall(container, netns, "", Path(), ""))
+
+
+def delegate(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:
+    """Pass STATUS or GC on; a plugin from before 1.1.0 has nothing to say.
+
+    Such a one refuses the version, the command, or first of all the container's id, which neither command has.
+    """
+    try:
+        _run(command, Ipam("", conf, path), IpamCall("", "", "", Path(), ""))
+    except CniError as refused:
+        if refused.code not in (INCOMPATIBLE_VERSION, UNKNOWN_CONTAINER, BAD_ENVIRONMENT):
+            raise
+
+
+def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[str, Any]:
+    kind = str(dict(ipam.conf.get("ipam", {})).get("type", ""))  # type: ignore[call-overload]
+    environment = {
+        "CNI_COMMAND": command,
+        "CNI_CONTAINERID": call.container,
+        "CNI_NETNS": call.netns,
+        "CNI_IFNAME": ipam.ifname,
+        "CNI_ARGS": call.args,
+        "CNI_PATH": ":".join(ipam.path),
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    try:
+        done = subprocess.run(
+            [_find(kind, ipam.path)],
+            input=json.dumps(ipam.conf).encode(),
+            env=environment,
+            capture_output=True,
+            pass_fds=inherited,
+            timeout=_ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise CniError(IO_FAILURE, f"ipam plugin {kind!r} cannot be run", str(failed)) from failed
+    return _answer(kind, command, done)
+
+
+def _find(kind: str, path: tuple[str, ...]) -> str:
+    for folder in path:
+        if (candidate := Path(folder) / kind).is_file():
+            return str(candidate)
+    raise CniError(BAD_CONFIG, f"ipam plugin {kind!r} is in none of {', '.join(path) or 'no folders'}")
+
+
+def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]") -> Mapping[str, Any]:
+    try:
+        answer = json.loads(done.stdout) if done.stdout.strip() else {}
+    except ValueError:
+        answer = {}
+    if done.returncode != 0 or not isinstance(answer, dict):
+        said = answer.get("msg") if isinstance(answer, dict) else None
+        text = str(said or done.stderr.decode(errors="replace")[-500:] or f"status {done.returncode}")
+        code = answer.get("code") if isinstance(answer, dict) else None
+        # 0 is no error's code, and true is an int.
+        own = code if type(code) is int and code > 0 else IO_FAILURE
+        raise CniError(own, f"ipam plugin {kind!r} failed ({command}): {text}")
+    return answer

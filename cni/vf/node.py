@@ -1,0 +1,76 @@
+"""What a call works with on its node, and where a VF's netdev is there."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cni.kernel import netlink, rdma
+from cni.kernel.sysfs import Sysfs
+from cni.kernel.wait import wait_until
+from cni.vf.ledger import Ledger
+from mooring.ledger import LedgerEntry
+from mooring.pci import routing_id
+from mooring.vf_settings import VfPort
+
+# How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
+RETURNS_S = 3.0
+# The file below the run folder that says that this boot's VFs are prepared.
+READY = "ready"
+_TEMPORARY = re.compile(r"mo[0-9a-f]{1,8}-[0-9a-f]{4}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a call works with on its node: folders, the ledger, the PFs' settings, this boot's id."""
+
+    sysfs: Sysfs
+    ledger: Ledger
+    run: Path
+    port: VfPort
+    boot: str
+
+
+def temporary_name(pci: str) -> str:
+    """Return a name that no other interface of the host has: made from the VF's PCI address, at most 15 characters."""
+    domain, rid = routing_id(pci)
+    return f"mo{int(domain, 16):x}-{rid:04x}"
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a name is one of those."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
+    """Return a VF's netdev in this network namespace, None if it does not come within ``limit_s`` seconds.
+
+    It has the name that we gave it, or the one that sysfs shows, once the kernel knows it: udev may rename in between.
+    """
+    found: list[netlink.Link] = []
+
+    def is_there() -> bool:
+        names = (temporary_name(pci), node.sysfs.netdev(pci))
+        found.extend(link for name in names if name is not None and (link := netlink.find(name)) is not None)
+        return bool(found)
+
+    wait_until(is_there, limit_s)
+    return found[0] if found else None
+
+
+def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
+    """Say whether all that a VF has is on the host: its netdev and, in exclusive mode, its RDMA device.
+
+    Waits up to ``limit_s`` seconds: the kernel takes its time over a namespace that died.
+    """
+    return wait_until(lambda: _netdev_in_host_netns(node, entry) and _rdma_in_host_netns(node, entry), limit_s)
+
+
+def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
+    """Say whether there is a link of our name or of sysfs'; asked without RTNL, for which a look would have to wait."""
+    names = (temporary_name(entry.pci), node.sysfs.netdev(entry.pci))
+    return entry.original.name is None or any(name is not None and netlink.exists(name) for name in names)
+
+
+def _rdma_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
+    name = node.sysfs.rdma(entry.pci)
+    return entry.rdma is None or name is None or rdma.mode() != "exclusive" or name in rdma.devices()

@@ -1,0 +1,41 @@
+"""See a pod's VFs as they are now: what the kernel has of each, and where that is not as its ledger entry says."""
+
+from collections.abc import Callable
+
+from cni.kernel import netlink, netns, rdma
+from cni.plan import drift
+from cni.vf.node import Node
+from mooring.ledger import LedgerEntry
+
+
+def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...]:
+    """Return where a VF is not as its entry says; the MTU that a network gives is in its configuration only."""
+    mtu = found.interface.mtu if found.interface is not None else None
+    return tuple(drift.from_kernel(entry, found, mtu, {}))
+
+
+def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:
+    """Return what the kernel has of one VF: in its namespace, and on its PF."""
+    try:
+        settings = node.port.read(entry.pf, entry.vf)
+    except OSError:
+        settings = None
+    device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
+    if not netns.is_same(entry.netns.path, entry.netns.cookie):
+        return drift.LiveState(reachable=False, settings=settings)
+    try:
+        interface, has_device = netns.run_in(entry.netns.path, _inside(entry.ifname, device))
+    except netns.NetnsGoneError:
+        return drift.LiveState(reachable=False, settings=settings)
+    return drift.LiveState(True, interface, settings, has_device if entry.rdma is not None and device else None)
+
+
+def _inside(ifname: str, device: str | None) -> Callable[[], tuple[drift.Interface | None, bool]]:
+    def seen() -> tuple[drift.Interface | None, bool]:
+        link = netlink.find(ifname)
+        has_device = device is not None and device in rdma.devices()
+        if link is None:
+            return None, has_device
+        return drift.Interface(link.mac, link.mtu, link.up, netlink.addresses(link.index)), has_device
+
+    return seen

@@ -1,0 +1,48 @@
+"""Find who still uses the RDMA device of a VF that is back on the host, and take it from a process that keeps it.
+
+In shared mode a process can keep its queue pairs on a VF's RDMA device after the netdev has left the pod. It gets a
+short while to end; then the VF's driver is unbound and bound again, which takes every object from every process.
+"""
+
+import errno
+
+import structlog
+
+from cni.kernel import driver, rdma
+from cni.kernel.sysfs import Sysfs
+from cni.kernel.wait import wait_until
+from mooring.ledger import LedgerEntry
+
+_log = structlog.get_logger()
+# How long the pod's processes may take to end, in seconds: a large memory region takes seconds to unpin.
+USED_S = 3.0
+
+
+def free_device(sysfs: Sysfs, entry: LedgerEntry) -> bool:
+    """Return whether nobody uses a VF's RDMA device any more; wait a while, then rebind the VF's driver."""
+    if wait_until(lambda: not users_left(sysfs, entry), USED_S):
+        return True
+    left = sorted(users_left(sysfs, entry))
+    _log.warning("vf is still in use and its driver is rebound", pci=entry.pci, pod=entry.pod, processes=left)
+    try:
+        driver.rebind(sysfs, entry.pci)
+    except OSError as stuck:
+        _log.error("vf cannot be rebound", pci=entry.pci, reason=str(stuck))
+    return not users_left(sysfs, entry)
+
+
+def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:
+    """Return the processes that use a VF's RDMA device and did not already do so before the pod had it."""
+    name = sysfs.rdma(entry.pci)
+    return users_of(name) - set(entry.original.users) if name is not None else frozenset()
+
+
+def users_of(name: str) -> frozenset[int]:
+    """Return the processes that use an RDMA device of the host; none for one that is not there."""
+    try:
+        return rdma.users(name)
+    except OSError as gone:
+        # The device went between the two looks, or the kernel has no RDMA at all.
+        if gone.errno == errno.ENODEV:
+            return frozenset()
+        raise

@@ -1,0 +1,154 @@
+"""Put a VF that has come home back to what it was: its settings, then its netdev's own.
+
+Attribute by attribute, and only what differs: one that the NIC refuses keeps no other. Another boot's entry is closed
+by a reset, never by replaying what that boot found.
+"""
+
+import errno
+from dataclasses import replace
+
+import structlog
+
+from cni.kernel import driver, netlink, rdma
+from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
+from cni.spec.skel import NIC_REFUSED, TRY_AGAIN, CniError
+from cni.vf import rdma_users
+from cni.vf.node import RETURNS_S, Node, netdev_of, temporary_name
+from mooring.ledger import LedgerEntry
+from mooring.locks import hold
+from mooring.settings import SETTING_NAMES, VfSettings
+
+_log = structlog.get_logger()
+_LOCK_S = 30.0
+# Spoof check first: with it on, some drivers refuse to change the MAC.
+_ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
+
+
+def restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
+    """Put back the VF's settings, then its netdev's own; another boot's entry resets and replays nothing.
+
+    Return whether the VF is free as well: that is seen to first, for a driver that is rebound makes a new netdev.
+    """
+    try:
+        pf, vf = node.sysfs.found_as(entry.pci, entry.pf, entry.vf)
+        entry = replace(entry, pf=pf, vf=vf)
+        free = not same_boot or rdma_users.free_device(node.sysfs, entry)
+        wanted = _reset_settings(entry) if not same_boot else entry.original.settings
+        _restore_settings(node, entry, wanted)
+        # Also where the PF has the old one by now: whoever set it may have been killed before the rebind.
+        if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
+            driver.rebind(node.sysfs, entry.pci)
+        if same_boot and entry.original.name is not None:
+            _restore_netdev(node, entry)
+        if same_boot:
+            _restore_device(node, entry)
+    except OSError as stuck:
+        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
+    return free
+
+
+def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
+    """Set what was changed and is not as wanted: one that the NIC refuses keeps no other."""
+    refusals = []
+    changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
+    with hold(node.run, _pf_pci(node, entry), _LOCK_S):
+        found = node.port.read(entry.pf, entry.vf)
+        for attribute in _ATTRIBUTES:
+            values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
+            differs = any(getattr(found, name) != value for name, value in values.items())
+            if differs and changed & set(attribute):
+                settings = VfSettings(**values)
+                try:
+                    node.port.write(entry.pf, entry.vf, settings)
+                except OSError as refused:
+                    refusals.append(refusal_text(entry, settings, refused))
+    if refusals:
+        raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+
+
+def _reset_settings(entry: LedgerEntry) -> VfSettings:
+    """What a reset leaves set: nothing. A setting that was unsupported before is left alone."""
+    fresh = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
+    known = {name: getattr(fresh, name) for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
+    return VfSettings(**known)
+
+
+def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
+    original = entry.original
+    link = netdev_of(node, entry.pci, RETURNS_S)
+    if link is None or original.name is None:
+        raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
+    if link.up:
+        netlink.set_up(link.name, up=False)
+    _restore_mac(node, entry, link)
+    if original.mtu and link.mtu != original.mtu:
+        netlink.set_mtu(link.name, original.mtu)
+    if original.txqueuelen is not None and link.txqueuelen != original.txqueuelen:
+        netlink.set_queue_length(link.name, original.txqueuelen)
+    if original.flags is not None and link.flags != original.flags:
+        netlink.set_flags(link.name, original.flags)
+    name = _restore_name(entry, link, original.name)
+    _restore_altnames(name, link.altnames, original.altnames)
+    if original.up:
+        netlink.set_up(name, up=True)
+
+
+def _restore_device(node: Node, entry: LedgerEntry) -> None:
+    """Give an RDMA device that the pod renamed, or a rebind made anew, the name that it had."""
+    found = node.sysfs.rdma(entry.pci)
+    if entry.rdma is None or found in (None, entry.rdma):
+        return
+    try:
+        rdma.rename(found, entry.rdma)
+    except OSError as refused:
+        # Another device's by now, or udev was faster. No program of ours goes by it.
+        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=entry.rdma, reason=str(refused))
+
+
+def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
+    """Give a netdev its name back; where another link took it meanwhile it keeps ours, which is nobody else's."""
+    try:
+        netlink.rename(link.name, wanted)
+    except OSError as taken:
+        if taken.errno != errno.EEXIST:
+            raise
+        temporary = temporary_name(entry.pci)
+        netlink.rename(link.name, temporary)
+        _log.warning("vf's name is another link's now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
+        return temporary
+    return wanted
+
+
+def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
+    """Give a netdev its own MAC back; that of IPoIB holds the number of a queue pair and is the driver's."""
+    mac, admin_mac = entry.original.netdev_mac, entry.original.settings.mac
+    if mac is None or len(mac) != len(NO_MAC) or link.mac == mac:
+        return
+    try:
+        netlink.set_mac(link.name, mac)
+    except OSError:
+        if admin_mac in (None, NO_MAC):
+            raise
+        # A VF that is not trusted may only have its admin MAC: it gets its own back by way of that one.
+        with hold(node.run, _pf_pci(node, entry), _LOCK_S):
+            node.port.write(entry.pf, entry.vf, VfSettings(mac=mac))
+            netlink.set_mac(link.name, mac)
+            node.port.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
+
+
+def _restore_altnames(name: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    """Put a netdev's altnames back; one that became its name is none any more, one that another link took is left."""
+    for altname in set(found) - set(wanted) - {name}:
+        netlink.remove_altname(name, altname)
+    for altname in wanted:
+        if altname not in (*found, name):
+            try:
+                netlink.add_altname(name, altname)
+            except OSError as taken:
+                if taken.errno != errno.EEXIST:
+                    raise
+                _log.warning("vf's altname is another link's now", name=name, altname=altname)
+
+
+def _pf_pci(node: Node, entry: LedgerEntry) -> str:
+    return (node.sysfs.root / "bus/pci/devices" / entry.pci / "physfn").readlink().name

@@ -1,0 +1,96 @@
+"""Find the VFs of a sandbox that the ledger has lost: in the sandbox's own namespace, and of those its pod was given.
+
+Such a VF gets an entry, `returning`, so that it is given back like any other. How it was before nobody knows any more:
+it goes back with a NIC's defaults. A VF of another plugin's is never one of them, nor one that is elsewhere.
+"""
+
+import structlog
+
+from cni.kernel import netlink, netns
+from cni.plan.attachment import vfs_of_call
+from cni.spec.conf import Conf
+from cni.spec.skel import Call
+from cni.vf.node import Node, temporary_name
+from mooring import names
+from mooring.assignment import AssignedVf
+from mooring.errors import RecordError
+from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.locks import hold
+from mooring.podrecord import PodRecord
+from mooring.settings import VfSettings
+
+_log = structlog.get_logger()
+_LOCK_S = 30.0
+_DEFAULTS = VfSettings(0, 0, "00:00:00:00:00:00", 0, 0, trust=False, spoofchk=False, link_state="auto")
+
+
+def add_to_ledger(node: Node, call: Call, conf: Conf) -> None:
+    """Enter a sandbox's lost VFs in the ledger; without its namespace or its pod's record there are none."""
+    record = _record(node, call)
+    lost = [vf for vf in vfs_of_call(record, conf) if _is_unrecorded(node, vf)] if record is not None else []
+    if record is None or not lost or call.netns is None:
+        return
+    try:
+        cookie = netns.cookie_of(call.netns)
+        if cookie == netns.own_cookie():
+            return
+        inside = {link.parent: link for link in netns.run_in(call.netns, netlink.links)}
+    except OSError:
+        return
+    for vf in lost:
+        if (link := inside.get(vf.pci)) is not None:
+            _record_one(node, call, record, vf, link, Netns(call.netns, cookie))
+
+
+def _record(node: Node, call: Call) -> PodRecord | None:
+    uid = call.args.get("K8S_POD_UID", "")
+    try:
+        return node.ledger.pod(uid) if names.is_uid(uid) else None
+    except RecordError as unreadable:
+        _log.error("pod record is passed over", reason=str(unreadable))
+        return None
+
+
+def _is_unrecorded(node: Node, vf: AssignedVf) -> bool:
+    try:
+        return node.ledger.read(vf.pci) is None
+    except RecordError:
+        return True
+
+
+def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link: netlink.Link, space: Netns) -> None:
+    with hold(node.run, vf.pci, _LOCK_S):
+        if not _is_unrecorded(node, vf):
+            return
+        try:
+            found = node.port.read(vf.pf, vf.vf)
+        except OSError as unknown:
+            _log.error("vf without a ledger entry is left alone", pci=vf.pci, reason=str(unknown))
+            return
+        entry = LedgerEntry(
+            pci=vf.pci,
+            pf=vf.pf,
+            vf=vf.vf,
+            phase="returning",
+            boot=node.boot,
+            uid=record.assignment.uid,
+            pod=record.pod,
+            container=call.container,
+            ifname=link.name,
+            netns=space,
+            original=Original(_host_name(vf), settings=_defaults(found)),
+            set=found,
+            rdma=node.sysfs.rdma(vf.pci),
+        )
+        node.ledger.write(entry)
+        _log.warning("vf was in its pod without a ledger entry", pci=vf.pci, pod=record.pod, container=call.container)
+
+
+def _host_name(vf: AssignedVf) -> str:
+    """Return what udev calls a VF of a PF, unless that cannot be or is taken."""
+    usual = f"{vf.pf}v{vf.vf}"
+    return usual if names.is_interface(usual) and netlink.find(usual) is None else temporary_name(vf.pci)
+
+
+def _defaults(found: VfSettings) -> VfSettings:
+    return VfSettings(**{name: getattr(_DEFAULTS, name) for name in found.to_fields()})

@@ -1,0 +1,177 @@
+"""Hold the two requests that concern VFs to the node's records, and keep those records.
+
+`Interceptors.run_pod_sandbox` and `Interceptors.create_container` are given a request's bytes and yield those to
+forward; they raise `RefusedError` with the pod's name and the reason. What cannot be decoded is passed on: the runtime
+answers for itself.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+from google.protobuf.message import DecodeError, Message
+
+from cri_shim.devices import DeviceError, Roots, resolve
+from cri_shim.inject import (
+    Inject,
+    Pass,
+    Record,
+    Refuse,
+    Rules,
+    VfDevices,
+    add_to_container,
+    decide_container,
+    decide_sandbox,
+    devices,
+    environment,
+    not_held,
+    pod_name,
+)
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.proxy import SERVED, RefusedError
+from cri_shim.record_gc import find_stale_records
+from cri_shim.records import Records
+from mooring.errors import RecordError
+from mooring.ledger import LedgerEntry
+
+RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
+CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"
+
+_log = structlog.get_logger()
+_Request = TypeVar("_Request", bound=Message)
+
+
+@dataclass(slots=True)
+class _RecordUse:
+    """Who uses one pod's record, RunPodSandbox calls and the collection; they look at it and write it in turn."""
+
+    calls: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Interceptors:
+    """The decisions of `cri_shim.inject`, with the records below ``records`` and the devices below ``roots``."""
+
+    def __init__(self, rules: Rules, records: Records, roots: Roots) -> None:
+        self._rules = rules
+        self._records = records
+        self._roots = roots
+        self._uses: dict[str, _RecordUse] = {}
+        self._missing: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
+        """Yield the bytes to forward, once the pod's assignment is recorded."""
+        request = _decode(cri.RunPodSandboxRequest, raw)
+        if request is None:
+            yield raw
+            return
+        with self._in_use(request.config.metadata.uid):
+            with _refusals(request.config, "RunPodSandbox"):
+                # A write that is under way ends in its turn, although its caller may be gone by then.
+                await asyncio.shield(self._settle_record(request))
+            yield raw
+
+    @asynccontextmanager
+    async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
+        """Yield the bytes to forward, with the devices of the pod's VFs where the container is entitled to some."""
+        request = _decode(cri.CreateContainerRequest, raw)
+        if request is None:
+            yield raw
+            return
+        with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
+            found = self._records.pod(request.sandbox_config.metadata.uid)
+            decision = decide_container(request, found, self._rules)
+            if isinstance(decision, Refuse):
+                raise RefusedError(decision.reason)
+            forwarded = raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
+        yield forwarded
+
+    async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
+        """Remove the records of pods that are gone, given the uids of all sandboxes listed; return their uids."""
+        at = time.monotonic() if now is None else now
+        judged = find_stale_records(self._records.pods(), listed, self._uses.keys(), self._missing, at)
+        self._missing = dict(judged.missing)
+        return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
+
+    async def _remove_record(self, uid: str) -> bool:
+        """Remove a record unless its pod has come back meanwhile; say whether it was removed."""
+        with self._in_use(uid) as use:
+            async with use.turn:
+                if use.calls > 1:
+                    return False
+                await asyncio.to_thread(self._records.remove_pod, uid)
+        _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
+        return True
+
+    async def _settle_record(self, request: cri.RunPodSandboxRequest) -> None:
+        uid = request.config.metadata.uid
+        with self._in_use(uid) as use:
+            async with use.turn:
+                decision = decide_sandbox(request, self._records.pod(uid), self._rules)
+                if isinstance(decision, Refuse):
+                    raise RefusedError(decision.reason)
+                if isinstance(decision, Record):
+                    # Its fsyncs may take long; other calls go on meanwhile.
+                    await asyncio.to_thread(self._records.write_pod, decision.record)
+                    _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+
+    def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:
+        ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}
+        if reason := not_held(decision.assignment, request.pod_sandbox_id, ledger):
+            raise RefusedError(reason)
+        entitled = [(vf, entry) for vf in decision.entitled if (entry := ledger[vf.pci]) is not None]
+        given = [(vf, entry, resolve(vf.pci, self._roots)) for vf, entry in entitled]
+        if not given:
+            return raw
+        added = devices([found for _, _, found in given])
+        _log_injection(request, [(entry, found) for _, entry, found in given], added)
+        return add_to_container(raw, request, added, environment(given))
+
+    @contextmanager
+    def _in_use(self, uid: str) -> Iterator[_RecordUse]:
+        use = self._uses.setdefault(uid, _RecordUse())
+        use.calls += 1
+        self._missing.pop(uid, None)
+        try:
+            yield use
+        finally:
+            use.calls -= 1
+            if not use.calls:
+                del self._uses[uid]
+
+
+def _decode(kind: type[_Request], raw: bytes) -> _Request | None:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        return None
+
+
+@contextmanager
+def _refusals(config: cri.PodSandboxConfig, call: str, **fields: str) -> Iterator[None]:
+    """Turn whatever stands against a request into one refusal that names the pod, logged once."""
+    try:
+        yield
+    except (RefusedError, RecordError, DeviceError, OSError) as reason:
+        pod, uid = pod_name(config), config.metadata.uid
+        _log.warning("refused", call=call, pod=pod, uid=uid, reason=str(reason), **fields)
+        raise RefusedError(f"mooring: pod {pod}: {reason}") from reason
+
+
+def _log_injection(
+    request: cri.CreateContainerRequest, given: list[tuple[LedgerEntry, VfDevices]], added: list[cri.Device]
+) -> None:
+    _log.info(
+        "devices injected",
+        pod=pod_name(request.sandbox_config),
+        uid=request.sandbox_config.metadata.uid,
+        container=request.config.metadata.name,
+        sandbox=request.pod_sandbox_id,
+        vfs=[entry.pci for entry, _ in given],
+        devices=[device.host_path for device in added],
+    )

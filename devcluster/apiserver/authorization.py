@@ -1,0 +1,35 @@
+"""Let a request in: find out who sends it, ask RBAC, remember the answer."""
+
+from collections.abc import Set
+
+from devcluster.apiserver import rbac
+from devcluster.apiserver.call import Call
+from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.identity import User
+from devcluster.apiserver.status import ApiError
+
+
+class Authorizer:
+    """What has been asked for, by user, as an audit log would tell it: each thing once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.allowed: dict[str, set[rbac.Attributes]] = {}
+        self.refused: dict[str, set[rbac.Attributes]] = {}
+
+    def admit(self, authorization: str, call: Call) -> User:
+        """Return who sends a call; raise 401 or 403 where it must not be carried out."""
+        user = self._cluster.tokens.user(authorization, self._cluster.store, self._cluster.clock())
+        asked = rbac.attributes_of(call)
+        try:
+            rbac.check(self._cluster.store, user, asked)
+        except ApiError:
+            self.refused.setdefault(user.name, set()).add(asked)
+            raise
+        if not user.is_master:
+            self.allowed.setdefault(user.name, set()).add(asked)
+        return user
+
+    def asked(self, user: str) -> Set[rbac.Attributes]:
+        """Return all that a user has asked for, refused or not."""
+        return self.allowed.get(user, set()) | self.refused.get(user, set())

@@ -1,0 +1,44 @@
+"""Where a simulated host differs from a real one: its kernel's RTNETLINK knows no SR-IOV.
+
+Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.vf_settings`, the
+port to the kernel becomes the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument where Mooring is
+started from the repository. Nothing else is touched, and a program that moves no VFs notices nothing.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+TABLE = Path("/devcluster/nic/vftable.json")
+PORT = "mooring.vf_settings"
+
+
+class SimulatedPort:
+    """Finds `mooring.vf_settings` as anybody would, and puts the simulated port in it once it is executed."""
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != PORT:
+            return None
+        sys.meta_path.remove(cls)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_replace(module: ModuleType) -> None:
+            execute(module)
+            from devcluster.hosts.vftable import VfTable
+
+            vars(module)["RtnetlinkVfPort"] = lambda: VfTable(TABLE)
+
+        vars(spec.loader)["exec_module"] = execute_and_replace
+        return spec
+
+
+sys.meta_path.insert(0, SimulatedPort)

@@ -1,0 +1,166 @@
+"""Requests with short answers over connections that are kept: HTTP/1.1, one request at a time on each.
+
+    connections = Connections(URL("https://10.0.0.1:6443"), tls, None)
+    answer = await connections.ask(request, timeout_s=5.0, guard=check)
+
+Binding a pod is one such request, and aiohttp takes more CPU for it than deciding about the pod does: see
+`bench.http_floor`. TLS is the event loop's, answers are taken apart by httptools. A connection is given up as soon as
+its next answer could be another request's. Nothing is repeated, and no redirect is followed.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import httptools
+from aiohappyeyeballs import start_connection
+from yarl import URL
+
+# The server, or what stands before it, ends idle connections: one that was idle for so long, in seconds, is not tried.
+_IDLE_S = 15.0
+# Source: RFC 8305, Connection Attempt Delay.
+_NEXT_ADDRESS_S = 0.25
+
+
+class Answer(NamedTuple):
+    """A whole answer; ``retry_after`` is that header's text, empty without one."""
+
+    status: int
+    body: bytes
+    retry_after: str
+
+
+class Connections:
+    """The connections to one server; at most as many as there are requests at once, so that the caller limits them."""
+
+    def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
+        self._host, self._port = server.host or "", server.port or 0
+        self._tls = (tls or True) if server.scheme == "https" else None
+        # The dot that ends a name in DNS is not in certificates.
+        self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
+        self._free: list[_Connection] = []
+
+    async def ask(self, request: bytes, timeout_s: float, guard: Callable[[], None]) -> Answer:
+        """Send a request, head and body, and return the answer; ``guard`` is called right before, and may raise.
+
+        Raise OSError if the connection fails and TimeoutError after ``timeout_s``: the request may have been carried
+        out.
+        """
+        until = asyncio.get_running_loop().time() + timeout_s
+        connection = self._take() or await self._open(until)
+        try:
+            guard()
+            return await connection.ask(request, until)
+        finally:
+            if connection.is_open:
+                self._free.append(connection)
+
+    def close(self) -> None:
+        """End the connections that wait for their next request."""
+        while self._free:
+            self._free.pop().end()
+
+    def _take(self) -> "_Connection | None":
+        """Return the connection that was used last."""
+        oldest = asyncio.get_running_loop().time() - _IDLE_S
+        while self._free:
+            connection = self._free.pop()
+            if connection.is_open and connection.used_at > oldest:
+                return connection
+            connection.end()
+        return None
+
+    async def _open(self, until: float) -> "_Connection":
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout_at(until):
+            addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            # The next address has its turn before the first, perhaps a dead server's, has used up all the time.
+            connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+            _, connection = await loop.create_connection(
+                _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
+            )
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, called back by the event loop with bytes and by the parser with what they mean."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.WriteTransport | None = None
+        # Of the request under way.
+        self._waiting: asyncio.Future[Answer] | None = None
+        self._body: list[bytes] = []
+        self._retry_after = ""
+        self.used_at = self._loop.time()
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether another request can be sent."""
+        return self._waiting is None and self._transport is not None and not self._transport.is_closing()
+
+    async def ask(self, request: bytes, until: float) -> Answer:
+        """Send a request; ``until`` is on the event loop's clock."""
+        assert self._transport is not None, "a connection is used once it is connected"
+        waiting: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting = waiting
+        timer = self._loop.call_at(until, self._fail, TimeoutError("no answer in time"))
+        try:
+            self._transport.write(request)
+            return await waiting
+        finally:
+            timer.cancel()
+            if self._waiting is not None:
+                # Given up, and the answer may still come.
+                self.end()
+
+    def end(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's are of no class of asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(ConnectionError(f"the connection ended before its answer: {exc or 'closed by the server'}"))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as wrong:
+            self._fail(ConnectionError(f"the answer is no HTTP/1.1: {wrong}"))
+
+    def on_message_begin(self) -> None:
+        if self._waiting is None:
+            # Unasked: whatever it becomes, the next request must not be given it.
+            self.end()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"retry-after":
+            self._retry_after = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        status, body, retry_after = self._parser.get_status_code(), self._body, self._retry_after
+        self._body, self._retry_after = [], ""
+        if status < 200:
+            # Informational: the answer is still to come.
+            return
+        waiting, self._waiting = self._waiting, None
+        if not self._parser.should_keep_alive():
+            self.end()
+        if waiting is not None and not waiting.done():
+            self.used_at = self._loop.time()
+            waiting.set_result(Answer(status, b"".join(body), retry_after))
+
+    def _fail(self, why: Exception) -> None:
+        """End the connection, and with it the request under way."""
+        self.end()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(why)

@@ -1,0 +1,77 @@
+"""The one policy by which requests are repeated: until the answer is definite, ever more slowly, at random times."""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, Protocol, TypeVar
+
+import structlog
+import tenacity
+
+from mooring.kube.failures import Gone, KubeError, NotFound, Throttled, Unknown
+
+_log = structlog.get_logger()
+P = ParamSpec("P")
+R = TypeVar("R")
+Call = Callable[P, Awaitable[R]]
+
+
+class Decorator(Protocol):
+    """Keeps the signature of the coroutine function that it is put on."""
+
+    def __call__(self, call: Call[P, R], /) -> Call[P, R]: ...
+
+
+# First wait at most 0.2 s, then twice that and so on, to 30 s: an API server that restarts is not met by all at once.
+_backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
+
+
+def _failed(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+def _report(state: tenacity.RetryCallState) -> None:
+    path = next((argument for argument in state.args if isinstance(argument, str)), "")
+    _log.warning("request is repeated", path=path, reason=str(_failed(state)), attempt=state.attempt_number)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    failed = _failed(state)
+    return failed.retry_after_s if isinstance(failed, Throttled) else _backoff(state)
+
+
+def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
+    """Return the decorator that retries a call whose failure ``repeats`` says so of.
+
+    Tenacity is asked only once something has failed: its books on an attempt take as long as the whole request.
+    """
+    policy = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception(repeats), wait=_wait, before_sleep=_report, reraise=True
+    )
+
+    def decorate(call: Call[P, R]) -> Call[P, R]:
+        @functools.wraps(call)
+        async def attempt(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return await call(*args, **kwargs)
+            except KubeError as failed:
+                # A list, so that the failure is told to tenacity once.
+                first = [failed]
+
+            async def again(*args: P.args, **kwargs: P.kwargs) -> R:
+                if first:
+                    raise first.pop()
+                return await call(*args, **kwargs)
+
+            return await policy.wraps(again)(*args, **kwargs)
+
+        return attempt
+
+    return decorate
+
+
+# For reads that must succeed: a refusal is repeated too, since permissions and tokens are mended while we run.
+retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
+# For reads of one object that may be gone: that it is not there is an answer.
+retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
+# For writes: repeated until the API server has said what became of them. The write must be idempotent.
+until_definite = _policy(lambda failed: isinstance(failed, Unknown | Throttled))

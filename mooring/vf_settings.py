@@ -1,0 +1,183 @@
+"""The settings that a PF keeps for its VFs, through RTNETLINK in the network namespace of the calling thread.
+
+`VfPort` is the one port that a simulation replaces. Every failure is the kernel's own, as OSError. Attributes:
+include/uapi/linux/if_link.h; ndo_set_vf_* are called one by one and stop at the first refusal (do_setvfinfo in
+net/core/rtnetlink.c).
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from mooring.rdma_netlink import number, read_attributes
+from mooring.settings import LinkState, VfSettings
+
+# RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
+_VF_WITHOUT_STATISTICS = 1 | 8
+_LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
+# IFLA_VF_* read as all ones where the driver does not report them.
+_UNSUPPORTED = 0xFFFF_FFFF
+_HEADER, _LINK = struct.Struct("=IHHII"), struct.Struct("=BxHiII")
+_GET_LINK, _ERROR, _EXT_MASK, _NUM_VF, _VFINFO_LIST = 18, 2, 29, 21, 22
+_VF_MAC, _VF_VLAN, _VF_SPOOFCHK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST, _VF_NODE_GUID = 1, 2, 4, 5, 6, 9, 10
+_MOST_BYTES = 1 << 18
+
+
+class VfPort(Protocol):
+    """The settings of VFs as their PF keeps them; raises OSError with the kernel's errno."""
+
+    def read(self, pf: str, vf: int) -> VfSettings: ...
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        """Return the settings of every VF of a PF; a list that is not whole is an error, never a shorter list."""
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        """Set what is not None, in one message; what came before a refusal stays set."""
+
+
+class RtnetlinkVfPort:
+    """The kernel's own: the PF's driver answers."""
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        settings = settings_listed(pf, _link_with_vfs(pf), vf).get(vf)
+        if settings is None:
+            raise OSError(errno.EINVAL, f"pf {pf!r} has no vf {vf}")
+        return settings
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        return settings_listed(pf, _link_with_vfs(pf))
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        with _session() as netlink:
+            if attributes := _vf_attributes(settings):
+                netlink.link("set", index=_index(pf), vf={"vf": vf, **attributes})
+        if settings.guid is not None:
+            self.write_guid(pf, vf, settings.guid)
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None:
+        """Set a VF's node and port GUID on InfiniBand."""
+        with _session() as netlink:
+            for kind in ("node", "port"):
+                netlink.link("set", index=_index(pf), IFLA_VFINFO_LIST=guid_attributes(kind, vf, guid))
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    """Open a netlink socket for one exchange; pyroute2's errors become OSErrors here and nowhere else."""
+    try:
+        with IPRoute() as netlink:
+            yield netlink
+    except NetlinkError as refused:
+        raise OSError(refused.code, os.strerror(refused.code)) from refused
+
+
+def _index(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        raise OSError(errno.ENODEV, f"no interface {name!r}") from None
+
+
+def _link_with_vfs(pf: str) -> bytes:
+    """Ask for a PF's link with its VFs; return the attributes' bytes.
+
+    Read by hand: pyroute2 (0.9) takes a GUID of 16 bytes for one of 36 and fails on every PF of InfiniBand.
+    """
+    wanted = _LINK.pack(0, 0, _index(pf), 0, 0) + struct.pack("=HHI", 8, _EXT_MASK, _VF_WITHOUT_STATISTICS)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
+        route.send(_HEADER.pack(_HEADER.size + len(wanted), _GET_LINK, 1, 1, 0) + wanted)
+        answer = route.recv(_MOST_BYTES)
+    length, kind, *_ = _HEADER.unpack_from(answer)
+    if kind == _ERROR:
+        code = -struct.unpack_from("=i", answer, _HEADER.size)[0]
+        raise OSError(code, os.strerror(code))
+    return answer[_HEADER.size + _LINK.size : length]
+
+
+def settings_listed(pf: str, link: bytes, only: int | None = None) -> Mapping[int, VfSettings]:
+    """Return the settings of every VF in a link's attributes, or of one; raise OSError where some VFs are missing.
+
+    IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has 16 bits for its length
+    and is cut off without a word.
+    """
+    attributes = dict(read_attributes(link))
+    # Every VF's first attribute begins with its number.
+    listed = {number(info[4:8]): info for _, info in read_attributes(attributes.get(_VFINFO_LIST, b""))}
+    expected = number(attributes.get(_NUM_VF, b""))
+    if len(listed) != expected:
+        raise OSError(errno.EMSGSIZE, f"the kernel lists {len(listed)} of the {expected} vfs of pf {pf!r}")
+    wanted = listed if only is None else listed.keys() & {only}
+    return dict(_read_info(dict(read_attributes(listed[vf]))) for vf in wanted)
+
+
+def _read_info(info: Mapping[int, bytes]) -> tuple[int, VfSettings]:
+    """Read one VF: every attribute is a structure that begins with the VF's number, in 32 bits."""
+    _, vlan, qos = _numbers(info, _VF_VLAN)
+    _, low, high = _numbers(info, _VF_RATE)
+    mac = info.get(_VF_MAC)
+    link_state = _setting(info, _VF_LINK_STATE)
+    settings = VfSettings(
+        min_tx_rate=low,
+        max_tx_rate=high,
+        mac=mac[4:10].hex(":") if mac is not None else None,
+        vlan=vlan,
+        qos=qos,
+        trust=_flag(_setting(info, _VF_TRUST)),
+        spoofchk=_flag(_setting(info, _VF_SPOOFCHK)),
+        link_state=_LINK_STATES[link_state] if link_state is not None and link_state < 3 else None,
+        guid=_guid(info.get(_VF_NODE_GUID)),
+    )
+    return number(next(iter(info.values()))[:4]), settings
+
+
+def _numbers(info: Mapping[int, bytes], kind: int) -> tuple[int | None, int | None, int | None]:
+    value = info.get(kind)
+    return struct.unpack_from("=III", value) if value is not None else (None, None, None)
+
+
+def _setting(info: Mapping[int, bytes], kind: int) -> int | None:
+    value = number(info[kind][4:8]) if kind in info else _UNSUPPORTED
+    return None if value == _UNSUPPORTED else value
+
+
+def _guid(value: bytes | None) -> str | None:
+    """Return a VF's node GUID; one that was never set reads as zeros or ones, and there is nothing to go back to."""
+    guid = number(value[8:16]) if value is not None else 0
+    return None if guid in (0, 2**64 - 1) else guid.to_bytes(8, "big").hex(":")
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _vf_attributes(settings: VfSettings) -> dict[str, object]:
+    """Return the attributes of one message; rates, and VLAN with its priority, travel in pairs."""
+    attributes: dict[str, object] = {}
+    if settings.mac is not None:
+        attributes["mac"] = settings.mac
+    if settings.vlan is not None:
+        attributes["vlan"] = {"vlan": settings.vlan, "qos": settings.qos or 0}
+    if settings.min_tx_rate is not None or settings.max_tx_rate is not None:
+        attributes["rate"] = {
+            "min_tx_rate": settings.min_tx_rate or 0,
+            "max_tx_rate": settings.max_tx_rate or 0,
+        }
+    for name in ("spoofchk", "trust"):
+        if (wish := getattr(settings, name)) is not None:
+            attributes[name] = int(wish)
+    if settings.link_state is not None:
+        attributes["link_state"] = _LINK_STATES.index(settings.link_state)
+    return attributes
+
+
+def guid_attributes(kind: str, vf: int, guid: str) -> dict[str, object]:
+    """Return the attributes that set a VF's node or port GUID on InfiniBand (struct ifla_vf_guid: u32, pad, u64)."""
+    fields = {"vf": vf, f"ib_{kind}_guid": guid}
+    return {"attrs": [["IFLA_VF_INFO", {"attrs": [[f"IFLA_VF_IB_{kind.upper()}_GUID", fields]]}]]}

@@ -1,0 +1,118 @@
+"""Give several VFs back: one that cannot be had now does not keep the others."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni import cmd_del
+from cni.kernel.sysfs import Sysfs
+from cni.spec.conf import Conf
+from cni.spec.skel import TRY_AGAIN, Call, CniError
+from cni.vf import attach, detach
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
+from mooring.assignment import AssignedVf
+from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+BUSY, FREE = "0000:3b:01.0", "0000:3b:01.1"
+ENTRY = LedgerEntry(
+    pci=BUSY,
+    pf="eth0",
+    vf=0,
+    phase="held",
+    boot="b",
+    uid="u1",
+    pod="ns/p",
+    container="c1",
+    ifname="net1",
+    netns=Netns("/run/netns/mooring-no-such-netns", 4711),
+    original=Original("eth2"),
+)
+DEL = Call(command="DEL", container="c1", netns=None, ifname="eth0", args={}, path=(), conf={})
+
+
+class NoPort:
+    """VFs that have left the machine have no settings."""
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        raise AssertionError(f"{pf} vf {vf} is read")
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        raise AssertionError(f"{pf} is read")
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        raise AssertionError(f"{pf} vf {vf} is written")
+
+
+class Unreadable(Ledger):
+    """A ledger on a disk that has lost one entry."""
+
+    def read(self, pci: str) -> LedgerEntry | None:
+        if pci == BUSY:
+            raise OSError(5, "Input/output error")
+        return super().read(pci)
+
+
+def node_with(ledger: Ledger) -> Node:
+    """Return a node whose VFs have left the machine, both of them in the ledger."""
+    for entry in (ENTRY, replace(ENTRY, pci=FREE, vf=1)):
+        ledger.write(entry)
+    return Node(Sysfs(ledger.state / "sys"), ledger, ledger.state / "run", NoPort(), "b")
+
+
+def left(node: Node) -> list[str]:
+    return sorted(path.stem for path in (node.ledger.state / "vfs").iterdir())
+
+
+def test_vfs_of_one_sandbox_are_given_back_at_once(tmp_path: Path) -> None:
+    """One waits for processes that have its device, for seconds: the other does not wait for it."""
+    both = threading.Barrier(2)
+
+    class Meeting(Ledger):
+        def remove(self, pci: str) -> None:
+            both.wait(20)
+            super().remove(pci)
+
+    node = node_with(Meeting(tmp_path))
+    cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == []
+
+
+def test_a_vf_whose_lock_is_busy_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DEL says which it was, to be tried again; the rest of the sandbox's VFs are given back."""
+    monkeypatch.setattr(detach, "_LOCK_S", 0.0)
+    node = node_with(Ledger(tmp_path))
+    with hold(node.run, BUSY, 0), pytest.raises(CniError, match=BUSY) as error:
+        cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
+    cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == []
+
+
+def test_a_ledger_that_cannot_be_read_whole_fails_del(tmp_path: Path) -> None:
+    """The entry that the disk, or a lack of descriptors, keeps may be the sandbox's; the rest is given back."""
+    node = node_with(Unreadable(tmp_path))
+    with pytest.raises(CniError, match="cannot be read whole") as error:
+        cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
+
+
+def test_an_entry_too_deep_to_read_keeps_no_other(tmp_path: Path) -> None:
+    """It names nobody, as any other that is none: DEL passes it over."""
+    node = node_with(Ledger(tmp_path))
+    (tmp_path / "vfs" / "0000:3b:02.0.json").write_text("[" * 100_000)
+    cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == ["0000:3b:02.0"]
+
+
+def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_path: Path) -> None:
+    """Nor does it take the place of what the ADD failed by."""
+    node = node_with(Unreadable(tmp_path))
+    vfs = [AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((FREE, BUSY))]
+    attach._detach_all(node, vfs)
+    assert left(node) == [BUSY]

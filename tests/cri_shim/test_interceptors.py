@@ -1,0 +1,291 @@
+"""The interceptors on their own: records on disk, tripwires, and requests that somebody has broken."""
+
+import asyncio
+import json
+import random
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cri_api.v1 import api_pb2 as full
+
+from cri_shim.devices import Roots
+from cri_shim.inject import Rules
+from cri_shim.interceptors import Interceptors
+from cri_shim.proxy import RefusedError
+from cri_shim.record_gc import LIST_INTERVAL_S
+from cri_shim.records import Records
+from mooring.podrecord import PodRecord
+
+FUZZ = 3000
+
+
+@pytest.fixture
+def state(host: Path) -> Path:
+    return host / "state"
+
+
+@pytest.fixture
+def interceptors(host: Path, rules: Rules, state: Path) -> Interceptors:
+    return Interceptors(rules, Records(state), Roots(host / "sys", host / "dev"))
+
+
+async def forwarded(context: Any) -> bytes:
+    async with context as raw:
+        return bytes(raw)
+
+
+async def test_the_record_is_on_disk_before_the_request_is_forwarded(
+    interceptors: Interceptors, state: Path, make: Any
+) -> None:
+    """The CNI plugin reads it while the runtime still makes the sandbox."""
+    async with interceptors.run_pod_sandbox(make.run(make.annotations)) as raw:
+        assert raw == make.run(make.annotations)
+        record = json.loads((state / f"pods/{make.uid}.json").read_text())
+    assert (record["pod"], record["assignment"]["vfs"]) == ("ml/web", make.assignment["vfs"])
+
+
+async def test_a_pod_without_vfs_leaves_no_trace(interceptors: Interceptors, state: Path, make: Any) -> None:
+    """Identical bytes, nothing written."""
+    for raw in (make.run({"a": "b"}), make.run()):
+        assert await forwarded(interceptors.run_pod_sandbox(raw)) == raw
+    raw = make.create({"a": "b"})
+    assert await forwarded(interceptors.create_container(raw)) == raw
+    assert not state.exists()
+
+
+async def test_a_record_that_cannot_be_read_closes_the_door(interceptors: Interceptors, state: Path, make: Any) -> None:
+    """Whatever the annotations say: that pod had VFs."""
+    (state / "pods").mkdir(parents=True)
+    (state / f"pods/{make.uid}.json").write_text("{")
+    with pytest.raises(RefusedError, match="mooring: pod ml/web: record"):
+        await forwarded(interceptors.run_pod_sandbox(make.run()))
+
+
+async def test_a_record_that_cannot_be_written_closes_the_door(
+    interceptors: Interceptors, state: Path, make: Any
+) -> None:
+    """Without a record the CNI plugin could not know what to apply."""
+    state.write_text("a file where the folder should be")
+    with pytest.raises(RefusedError, match="mooring: pod ml/web: "):
+        await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+
+
+async def test_missing_devices_refuse_the_container_by_vf(interceptors: Interceptors, host: Path, make: Any) -> None:
+    """Never started without them; the VF is named."""
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    (host / "dev/infiniband/uverbs4").unlink()
+    with pytest.raises(RefusedError, match=f"VF {make.second}: .*uverbs4: No such file"):
+        await forwarded(interceptors.create_container(make.create(make.annotations)))
+    raw = make.create(make.annotations, "sidecar")
+    assert (await forwarded(interceptors.create_container(raw))).startswith(raw)
+
+
+async def test_a_container_entitled_to_nothing_passes_behind_the_tripwire(
+    interceptors: Interceptors, host: Path, make: Any
+) -> None:
+    """The ledger is asked for the whole pod, also for those containers that get no device."""
+    annotations = make.annotations_with(vfs=[vf | {"containers": ["trainer"]} for vf in make.assignment["vfs"]])
+    del annotations["mooring.dev/interfaces"]
+    await forwarded(interceptors.run_pod_sandbox(make.run(annotations)))
+    raw = make.create(annotations, "sidecar")
+    with pytest.raises(RefusedError, match="is not in the ledger"):
+        await forwarded(interceptors.create_container(raw))
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    assert await forwarded(interceptors.create_container(raw)) == raw
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDisk(Records):
+    """Records on a disk that takes its time: a write ends when the test says so."""
+
+    writing: threading.Event = field(default_factory=threading.Event)
+    ready: threading.Event = field(default_factory=threading.Event)
+
+    def write_pod(self, record: PodRecord) -> None:
+        self._wait()
+        Records.write_pod(self, record)
+
+    def remove_pod(self, uid: str) -> None:
+        self._wait()
+        Records.remove_pod(self, uid)
+
+    def _wait(self) -> None:
+        self.writing.set()
+        assert self.ready.wait(20)
+
+
+async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
+    rules: Rules, state: Path, host: Path, make: Any
+) -> None:
+    """The second to come is held to what the first is still writing; other pods do not wait for it."""
+    disk = SlowDisk(state)
+    interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
+    other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
+    del other["mooring.dev/interfaces"]
+    first = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
+    assert await asyncio.to_thread(disk.writing.wait, 20)
+    second = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(other))))
+    for raw in (make.run(uid="somebody-else"), make.create()):
+        enter = interceptors.create_container if raw == make.create() else interceptors.run_pod_sandbox
+        assert await forwarded(enter(raw)) == raw
+    assert not first.done()
+    disk.ready.set()
+    outcomes = await asyncio.gather(first, second, return_exceptions=True)
+    assert [isinstance(outcome, RefusedError) for outcome in outcomes] == [False, True]
+    assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
+
+
+async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
+    rules: Rules, state: Path, host: Path, make: Any
+) -> None:
+    """A kubelet's deadline may pass during the write; its next try waits for what the disk still does."""
+    disk = SlowDisk(state)
+    interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
+    first = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
+    assert await asyncio.to_thread(disk.writing.wait, 20)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    disk.writing.clear()
+    other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
+    second = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(other))))
+    assert not await asyncio.to_thread(disk.writing.wait, 0.2)
+    disk.ready.set()
+    with pytest.raises(RefusedError, match="differs from the assignment recorded"):
+        await second
+    assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
+
+
+async def test_a_file_that_is_no_record_stops_no_collection(interceptors: Interceptors, state: Path, make: Any) -> None:
+    """What somebody else has put there stays, and the records beside it go when it is time."""
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    (state / "pods/copy of a record.json").write_text("{}")
+    assert await interceptors.collect_records(frozenset(), 0.0) == frozenset()
+    assert await interceptors.collect_records(frozenset(), LIST_INTERVAL_S) == {make.uid}
+    assert [path.name for path in (state / "pods").iterdir()] == ["copy of a record.json"]
+
+
+async def test_an_annotation_of_any_bytes_hides_no_other(interceptors: Interceptors, state: Path, make: Any) -> None:
+    """The API server takes values that are no UTF-8, and Go's CRI passes them on: what is asked for is still seen."""
+    placeholder = make.annotations | {"note": "ABCD"}
+    raw = make.run(placeholder).replace(b"ABCD", b"\xff\xfe\x80A")
+    assert await forwarded(interceptors.run_pod_sandbox(raw)) == raw
+    assert (state / f"pods/{make.uid}.json").exists()
+    with pytest.raises(RefusedError, match="is not in the ledger"):
+        await forwarded(interceptors.create_container(make.create(placeholder).replace(b"ABCD", b"\xff\xfe\x80A")))
+
+
+async def test_a_collection_on_a_slow_disk_holds_nobody_up(
+    interceptors: Interceptors, rules: Rules, state: Path, host: Path, make: Any
+) -> None:
+    """All calls go on meanwhile, but those of the very pod: its sandbox gets a record anew."""
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    disk = SlowDisk(state)
+    interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
+    assert await interceptors.collect_records(frozenset(), 0.0) == frozenset()
+    collecting = asyncio.create_task(interceptors.collect_records(frozenset(), LIST_INTERVAL_S))
+    assert await asyncio.to_thread(disk.writing.wait, 20)
+    again = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
+    assert await forwarded(interceptors.run_pod_sandbox(make.run(uid="other"))) == make.run(uid="other")
+    assert (collecting.done(), again.done()) == (False, False)
+    disk.ready.set()
+    assert await collecting == {make.uid}
+    await again
+    assert (state / f"pods/{make.uid}.json").exists()
+
+
+async def test_the_collection_spares_pods_that_are_listed_or_being_made(
+    interceptors: Interceptors, state: Path, make: Any
+) -> None:
+    """A record is removed at the second list, and not while its sandbox is on its way."""
+    record = state / f"pods/{make.uid}.json"
+    async with interceptors.run_pod_sandbox(make.run(make.annotations)):
+        assert (
+            await interceptors.collect_records(frozenset(), 0.0)
+            == await interceptors.collect_records(frozenset(), LIST_INTERVAL_S)
+            == frozenset()
+        )
+    assert await interceptors.collect_records(frozenset(), LIST_INTERVAL_S) == frozenset()
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    assert await interceptors.collect_records(frozenset(), 2 * LIST_INTERVAL_S) == frozenset()
+    assert await interceptors.collect_records(frozenset({make.uid}), 3 * LIST_INTERVAL_S) == frozenset()
+    assert await interceptors.collect_records(frozenset(), 4 * LIST_INTERVAL_S) == frozenset()
+    assert record.exists()
+    assert await interceptors.collect_records(frozenset(), 5 * LIST_INTERVAL_S) == {make.uid}
+    assert not record.exists()
+
+
+def mutated(raw: bytes, chance: random.Random) -> bytes:
+    """Break a request as a faulty peer might: flip mostly, for lengths stay right then; cut, insert, repeat."""
+    data = bytearray(raw)
+    for _ in range(chance.randint(1, 3)):
+        place = chance.randrange(len(data))
+        match chance.randrange(9):
+            case 0:
+                del data[place:]
+            case 1:
+                data[place:place] = chance.randbytes(chance.randint(1, 9))
+            case 2:
+                data += data[place : place + 20]
+            case _:
+                data[place] = chance.randrange(32, 127)
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+
+def readable(kind: Any, raw: bytes) -> bool:
+    try:
+        kind.FromString(raw)
+    except Exception:  # noqa: BLE001 - DecodeError of either implementation of protobuf
+        return False
+    return True
+
+
+async def test_broken_requests_pass_unchanged_or_are_refused(
+    interceptors: Interceptors, state: Path, make: Any
+) -> None:
+    """What CRI's own decoder rejects is passed bit by bit; nothing else than a refusal is ever raised."""
+    chance = random.Random(7)
+    counted = {"unreadable": 0, "refused": 0, "passed": 0}
+    for _ in range(FUZZ):
+        for kind, enter, raw in (
+            (full.RunPodSandboxRequest, interceptors.run_pod_sandbox, make.run(make.annotations)),
+            (full.CreateContainerRequest, interceptors.create_container, make.create(make.annotations)),
+        ):
+            broken = mutated(raw, chance)
+            try:
+                result = await forwarded(enter(broken))
+            except RefusedError:
+                counted["refused"] += 1
+                continue
+            assert result == broken
+            counted["unreadable" if not readable(kind, broken) else "passed"] += 1
+        for record in (state / "pods").glob("*.json"):
+            record.unlink()
+    assert min(counted.values()) > FUZZ // 50, counted
+
+
+async def test_broken_assignments_are_refused(interceptors: Interceptors, state: Path, make: Any) -> None:
+    """A mutated assignment is refused, or still means the same."""
+    chance = random.Random(8)
+    text = make.annotations["mooring.dev/assignment"]
+    refusals: list[str] = []
+    for _ in range(FUZZ):
+        broken = mutated(text.encode(), chance).decode("utf-8", "replace")
+        raw = make.run(make.annotations | {"mooring.dev/assignment": broken})
+        try:
+            assert await forwarded(interceptors.run_pod_sandbox(raw)) == raw
+        except RefusedError as refusal:
+            refusals.append(str(refusal))
+        for record in (state / "pods").glob("*.json"):
+            written = json.loads(record.read_text())["assignment"]
+            assert (written["uid"], written["node"]) == (make.uid, make.node)
+            assert len(written["vfs"]) == 2
+            record.unlink()
+    assert all(reason.startswith("mooring: pod ml/web: ") for reason in refusals)
+    assert len(refusals) > FUZZ * 0.8

@@ -1,0 +1,187 @@
+"""Connections are kept, and given up as soon as their next answer could be another request's; reads' and writes'."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mooring.kube.access import Access
+from mooring.kube.client import Client
+from mooring.kube.failures import Unknown
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+Answers = Callable[[bytes], bytes | None]
+# Reads and writes go different connections.
+EACH = pytest.mark.parametrize("method", ["GET", "POST"])
+
+
+class Server:
+    """Answers each request by a plan: bytes to write, or None to close; it counts connections and requests."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
+        self.serving: list[asyncio.Task[None] | None] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        self.serving.append(asyncio.current_task())
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.requests.append(head)
+                answer = self.answers(head)
+                if answer is None:
+                    return
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def _served(answers: Answers, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(answers)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server, f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    finally:
+        listening.close()
+        for writer in server.writers:
+            writer.transport.abort()
+        await asyncio.gather(*(task for task in server.serving if task is not None))
+
+
+@EACH
+async def test_requests_one_after_the_other_share_a_connection(method: str) -> None:
+    """And carry host, path with the server's own prefix, and query."""
+    async with _served(lambda _: OK) as (server, url), Client(Access(f"{url}/k8s/c1")) as client:
+        for _ in range(5):
+            assert await client.request(method, "/x", params={"a": "b"}) == b"ok"
+        assert server.connections == 1
+        host = url.removeprefix("http://").encode()
+        assert server.requests[0].startswith(method.encode() + b" /k8s/c1/x?a=b HTTP/1.1\r\nHost: " + host)
+
+
+@EACH
+async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed(method: str) -> None:
+    """The others wait for their turn."""
+    async with _served(lambda _: OK) as (server, url), Client(Access(url), connections=3) as client:
+        await asyncio.gather(*(client.request(method, "/x") for _ in range(40)))
+        assert server.connections == 3
+
+
+@EACH
+async def test_a_connection_that_the_server_ends_is_not_used_again(method: str) -> None:
+    """`Connection: close`, and an end without a word."""
+    closing = OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
+    async with _served(lambda _: closing) as (server, url), Client(Access(url)) as client:
+        for _ in range(3):
+            assert await client.request(method, "/x") == b"ok"
+        assert server.connections == 3
+
+
+@EACH
+async def test_half_an_answer_is_unknown_and_the_next_request_is_answered(method: str) -> None:
+    """On a connection of its own."""
+    left = [OK[:-1], None]
+
+    def answer(_: bytes) -> bytes | None:
+        return left.pop(0) if left else OK
+
+    async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.3) as client:
+        for _ in range(2):
+            with pytest.raises(Unknown):
+                await client.request("POST", "/x", b"")
+        assert await client.request(method, "/x") == b"ok"
+        assert server.connections == 3
+
+
+@EACH
+async def test_a_late_answer_is_never_taken_for_the_next_requests(method: str) -> None:
+    """The request was given up, so its connection is too."""
+    late = OK.replace(b"ok", b"no")
+
+    def answer(head: bytes) -> bytes:
+        return b"" if b"/slow" in head else OK
+
+    async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.2) as client:
+        with pytest.raises(Unknown):
+            await client.request(method, "/slow")
+        server.writers[0].write(late)
+        assert await client.request(method, "/x") == b"ok"
+        assert server.connections == 2
+
+
+@EACH
+async def test_what_comes_unasked_ends_a_connection(method: str) -> None:
+    """A second answer to one request would be taken for the next one's."""
+    async with _served(lambda _: OK + OK.replace(b"ok", b"no")) as (server, url), Client(Access(url)) as client:
+        assert await client.request(method, "/x") == b"ok"
+        assert await client.request(method, "/x") == b"ok"
+        assert server.connections == 2
+
+
+async def test_the_guard_is_asked_right_before_a_request_is_written() -> None:
+    """One that it refuses is not sent, also where a connection had to be made first."""
+
+    class NotNowError(Exception):
+        """Nothing may be sent."""
+
+    allowed = True
+
+    def guard() -> None:
+        if not allowed:
+            raise NotNowError
+
+    async with _served(lambda _: OK) as (server, url), Client(Access(url), guard=guard) as client:
+        assert await client.request("GET", "/x") == b"ok"
+        allowed = False
+        with pytest.raises(NotNowError):
+            await client.request("GET", "/x")
+        assert len(server.requests) == 1
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1, its own authority, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
+    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{folder}/key", "-out", f"{folder}/crt")
+    subprocess.run(["openssl", *made, *files], check=True, capture_output=True)
+    return folder / "crt", folder / "key"
+
+
+@EACH
+@pytest.mark.parametrize(("trusted", "name", "good"), [(True, None, True), (False, None, False), (True, "x.y", False)])
+async def test_the_servers_certificate_is_held_against_authority_and_name(
+    trusted: bool, name: str | None, good: bool, method: str, certificate: tuple[Path, Path]
+) -> None:
+    """A server that is not the one meant is as good as none."""
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(*certificate)
+    ours = ssl.create_default_context(cafile=str(certificate[0]) if trusted else None)
+    async with _served(lambda _: OK, theirs) as (_, url), Client(Access(url, ours, name)) as client:
+        if good:
+            assert await client.request(method, "/x") == b"ok"
+        else:
+            with pytest.raises(Unknown, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.request(method, "/x")
+
+
+async def test_a_stream_that_is_not_begun_in_time_is_unknown() -> None:
+    """However long it may be silent later: nothing would be heard of the cluster meanwhile."""
+    async with _served(lambda _: b"") as (_, url), Client(Access(url), timeout_s=0.2) as client:
+        async with asyncio.timeout(10):
+            with pytest.raises(Unknown):
+                async with client.stream("/x", {}, silence_s=300):
+                    pass
