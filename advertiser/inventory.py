@@ -75,8 +75,7 @@ def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: O
     terms = _terms(function, offer, _candidate(function, netdev, at.link, host, node), host)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    obstacle = "preparing" if function.address in host.preparing else port.obstacle(function, netdev)
-    setting = Setting(host, claims, netdev.name, obstacle)
+    setting = Setting(host, claims, netdev.name, _obstacle(function, netdev, host))
     return Pf(
         name=netdev.name,
         pci=function.address,
@@ -95,6 +94,12 @@ def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: O
         allow=terms.allow,
         out=_outs(_judged(function, Expected(vf0, stride, vfs), on_offer, setting)),
     )
+
+
+def _obstacle(function: PciFunction, netdev: Netdev, host: Host) -> str | None:
+    if function.address in host.preparing:
+        return "preparing"
+    return port.obstacle(function, netdev, host.eswitch.get(function.address))
 
 
 def _count(function: PciFunction) -> int:
