@@ -1,6 +1,6 @@
 """Pack what discovery sees of a host into an archive, from which any machine gives the same answer.
 
-    sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every PCI function with SR-IOV, its VFs, the bridges above
+    sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every NIC, its VFs, the bridges above
     sys/bus/pci/..., sys/class/...                         the kernel's own links to them
     captured.json                                          what sysfs does not show (`advertiser.captured`)
 

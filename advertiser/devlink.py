@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from advertiser.facts import EswitchMode
 from mooring.nldev import number, pack_attributes, read_answer, text
@@ -26,7 +27,8 @@ _GENERIC = 16
 _CONTROL, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
 _PORT_GET, _ESWITCH_GET = 5, 29
 _BUS_NAME, _DEV_NAME, _ESWITCH_MODE, _PORT_FLAVOUR = 1, 2, 25, 77
-_LEGACY = 0
+# DEVLINK_ESWITCH_MODE_*; the third, SWITCHDEV_INACTIVE, is of November 2025.
+_MODES: dict[int, EswitchMode] = {0: "legacy", 1: "switchdev", 2: "switchdev"}
 # DEVLINK_PORT_FLAVOUR_PCI_PF, _PCI_VF, _PCI_SF: what lies on the switch's inner side.
 _INNER = frozenset({3, 4, 7})
 _HEADER, _GENERIC_HEADER = struct.Struct("=IHHII"), struct.Struct("=BBH")
@@ -62,10 +64,19 @@ def eswitch_modes(devices: Iterable[str], bus: str = "pci") -> dict[str, Eswitch
     return modes | {device: "switchdev" for device in unknown if device in switched}
 
 
-class _Session:
-    """A socket, and the number that the kernel gave to devlink's family."""
+class Datagrams(Protocol):
+    """What a session needs of a netlink socket: one datagram out, one in."""
 
-    def __init__(self, netlink: socket.socket) -> None:
+    def send(self, data: bytes, /) -> int: ...
+
+    def recv(self, most: int, /) -> bytes: ...
+
+
+class Session:
+    """A socket of generic netlink, and the number that the kernel gave to devlink's family."""
+
+    def __init__(self, netlink: Datagrams) -> None:
+        """Look the family up; raise OSError, ENOENT from a kernel without devlink."""
         self._netlink = netlink
         (answer,) = self._exchange(_CONTROL, _GET_FAMILY, {_FAMILY_NAME: b"devlink\0"})
         self._family = number(answer[_FAMILY_ID])
@@ -79,9 +90,10 @@ class _Session:
             # No switch (mlx5_eswitch_check: InfiniBand, a PF that another host manages) has no switchdev mode either;
             # EPERM is the kernel's to those without the right, and on some kernels the driver's of such a PF.
             return "legacy" if refused.errno == errno.EOPNOTSUPP else None
-        # Without the attribute the driver knows no modes. The third one, inactive switchdev, is no legacy mode.
-        mode = next((number(answer[_ESWITCH_MODE]) for answer in answers if _ESWITCH_MODE in answer), _LEGACY)
-        return "legacy" if mode == _LEGACY else "switchdev"
+        # Without the attribute the driver knows no modes. Any other number says nothing: ice_eswitch_mode_get sets none
+        # in a kernel without CONFIG_ICE_SWITCHDEV, and what is told is whatever lay in memory.
+        mode = next((number(answer[_ESWITCH_MODE]) for answer in answers if _ESWITCH_MODE in answer), 0)
+        return _MODES.get(mode)
 
     def switched(self, bus: str) -> frozenset[str]:
         """Return the devices of a bus that have a port on the inner side."""
@@ -105,8 +117,8 @@ class _Session:
 
 
 @contextmanager
-def _session() -> Iterator[_Session]:
+def _session() -> Iterator[Session]:
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, _GENERIC) as netlink:
         netlink.bind((0, 0))
-        yield _Session(netlink)
+        yield Session(netlink)

@@ -66,9 +66,13 @@ class Vf:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A PCI function with an SR-IOV capability; ``path`` are the PCI functions above it, from the root down."""
+    """A NIC's PCI function that is no VF of this machine's own; ``path`` are the PCI functions above it, from the root.
+
+    ``sriov`` says that the kernel shows SR-IOV's files for it.
+    """
 
     address: str
+    sriov: bool = True
     totalvfs: Text = None
     numvfs: Text = None
     offset: Text = None

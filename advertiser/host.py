@@ -69,7 +69,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
         programs=_programs(roots.run / VERSIONS),
         preparing=_preparing(roots.run / PREPARING),
-        eswitch=modes(roots.sysfs, (function.address for function in functions)),
+        eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
     )
 
 

@@ -18,7 +18,7 @@ from advertiser import preparation
 from advertiser.devlink import ReadModes, read_modes
 from advertiser.facts import Host, PciFunction
 from advertiser.host import PREPARING, Roots, read_host
-from advertiser.inventory import matched
+from advertiser.matching import entries_without_pf, matched
 from advertiser.offer import Offer
 from advertiser.preparation import ForbiddenError, Plan
 from mooring.files import read_file, remove_file, write_file
@@ -56,9 +56,15 @@ class Preparer:
     modes: ReadModes = read_modes
 
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
-        """Prepare every PF that the offer prepares; return what could not be, having gone on after each."""
+        """Prepare every PF that the offer prepares; return what could not be, having gone on after each.
+
+        An entry that finds no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
+        """
         host = self._read()
         failures: list[ForbiddenError | OSError] = []
+        for complaint in entries_without_pf(host, offer, node):
+            _log.error("offer entry without a PF", node=node, reason=complaint)
+            failures.append(ForbiddenError(complaint))
         for function in host.functions:
             found = matched(function, host, offer, node)
             if found is None or found.terms.init is None:

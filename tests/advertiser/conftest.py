@@ -6,11 +6,12 @@ function that names no class is an Ethernet controller.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 
 from mooring.pci import vf_address
@@ -69,6 +70,13 @@ def _write(folder: Path, attributes: Tree, index: int) -> None:
 def _link(path: Path, target: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(os.path.relpath(target, path.parent))
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Forget where a program that a test ran in this process logs to: that test's stderr, closed by now."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from advertiser.facts import EswitchMode
 from advertiser.host import Roots, read_host
+from devcluster.hosts import sysfs
 from devcluster.hosts.nic import describe_host
-from devcluster.hosts.sysfs import build
 
 PCI = "0000:04:00.5"
 
@@ -33,13 +33,14 @@ def test_what_is_no_file_is_no_programs_version(roots: Roots) -> None:
 
 
 def test_devlink_is_asked_about_every_pf(roots: Roots) -> None:
-    """By its PCI address; what it does not tell stays unknown."""
-    build(roots.sysfs, describe_host("n1", 1, vfs=1))
+    """By its PCI address, not about a NIC without SR-IOV; what it does not tell stays unknown."""
+    sysfs.build(roots.sysfs, describe_host("n1", 1, vfs=1))
+    sysfs.write(roots.sysfs / "bus/pci/devices/0000:01:00.0", {"class": "0x020000"})
     asked: list[str] = []
 
-    def modes(sysfs: Path, addresses: Iterable[str]) -> dict[str, EswitchMode]:
+    def modes(root: Path, addresses: Iterable[str]) -> dict[str, EswitchMode]:
         asked.extend(addresses)
-        assert sysfs == roots.sysfs
+        assert root == roots.sysfs
         return {"0000:04:00.0": "legacy"}
 
     assert read_host(roots, modes).eswitch == {"0000:04:00.0": "legacy"}
