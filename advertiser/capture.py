@@ -1,6 +1,6 @@
 """Pack what discovery sees of a host into an archive, from which any machine gives the same answer.
 
-    sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every PCI function with SR-IOV, its VFs, the bridges above
+    sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every NIC, its VFs, the bridges above
     sys/bus/pci/..., sys/class/...                         the kernel's own links to them
     captured.json                                          what sysfs does not show (`advertiser.captured`)
 
@@ -40,7 +40,7 @@ _RDMA: Kept = {"device": {}, "node_type": {}, "ports": {"*": _kept("link_layer r
 _CLASSES: Kept = {"net": {"*": _NETDEV}, "infiniband": {"*": _RDMA}, "infiniband_verbs": {"*": _kept("device ibdev")}}
 _SRIOV = _kept("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
 _KEPT: Kept = {**_BRIDGE, **_SRIOV, **_CLASSES, **_kept("driver physfn virtfn*")}
-# Made of a MAC or GUID by most drivers; that it is there is what tells switchdev mode.
+# Made of a MAC or GUID by most drivers; no more than that it is there is told.
 _MASKED = "phys_switch_id"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 

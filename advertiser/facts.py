@@ -5,10 +5,13 @@ Sources: Documentation/ABI/testing/sysfs-bus-pci and sysfs-class-net, ABI/stable
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mooring.ledger import LedgerEntry
 
 Text = str | None
+# DEVLINK_ESWITCH_MODE_* in include/uapi/linux/devlink.h.
+EswitchMode = Literal["legacy", "switchdev"]
 # Which VF a pod holds: the pod's uid, then PF, VF and PCI address as its assignment names them.
 Holding = tuple[str, str, int, str]
 
@@ -63,9 +66,13 @@ class Vf:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A PCI function with an SR-IOV capability; ``path`` are the PCI functions above it, from the root down."""
+    """A NIC's PCI function that is no VF of this machine's own; ``path`` are the PCI functions above it, from the root.
+
+    ``sriov`` says that the kernel shows SR-IOV's files for it.
+    """
 
     address: str
+    sriov: bool = True
     totalvfs: Text = None
     numvfs: Text = None
     offset: Text = None
@@ -85,7 +92,8 @@ class Host:
     """A whole host at one moment.
 
     ``ledger`` has the entries by PCI address, None where one cannot be read; ``unsettled`` are the addresses whose
-    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs in `init`'s hands.
+    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs in `init`'s hands;
+    ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not tell.
     """
 
     boot: str
@@ -95,6 +103,7 @@ class Host:
     altnames: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
     preparing: frozenset[str] = frozenset()
+    eswitch: Mapping[str, EswitchMode] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

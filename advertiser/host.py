@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 import yaml
 
+from advertiser.devlink import ReadModes, read_modes
 from advertiser.facts import Host
 from advertiser.netlink import altnames
 from advertiser.offer import EVERYTHING, Offer, OfferError, read_offer
@@ -51,8 +52,11 @@ def read_boot_id() -> str:
     return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
-def read_host(roots: Roots) -> Host:
-    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read at all."""
+def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
+    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read at all.
+
+    ``modes`` asks devlink; a test gives its own, since a machine without such a NIC has nothing to ask.
+    """
     before = _read_ledger(roots.state)
     functions = read_functions(roots.sysfs)
     after = _read_ledger(roots.state)
@@ -65,6 +69,7 @@ def read_host(roots: Roots) -> Host:
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
         programs=_programs(roots.run / VERSIONS),
         preparing=_preparing(roots.run / PREPARING),
+        eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
     )
 
 

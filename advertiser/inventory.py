@@ -1,6 +1,6 @@
 """From what a host says to what it offers: values in, an inventory and the reasons for what is left out of it, out.
 
-A PF that cannot be described is left out by name and never hides the others. A PF that can be described, but whose VFs
+A NIC that cannot be described is left out by name and never hides the others. A PF that can be described, but whose VFs
 may not be used, is in the inventory with them ``out``, so that the scheduler can say why.
 """
 
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from advertiser import port
 from advertiser.drivers import settings_of
 from advertiser.facts import Claims, Host, Netdev, PciFunction
-from advertiser.offer import Candidate, Offer, Terms
+from advertiser.guest_nics import why_without_sriov
+from advertiser.matching import UnfitError, candidate, pf_port
+from advertiser.offer import Offer, Terms
 from advertiser.vfs import Expected, Setting, reasons_out
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
-from mooring.names import LinkType
 from mooring.pci import vf_address
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A PF that is not in the inventory; ``name`` is its netdev's, where it has one."""
+    """A NIC that is not in the inventory; ``name`` is its netdev's, where it has one."""
 
     pci: str
     why: str
@@ -37,46 +38,28 @@ class Survey:
     left_out: tuple[LeftOut, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """A PF that the offer speaks of: its netdev's name, its link type, and the terms."""
-
-    name: str
-    link: LinkType
-    terms: Terms
-
-
-class _UnfitError(ValueError):
-    """Why a PF cannot be described."""
-
-
 def survey(host: Host, offer: Offer, claims: Claims, node: str) -> Survey:
-    """Judge every PF of a host; raises nothing, whatever the host says."""
+    """Judge every NIC of a host; raises nothing, whatever the host says."""
     pfs: list[Pf] = []
     left_out: list[LeftOut] = []
     for function in host.functions:
         netdev = port.main_netdev(function.netdevs)
         try:
-            pf = _describe(function, netdev, host, offer, claims, node)
+            pf = _describe(function, host, offer, claims, node)
             _refuse_unreadable(pf, pfs)
             pfs.append(pf)
-        except _UnfitError as unfit:
+        except UnfitError as unfit:
             left_out.append(LeftOut(function.address, str(unfit), netdev.name if netdev else None))
     return Survey(Inventory(host.boot, tuple(pfs), host.programs), tuple(left_out))
 
 
-def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: Offer, claims: Claims, node: str) -> Pf:
+def _describe(function: PciFunction, host: Host, offer: Offer, claims: Claims, node: str) -> Pf:
     vfs = _count(function)
-    if netdev is None:
-        raise _UnfitError("no netdev in the host's network namespace")
-    at = port.read_port(netdev, function.rdma)
-    if at is None:
-        raise _UnfitError(f"netdev type {netdev.type!r} is neither Ethernet (1) nor InfiniBand (32)")
-    terms = _terms(function, offer, _candidate(function, netdev, at.link, host, node), host)
+    netdev, at = pf_port(function)
+    terms = _terms(function, offer, host, node)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    obstacle = "preparing" if function.address in host.preparing else port.obstacle(function, netdev)
-    setting = Setting(host, claims, netdev.name, obstacle)
+    setting = Setting(host, claims, netdev.name, _obstacle(function, netdev, host))
     return Pf(
         name=netdev.name,
         pci=function.address,
@@ -97,53 +80,39 @@ def _describe(function: PciFunction, netdev: Netdev | None, host: Host, offer: O
     )
 
 
+def _obstacle(function: PciFunction, netdev: Netdev, host: Host) -> str | None:
+    if function.address in host.preparing:
+        return "preparing"
+    return port.obstacle(function, netdev, host.eswitch.get(function.address))
+
+
 def _count(function: PciFunction) -> int:
     """Return how many VFs the PF has now."""
+    if not function.sriov:
+        raise UnfitError(why_without_sriov(function))
     counts: dict[str, int] = {}
     for name, text in (("sriov_totalvfs", function.totalvfs), ("sriov_numvfs", function.numvfs)):
         count = port.number(text, LAST)
         if count is None:
-            raise _UnfitError(f"{name} is {_shown(text)}, not a number of VFs")
+            raise UnfitError(f"{name} is {_shown(text)}, not a number of VFs")
         counts[name] = count
     total, vfs = counts["sriov_totalvfs"], counts["sriov_numvfs"]
     if total == 0:
-        raise _UnfitError("sriov_totalvfs is 0: SR-IOV is off in the device's firmware")
+        raise UnfitError("sriov_totalvfs is 0: SR-IOV is off in the device's firmware")
     if vfs == 0:
-        raise _UnfitError(f"no VFs: sriov_numvfs is 0 of {total}")
+        raise UnfitError(f"no VFs: sriov_numvfs is 0 of {total}")
     if vfs > total:
-        raise _UnfitError(f"sriov_numvfs {vfs} exceeds sriov_totalvfs {total}")
+        raise UnfitError(f"sriov_numvfs {vfs} exceeds sriov_totalvfs {total}")
     return vfs
 
 
-def matched(function: PciFunction, host: Host, offer: Offer, node: str) -> Matched | None:
-    """Return how a PF is offered whether or not it has VFs; None for what is no PF with a netdev, or not on offer."""
-    netdev = port.main_netdev(function.netdevs)
-    at = None if netdev is None else port.read_port(netdev, function.rdma)
-    if netdev is None or at is None:
-        return None
-    terms = offer.terms(_candidate(function, netdev, at.link, host, node))
-    return None if terms is None else Matched(netdev.name, at.link, terms)
-
-
-def _candidate(function: PciFunction, netdev: Netdev, link: LinkType, host: Host, node: str) -> Candidate:
-    return Candidate(
-        names=(netdev.name, *host.altnames.get(netdev.name, ())),
-        node=node,
-        pci=function.address,
-        vendor=(function.vendor or "").removeprefix("0x"),
-        device=(function.device or "").removeprefix("0x"),
-        driver=function.driver or "",
-        link=link,
-    )
-
-
-def _terms(function: PciFunction, offer: Offer, candidate: Candidate, host: Host) -> Terms:
-    terms = offer.terms(candidate)
+def _terms(function: PciFunction, offer: Offer, host: Host, node: str) -> Terms:
+    terms = offer.terms(candidate(function, host, node))
     if terms is None:
-        raise _UnfitError("not on offer")
+        raise UnfitError("not on offer")
     # A VF that was handed out had an RDMA device then, wherever it is now.
     if not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
-        raise _UnfitError("none of its VFs has an RDMA device")
+        raise UnfitError("none of its VFs has an RDMA device")
     return terms
 
 
@@ -156,23 +125,23 @@ def _place(function: PciFunction, vfs: int) -> tuple[str, int]:
         # A device with one VF may have any stride (PCIe base specification, SR-IOV, VF Stride).
         stride = max(stride, 1) if vfs == 1 else stride
         if stride == 0:
-            raise _UnfitError(f"sriov_stride is 0 with {vfs} VFs")
+            raise UnfitError(f"sriov_stride is 0 with {vfs} VFs")
         vf0 = vf_address(function.address, 1, offset)
         vf_address(vf0, stride, vfs - 1)
     except ValueError as beyond:
-        raise _UnfitError(str(beyond)) from None
+        raise UnfitError(str(beyond)) from None
     return vf0, stride
 
 
 def _place_by_vfs(function: PciFunction) -> tuple[str, int]:
     first, second = (function.vfs[index].address if index in function.vfs else None for index in (0, 1))
     if first is None:
-        raise _UnfitError(f"sriov_offset is {_shown(function.offset)} and virtfn0 leads nowhere")
+        raise UnfitError(f"sriov_offset is {_shown(function.offset)} and virtfn0 leads nowhere")
     if second is None:
         return first, 1
     stride = next((stride for stride in range(1, 257) if vf_address(first, stride, 1) == second), None)
     if stride is None:
-        raise _UnfitError(f"virtfn1 at {second} does not follow virtfn0 at {first}")
+        raise UnfitError(f"virtfn1 at {second} does not follow virtfn0 at {first}")
     return first, stride
 
 
@@ -197,11 +166,11 @@ def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
 def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
     """Keep out of the annotation what its readers would refuse: a broken name would hide every other PF."""
     if pf.name in (other.name for other in others):
-        raise _UnfitError(f"the netdev {pf.name!r} belongs to another PF too")
+        raise UnfitError(f"the netdev {pf.name!r} belongs to another PF too")
     try:
         read_inventory(dump_inventory(Inventory("", (pf,))))
     except AnnotationError as broken:
-        raise _UnfitError(f"{broken.path.removeprefix('pfs[0].')}: {broken.rule}") from None
+        raise UnfitError(f"{broken.path.removeprefix('pfs[0].')}: {broken.rule}") from None
 
 
 def _shown(text: str | None) -> str:

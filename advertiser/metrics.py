@@ -22,7 +22,7 @@ class Metrics:
         age.set_function(age_s)
         self._vfs = Gauge("mooring_inventory_vfs", "VFs on offer and not out.", ("pf",), registry=self._registry)
         self._up = Gauge("mooring_inventory_pf_up", "1 where the PF's link is up.", ("pf",), registry=self._registry)
-        self._left_out = Gauge("mooring_inventory_left_out", "PFs that are not offered.", registry=self._registry)
+        self._left_out = Gauge("mooring_inventory_left_out", "NICs that are not offered.", registry=self._registry)
 
     def patched(self) -> None:
         self._patches.inc()

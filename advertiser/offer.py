@@ -16,7 +16,8 @@
                                             # rdma-sriov/dev-infiniband-mount and tencent.com/rdma; none where absent
     rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
 
-Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors.
+Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors. An entry
+with ``init`` has to match a PF on every node that its ``node`` names, or `init` fails there.
 """
 
 import re
@@ -95,6 +96,10 @@ class Rule:
 
     def matches(self, candidate: Candidate) -> bool:
         return all(_matches(candidate, selector, glob) for selector, glob in self.match)
+
+    def is_for(self, node: str) -> bool:
+        """Return whether the entry may match anything on this node."""
+        return all(fnmatchcase(node, glob) for selector, glob in self.match if selector == "node")
 
 
 @dataclass(frozen=True, slots=True)

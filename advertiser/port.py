@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advertiser.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text
+from advertiser.facts import EswitchMode, Netdev, PciFunction, RdmaDevice, RdmaPort, Text
 from mooring.names import LinkType
 from mooring.settings import MAX_RATE_MBPS
 
@@ -15,8 +15,9 @@ _LINK_BY_LAYER: dict[str, LinkType] = {"Ethernet": "ethernet", "InfiniBand": "in
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 # rate_show in drivers/infiniband/core/sysfs.c: "2.5 Gb/sec (1X SDR)".
 _RATE = re.compile(r"([0-9]{1,6})(?:\.([0-9]))? Gb/sec", re.ASCII)
-# devlink_port_phys_port_name in net/devlink/port.c: the port of a VF or a subfunction, seen from the switch.
-_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+[vs]f[0-9]+", re.ASCII)
+# __devlink_port_phys_port_name_get in net/devlink/port.c: the port of a VF, a subfunction or (on a BlueField's ARM
+# side: the host's) PF, seen from the switch; bnxt_vf_rep_get_phys_port_name. A PF's own port is p0.
+_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:[vs]f[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def number(text: Text, most: int) -> int | None:
 def main_netdev(netdevs: Sequence[Netdev]) -> Netdev | None:
     """Return the netdev that stands for the PF among those below its PCI function, if there is any.
 
-    Not a representor of switchdev mode, not an IPoIB child; of two ports on one function, the first.
+    Not a representor (of a VF, an SF or another PF), not an IPoIB child; of two ports on one function, the first.
     """
     own = [netdev for netdev in netdevs if not (netdev.child or is_representor(netdev))]
     return min(own, key=lambda netdev: (number(netdev.dev_port, 255) or 0, netdev.name), default=None)
@@ -73,12 +74,18 @@ def _rate_mbps(netdev: Netdev, link: LinkType, port: RdmaPort, *, up: bool) -> i
     return by_port or by_netdev if link == "infiniband" else by_netdev or by_port
 
 
-def obstacle(function: PciFunction, netdev: Netdev) -> str | None:
-    """Say why none of a PF's VFs can be given away, if that is so."""
+def is_in_switchdev(function: PciFunction, mode: EswitchMode | None) -> bool:
+    """Return whether a PF is in switchdev mode: as devlink says, else by a representor below its PCI function.
+
+    A representor that was moved to another network namespace is not seen; devlink's ports are.
+    """
+    return mode == "switchdev" if mode is not None else any(is_representor(netdev) for netdev in function.netdevs)
+
+
+def obstacle(function: PciFunction, netdev: Netdev, mode: EswitchMode | None) -> str | None:
+    """Say why none of a PF's VFs can be given away, if that is so; ``mode`` is what devlink says, None: nothing."""
     own = [other for other in function.netdevs if not (other.child or is_representor(other))]
-    # bnxt_en has a switch id in either mode, mlx5 in switchdev mode only; representors may be in another namespace.
-    switched = function.driver == "mlx5_core" and bool(netdev.phys_switch_id)
-    if switched or any(is_representor(other) for other in function.netdevs):
+    if is_in_switchdev(function, mode):
         return "the PF is in switchdev mode"
     # An IPoIB PF has one netdev a port, mlx4 too; dev_port tells the ports of one function apart.
     if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):

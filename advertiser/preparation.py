@@ -8,8 +8,9 @@ import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from advertiser.facts import PciFunction
+from advertiser.facts import EswitchMode, PciFunction
 from advertiser.offer import Init
+from advertiser.port import is_in_switchdev
 from mooring.indexes import LAST
 from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
@@ -55,8 +56,18 @@ class Plan:
     settings: VfSettings
 
 
-def plan(function: PciFunction, pf: str, link: LinkType, init: Init, held: Mapping[str, LedgerEntry | None]) -> Plan:
-    """Decide; ``held`` are the ledger's entries by PCI address. Raise ForbiddenError."""
+def plan(
+    function: PciFunction,
+    pf: str,
+    link: LinkType,
+    init: Init,
+    held: Mapping[str, LedgerEntry | None],
+    mode: EswitchMode | None = None,
+) -> Plan:
+    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's word. Raise ForbiddenError."""
+    if is_in_switchdev(function, mode):
+        command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
+        raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
     total, present = (_number(function, name) for name in ("totalvfs", "numvfs"))
     if total == 0:
         raise ForbiddenError(f"{pf}: SR-IOV is off in the device's firmware (sriov_totalvfs 0): {_advice(function, 1)}")

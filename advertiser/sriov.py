@@ -15,9 +15,10 @@ from typing import Protocol
 import structlog
 
 from advertiser import preparation
+from advertiser.devlink import ReadModes, read_modes
 from advertiser.facts import Host, PciFunction
 from advertiser.host import PREPARING, Roots, read_host
-from advertiser.inventory import matched
+from advertiser.matching import entries_without_pf, matched
 from advertiser.offer import Offer
 from advertiser.preparation import ForbiddenError, Plan
 from mooring.files import read_file, remove_file, write_file
@@ -47,16 +48,23 @@ class SettingsPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Prepares PFs below ``roots``; ``progress`` is told after each VF."""
+    """Prepares PFs below ``roots``; ``progress`` is told after each VF, ``modes`` asks devlink."""
 
     roots: Roots
     port: SettingsPort
     progress: Progress
+    modes: ReadModes = read_modes
 
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
-        """Prepare every PF that the offer prepares; return what could not be, having gone on after each."""
-        host = read_host(self.roots)
+        """Prepare every PF that the offer prepares; return what could not be, having gone on after each.
+
+        An entry that finds no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
+        """
+        host = self._read()
         failures: list[ForbiddenError | OSError] = []
+        for complaint in entries_without_pf(host, offer, node):
+            _log.error("offer entry without a PF", node=node, reason=complaint)
+            failures.append(ForbiddenError(complaint))
         for function in host.functions:
             found = matched(function, host, offer, node)
             if found is None or found.terms.init is None:
@@ -71,17 +79,21 @@ class Preparer:
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
             # Read anew: whoever had the lock before may have changed what we looked at.
-            host = read_host(self.roots)
+            host = self._read()
             function = _function(host, function.address)
             found = matched(function, host, offer, node)
             if found is None or found.terms.init is None:
                 return
-            plan = preparation.plan(function, pf, link, found.terms.init, host.ledger)
+            mode = host.eswitch.get(function.address)
+            plan = preparation.plan(function, pf, link, found.terms.init, host.ledger, mode)
             if plan.anew:
                 self._make_vfs(function, plan)
-                function = _function(read_host(self.roots), plan.pci)
+                function = _function(self._read(), plan.pci)
             self._prepare_vfs(function, plan, link, host)
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.anew)
+
+    def _read(self) -> Host:
+        return read_host(self.roots, self.modes)
 
     @contextlib.contextmanager
     def _marked(self, function: PciFunction, pf: str) -> Iterator[None]:

@@ -14,6 +14,9 @@ from mooring.pci import is_address
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
 _PAGE = 4096
 _VIRTFN = "virtfn"
+# PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
+# drives and accelerators have VFs too.
+_NETWORK_CLASS = "0x02"
 
 
 class SysfsError(OSError):
@@ -21,13 +24,21 @@ class SysfsError(OSError):
 
 
 def read_functions(root: Path) -> tuple[PciFunction, ...]:
-    """Return every PCI function with an SR-IOV capability, by address; raise SysfsError if there is no PCI bus."""
+    """Return every NIC by address, but for this machine's own VFs; raise SysfsError if there is no PCI bus."""
     devices = root / "bus" / "pci" / "devices"
     try:
         addresses = sorted(path.name for path in devices.iterdir() if is_address(path.name))
     except OSError as unreadable:
         raise SysfsError(f"{str(devices)!r} cannot be read: {unreadable.strerror}") from unreadable
-    return tuple(_function(devices / address) for address in addresses if _has_sriov(devices / address))
+    return tuple(_function(devices / address) for address in addresses if _is_nic(devices / address))
+
+
+def _is_nic(folder: Path) -> bool:
+    # A VF of this machine's own is found from its PF.
+    if _target(folder / "physfn") is not None:
+        return False
+    kind = _text(folder / "class")
+    return _has_sriov(folder) if kind is None else kind.startswith(_NETWORK_CLASS)
 
 
 def _has_sriov(folder: Path) -> bool:
@@ -37,6 +48,7 @@ def _has_sriov(folder: Path) -> bool:
 def _function(folder: Path) -> PciFunction:
     return PciFunction(
         address=folder.name,
+        sriov=_has_sriov(folder),
         totalvfs=_text(folder / "sriov_totalvfs"),
         numvfs=_text(folder / "sriov_numvfs"),
         offset=_text(folder / "sriov_offset"),

@@ -43,15 +43,23 @@ def exchange(command: int, attributes: Mapping[int, bytes], *, dump: bool = Fals
 
 def request(command: int, attributes: Mapping[int, bytes], *, dump: bool = False) -> bytes:
     """Return the bytes of a request; a dump ends by itself, anything else is to be acknowledged."""
-    body = b"".join(
-        _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
-        for kind, value in attributes.items()
-    )
+    body = pack_attributes(attributes)
     return _HEADER.pack(_HEADER.size + len(body), _NLDEV | command, _REQUEST | (_DUMP if dump else _ACK), 1, 0) + body
 
 
-def read_answer(received: bytes) -> tuple[list[Sequence[Attribute]], bool]:
-    """Return the messages in one datagram, and whether the answer ends with it; raise OSError for a refusal."""
+def pack_attributes(attributes: Mapping[int, bytes]) -> bytes:
+    """Return the bytes of attributes, each padded to four; nothing is nested."""
+    return b"".join(
+        _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
+        for kind, value in attributes.items()
+    )
+
+
+def read_answer(received: bytes, header: int = 0) -> tuple[list[Sequence[Attribute]], bool]:
+    """Return the messages in one datagram, and whether the answer ends with it; raise OSError for a refusal.
+
+    ``header`` is the size in bytes of what a family puts between netlink's own header and the attributes.
+    """
     messages: list[Sequence[Attribute]] = []
     offset = 0
     while offset + _HEADER.size <= len(received):
@@ -63,7 +71,7 @@ def read_answer(received: bytes) -> tuple[list[Sequence[Attribute]], bool]:
             if code < 0:
                 raise OSError(-code, os.strerror(-code))
             return messages, True
-        messages.append(tuple(read_attributes(body)))
+        messages.append(tuple(read_attributes(body[header:])))
         offset += max(length + 3 & ~3, _HEADER.size)
     return messages, False
 

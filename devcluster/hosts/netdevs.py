@@ -43,6 +43,18 @@ def link(path: Path, target: Path) -> None:
     path.symlink_to(os.path.relpath(target, path.parent))
 
 
+def guid(mac: str) -> str:
+    """Return the EUI-64 of a MAC, as mlx5 cards carry it."""
+    digits = mac.replace(":", "")
+    whole = f"{digits[:6]}0300{digits[6:]}"
+    return ":".join(whole[start : start + 4] for start in range(0, 16, 4))
+
+
+def system_image_guid(mac: str) -> str:
+    """Return the GUID that all functions of one card share, made from the MAC of one of its PFs."""
+    return guid(f"{mac[:-2]}00")
+
+
 def show(sys: Path, folder: Path, function: Function, netdev: Netdev | None) -> None:
     """Let the function at ``folder`` show this netdev and no other; None where it is in no place to be seen."""
     net = folder / "net"
@@ -112,11 +124,19 @@ def _attributes(function: Function, netdev: Netdev) -> dict[str, str]:
         "type": "1" if function.pf.link == "ethernet" else "32",
         "uevent": f"INTERFACE={netdev.name}\nIFINDEX={netdev.ifindex}",
     }
-    if function.vf is None:
-        attributes["phys_port_name"] = f"p{int(function.pci[-1])}"
+    if function.vf is None and function.pf.link == "ethernet":
+        attributes |= {"phys_port_name": f"p{int(function.pci[-1])}", "phys_switch_id": _switch_id(function.mac)}
     if netdev.up:
         attributes |= {"carrier": "1", "speed": str(function.pf.mbps), "duplex": "full"}
     return attributes
+
+
+def _switch_id(mac: str) -> str:
+    """Return the switch id of a card's PFs, in legacy mode too: the system image GUID, byte by byte as in memory.
+
+    mlx5e_devlink_port_register since Linux 5.13; an IPoIB netdev has no devlink port, a VF's port has no switch id.
+    """
+    return bytes.fromhex(system_image_guid(mac).replace(":", ""))[::-1].hex()
 
 
 def _show_port(folder: Path, function: Function, *, up: bool) -> None:

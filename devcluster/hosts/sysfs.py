@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from devcluster.hosts.netdevs import Netdev, link, show
+from devcluster.hosts.netdevs import Netdev, guid, link, show, system_image_guid
 from devcluster.hosts.nic import DRIVER, VENDOR, Function, Host
 
 # Width and speed by which the RDMA core describes a line rate in Mb/s.
@@ -142,12 +142,11 @@ def _add_sriov(folder: Path, function: Function) -> None:
 
 def _add_rdma(tree: Tree, folder: Path, function: Function) -> None:
     device = folder / "infiniband" / function.rdma
-    guid = "0000:0000:0000:0000" if function.vf is not None else _guid(function.mac)
     write(
         device,
         {
-            "node_guid": guid,
-            "sys_image_guid": _guid(function.mac[:-2] + "00"),
+            "node_guid": "0000:0000:0000:0000" if function.vf is not None else guid(function.mac),
+            "sys_image_guid": system_image_guid(function.mac),
             "node_type": "1: CA",
             "node_desc": function.rdma,
             "fw_ver": "22.35.1012",
@@ -198,10 +197,3 @@ def _add_node(
 def _publish(tree: Tree, class_name: str, device: Path) -> None:
     link(device / "subsystem", tree.root / "class" / class_name)
     link(tree.root / "class" / class_name / device.name, device)
-
-
-def _guid(mac: str) -> str:
-    """EUI-64 of a MAC, as mlx5 cards carry it."""
-    digits = mac.replace(":", "")
-    whole = f"{digits[:6]}0300{digits[6:]}"
-    return ":".join(whole[start : start + 4] for start in range(0, 16, 4))

@@ -1,21 +1,25 @@
 """Sysfs trees of real hosts as data (``layouts/*.yaml``), rebuilt in a temporary folder.
 
 Each PF of a layout names its folder's attributes, its netdevs and RDMA devices, and its VFs by a template in which
-``{}`` is the VF's index; ``odd`` replaces parts of the template for single VFs (null: that part is not there).
+``{}`` is the VF's index; ``odd`` replaces parts of the template for single VFs (null: that part is not there). A
+function that names no class is an Ethernet controller.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 
 from mooring.pci import vf_address
 
 LAYOUTS = sorted((Path(__file__).parent / "layouts").glob("*.yaml"))
 Tree = Mapping[str, Any]
+# PCI_CLASS_NETWORK_ETHERNET in include/linux/pci_ids.h, with the programming interface below it.
+_ETHERNET = "0x020000"
 
 
 def load_layout(name: str) -> Tree:
@@ -42,7 +46,7 @@ def build_tree(root: Path, layout: Tree) -> Path:
 def _function(root: Path, address: str, content: Tree, index: int = 0) -> Path:
     bridges = content.get("bridges", [])
     folder = root.joinpath("devices", f"pci{(bridges or [address])[0][:7]}", *bridges, address)
-    _write(folder, content.get("attributes", {}), index)
+    _write(folder, {"class": _ETHERNET} | content.get("attributes", {}), index)
     _link(root / "bus/pci/devices" / address, folder)
     if driver := content.get("driver"):
         (root / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
@@ -66,6 +70,13 @@ def _write(folder: Path, attributes: Tree, index: int) -> None:
 def _link(path: Path, target: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(os.path.relpath(target, path.parent))
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Forget where a program that a test ran in this process logs to: that test's stderr, closed by now."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

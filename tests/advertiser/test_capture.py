@@ -14,8 +14,8 @@ import pytest
 
 from advertiser.__main__ import main
 from advertiser.capture import capture, recalled
-from advertiser.captured import FILE
-from advertiser.facts import Claims, Host, PciFunction
+from advertiser.captured import FILE, dump_captured
+from advertiser.facts import Claims, EswitchMode, Host, PciFunction
 from advertiser.host import Roots, read_host
 from advertiser.inventory import Survey, survey
 from advertiser.offer import EVERYTHING, Offer, read_offer
@@ -194,3 +194,24 @@ def test_a_record_that_cannot_be_read_is_named(spoilt: str, tmp_path: Path) -> N
     (tmp_path / FILE).write_text(spoilt)
     with pytest.raises(RecordError, match=FILE):
         recalled(Host("b", ()), tmp_path / "sys")
+
+
+def test_the_mode_that_devlink_told_is_recalled(
+    named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path], tmp_path: Path
+) -> None:
+    """Both ways: against a representor, and where none is to be seen. What was not told stays unknown."""
+    sysfs = tree(named_layout("mlx5-switchdev"))
+    modes: dict[str, EswitchMode] = {"0000:17:00.0": "legacy", "0000:18:00.0": "switchdev"}
+    host = Host("then", read_functions(sysfs), eswitch=modes)
+    back = there_and_back(host, sysfs, tmp_path)
+    assert back.eswitch == modes
+    assert [[out.why for out in pf.out] for pf in judged(back).inventory.pfs] == [[], ["the PF is in switchdev mode"]]
+
+
+def test_a_record_of_before_devlink_was_asked_is_read(tmp_path: Path) -> None:
+    """An archive in an old report is still an archive."""
+    document = json.loads(dump_captured(Host("then", ())))
+    del document["eswitch"]
+    (tmp_path / FILE).write_text(json.dumps(document))
+    here = Host("here", (), eswitch={"0000:17:00.0": "switchdev"})
+    assert recalled(here, tmp_path / "sys") == Host("then", ())

@@ -1,10 +1,14 @@
 """Reading a whole host: one thing that cannot be read hides no other."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from advertiser.facts import EswitchMode
 from advertiser.host import Roots, read_host
+from devcluster.hosts import sysfs
+from devcluster.hosts.nic import describe_host
 
 PCI = "0000:04:00.5"
 
@@ -26,3 +30,18 @@ def test_what_is_no_file_is_no_programs_version(roots: Roots) -> None:
     (roots.run / "version/old").mkdir(parents=True)
     (roots.run / "version/mooring-cni").write_text("1.2\n")
     assert read_host(roots).programs == {"mooring-cni": "1.2"}
+
+
+def test_devlink_is_asked_about_every_pf(roots: Roots) -> None:
+    """By its PCI address, not about a NIC without SR-IOV; what it does not tell stays unknown."""
+    sysfs.build(roots.sysfs, describe_host("n1", 1, vfs=1))
+    sysfs.write(roots.sysfs / "bus/pci/devices/0000:01:00.0", {"class": "0x020000"})
+    asked: list[str] = []
+
+    def modes(root: Path, addresses: Iterable[str]) -> dict[str, EswitchMode]:
+        asked.extend(addresses)
+        assert root == roots.sysfs
+        return {"0000:04:00.0": "legacy"}
+
+    assert read_host(roots, modes).eswitch == {"0000:04:00.0": "legacy"}
+    assert asked == ["0000:04:00.0", "0000:04:00.1"]

@@ -2,11 +2,12 @@
 
 import errno
 import struct
+from dataclasses import replace
 
 import pytest
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
-from advertiser.facts import PciFunction, Vf
+from advertiser.facts import EswitchMode, Netdev, PciFunction, Vf
 from advertiser.offer import Init, read_offer
 from advertiser.preparation import ForbiddenError, plan, refusal, settings_in_order, vf_guid, vf_mac
 from mooring.settings import VfSettings
@@ -43,6 +44,16 @@ def test_a_vf_in_use_forbids_another_number_and_is_named() -> None:
     with pytest.raises(ForbiddenError, match="no netdev in the host"):
         plan(function(2, netdev=False), "eth0", "ethernet", Init(4), {})
     assert not plan(function(2, netdev=False), "eth0", "ethernet", Init(2), {"0000:3b:00.2": None}).anew
+
+
+def test_a_pf_in_switchdev_mode_is_left_as_it_is() -> None:
+    """As devlink says, else by a representor; the command back is told. Devlink's other answer stands."""
+    switched = replace(function(0), netdevs=(Netdev("eth1", phys_port_name="pf0vf0"),))
+    told: tuple[tuple[PciFunction, EswitchMode | None], ...] = ((function(0), "switchdev"), (switched, None))
+    for pf, mode in told:
+        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in switchdev mode.*pci/0000:3b:00.0 mode legacy`"):
+            plan(pf, "eth0", "ethernet", Init(2), {}, mode)
+    assert plan(switched, "eth0", "ethernet", Init(2), {}, "legacy").vfs == 2
 
 
 def test_a_limit_of_the_firmware_is_told_with_what_to_do() -> None:

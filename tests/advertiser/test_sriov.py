@@ -1,10 +1,12 @@
 """`init` on a tree of files: what one PF meets stays that PF's own, and leaves nothing behind."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from advertiser import sriov
+from advertiser.facts import EswitchMode
 from advertiser.host import PREPARING, Roots
 from advertiser.offer import EVERYTHING, Init, Offer, Rule, Terms
 from advertiser.sriov import Preparer
@@ -65,6 +67,20 @@ def test_an_offer_without_init_prepares_nothing(roots: Roots) -> None:
     """What the operator did not ask for is not touched."""
     assert Preparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
     assert not (roots.run / PREPARING).exists()
+
+
+def test_a_pf_that_devlink_says_is_in_switchdev_mode_is_not_prepared(roots: Roots) -> None:
+    """The other one is; of the first nothing was changed."""
+
+    def modes(_: Path, addresses: Iterable[str]) -> dict[str, EswitchMode]:
+        return {address: "switchdev" if address == FIRST else "legacy" for address in addresses}
+
+    nic, done = Nic(), []
+    offer = Offer((Rule((), Terms(init=Init(1))),))
+    (failure,) = Preparer(roots, nic, lambda pf, *_: done.append(pf), modes).prepare_all(offer, "n1")
+    assert str(failure).startswith("enp4s0f0: the PF is in switchdev mode")
+    assert (device(roots, FIRST) / "sriov_numvfs").read_text() == "2\n"
+    assert done == ["enp4s0f1"]
 
 
 def test_a_pf_that_the_kernel_refuses_is_on_offer_as_before(roots: Roots) -> None:

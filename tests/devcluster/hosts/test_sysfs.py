@@ -1,6 +1,7 @@
 """The simulated hosts' sysfs tree, read back as any program reads /sys: by following its links."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,18 @@ def test_a_pf_shows_its_link_and_its_vfs_are_closed(tmp_path: Path) -> None:
     assert _text(vf / "operstate") == "down"
     assert not (vf / "speed").exists()
     assert _text(vf / "device" / "infiniband" / "mlx5_3" / "ports" / "1" / "state") == "1: DOWN"
+
+
+def test_a_cards_pfs_have_its_switch_id_in_legacy_mode(tmp_path: Path) -> None:
+    """mlx5e_devlink_port_register, since Linux 5.13: the system image GUID's bytes. VFs and IPoIB netdevs have none."""
+    host = describe_host("n1", 1, vfs=1)
+    devices = _tree(tmp_path / "ethernet", host) / "bus/pci/devices"
+    ids = {path.parent.name: _text(path) for path in devices.glob("*/net/*/phys_switch_id")}
+    guid = _text(devices / "0000:04:00.0/infiniband/mlx5_0/sys_image_guid").replace(":", "")
+    assert ids == dict.fromkeys(("enp4s0f0", "enp4s0f1"), bytes.fromhex(guid)[::-1].hex())
+    pfs = tuple(replace(pf, link="infiniband") for pf in host.pfs)
+    infiniband = _tree(tmp_path / "infiniband", replace(host, pfs=pfs))
+    assert not list(infiniband.glob("bus/pci/devices/*/net/*/phys_*"))
 
 
 def test_bridges_stand_above_a_pf(tmp_path: Path) -> None:
