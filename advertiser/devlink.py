@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from advertiser.facts import EswitchMode
-from mooring.nldev import number, pack_attributes, read_answer, text
+from mooring.rdma_netlink import number, pack_attributes, read_answer, text
 
 # Returns the modes of the PFs at these PCI addresses, as far as they are known.
 ReadModes = Callable[[Path, Iterable[str]], Mapping[str, EswitchMode]]

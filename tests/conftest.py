@@ -1,6 +1,7 @@
 """Which tiers this machine offers: a test whose means are missing is skipped and listed with the reason.
 
-With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``.
+With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``. Loops that break every call
+take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them.
 """
 
 import json
@@ -15,6 +16,7 @@ from tempfile import NamedTemporaryFile
 import pytest
 
 from bench import apiservers
+from tests.support.seeds import Part, chosen_seed
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -72,7 +74,24 @@ NEEDS: dict[str, Callable[[], str | None]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail where a tier's means are missing (but apiserver)")
-    parser.addoption("--long", action="store_true", help="run the simulations with many more seeds")
+    parser.addoption("--long", action="store_true", help="many more seeds of the simulations, every call of the loops")
+    parser.addoption("--seed", type=int, help="which part of the loops is run (default: by the commit's id)")
+
+
+def _part(config: pytest.Config) -> Part:
+    seed = chosen_seed(config.getoption("--seed"), os.environ, config.rootpath)
+    return Part(seed, whole=config.getoption("--long"))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    part = _part(config)
+    return f"seed: {part.seed} (loops break {'every call' if part.whole else 'a part of the calls'}; --seed repeats)"
+
+
+@pytest.fixture(scope="session")
+def part(request: pytest.FixtureRequest) -> Part:
+    """Return which calls the loops break in this run."""
+    return _part(request.config)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from advertiser import devlink
 from advertiser.facts import EswitchMode
-from mooring.nldev import pack_attributes, read_attributes, text
+from mooring.rdma_netlink import pack_attributes, read_attributes, text
 
 NOWHERE = "ffff:ff:1f.7"
 PF = "0000:3b:00.0"

@@ -3,8 +3,9 @@
     python kill_loop.py SETTING.json
 
 SETTING: ``template`` (a host's root folder), ``scratch`` (an empty folder), ``killed`` (arguments of the run that is
-killed), ``after`` (those of the runs that follow), ``wanted`` (a root folder that must be the result). Each try is a
-forked child on a copy of the template. Prints one JSON object: how many tries, what was about to be done, what differs.
+killed), ``after`` (those of the runs that follow), ``wanted`` (a root folder that must be the result), ``part`` (which
+of the changes: tests/support/seeds.py). Each try is a forked child on a copy of the template. Prints one JSON object:
+how many changes a run makes and its exit status, before which it was killed, what differs.
 """
 
 import json
@@ -12,13 +13,14 @@ import os
 import shutil
 import signal
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from cli.node.__main__ import main
 from tests.cli.conftest import NodeHost
+from tests.support.seeds import Part
 
 _CHANGES = (
     "os.rename",
@@ -36,7 +38,7 @@ KILLED = -signal.SIGKILL
 
 
 def kill_at(number: int, root: Path, told: int) -> None:
-    """Kill this process when it is about to make its change with this number below ``root``."""
+    """Tell each change that this process is about to make below ``root``; kill it before the one with this number."""
     changes = count(1)
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -44,25 +46,24 @@ def kill_at(number: int, root: Path, told: int) -> None:
             return
         if str(root) not in f"{arguments[0]} {arguments[1:2]}" and event != "os.chmod":
             return
+        os.write(told, f"{event}\n".encode())
         if next(changes) == number:
-            os.write(told, event.encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
 
 
-def in_child(root: Path, arguments: Sequence[str], number: int = 0) -> tuple[int, str]:
-    """Run mooring-node in a child; return its status (negative: the signal) and what it was killed before."""
+def in_child(root: Path, arguments: Sequence[str], number: int = 0) -> tuple[int, list[str]]:
+    """Run mooring-node in a child; return its status (negative: the signal) and the changes that it began to make."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if number:
-            kill_at(number, root, writing)
+        kill_at(number, root, writing)
         os._exit(main([arguments[0], "--root", str(root), "--node-name", "n1", *arguments[1:]]))
     os.close(writing)
     with open(reading) as told:  # noqa: PTH123 - a descriptor
-        kind = told.read()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), kind
+        changes = told.read().split()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), changes
 
 
 def differing(root: Path, wanted: Mapping[str, str]) -> list[str]:
@@ -70,20 +71,22 @@ def differing(root: Path, wanted: Mapping[str, str]) -> list[str]:
     return sorted(path for path in {*tree, *wanted} if tree.get(path) != wanted.get(path))
 
 
-def loop(setting: Mapping[str, str], killed: Sequence[str], after: Sequence[Sequence[str]]) -> dict[str, object]:
-    wanted, kinds, wrong = NodeHost(Path(setting["wanted"])).tree(), Counter[str](), list[object]()
+def loop(setting: Mapping[str, Any], killed: Sequence[str], after: Sequence[Sequence[str]]) -> dict[str, object]:
+    wanted, wrong = NodeHost(Path(setting["wanted"])).tree(), list[object]()
     root = Path(setting["scratch"]) / "host"
-    for number in count(1):
+    shutil.copytree(setting["template"], root, symlinks=True)
+    last, changes = in_child(root, killed)
+    shutil.rmtree(root)
+    before = Part(**setting["part"]).of_each_kind([(kind, number) for number, kind in enumerate(changes, 1)])
+    for kind, number in before:
         shutil.copytree(setting["template"], root, symlinks=True)
-        status, kind = in_child(root, killed, number)
-        if status != KILLED:
-            return {"tries": number - 1, "kinds": dict(kinds), "wrong": wrong, "last": status}
-        kinds[kind] += 1
+        status, made = in_child(root, killed, number)
         statuses = [in_child(root, arguments)[0] for arguments in after]
-        if any(statuses) or differing(root, wanted):
-            wrong.append([number, kind, statuses, differing(root, wanted)])
+        met = (status, made) == (KILLED, changes[:number])
+        if not met or any(statuses) or differing(root, wanted):
+            wrong.append([number, kind, status, statuses, differing(root, wanted)])
         shutil.rmtree(root)
-    raise AssertionError("count has no end")
+    return {"changes": len(changes), "last": last, "before": before, "wrong": wrong}
 
 
 if __name__ == "__main__":

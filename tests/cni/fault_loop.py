@@ -4,10 +4,11 @@
 
 Run inside the host's network namespace (or the lab), as a program: each try is a forked child, so that one that is
 killed takes nothing with it. SETTING has the CNI environment and configuration, the VF table's path (null: the kernel's
-own PFs), the folders of ledger and IPAM, and which ``command`` to break. Calls are numbered within their kind, so that
-a wait that looks once more does not renumber what comes after it. FIRST and STEP share them among several runs: of
-STEP 4, one breaks of each kind the calls 1, 5, 9, … Prints one JSON object: of each kind the calls that were broken,
-those that could not be (the command made fewer this time), and what each left.
+own PFs), the folders of ledger and IPAM, which ``command`` to break, and which ``part`` of its calls
+(tests/support/seeds.py). Calls are numbered within their kind, so that a wait that looks once more does not renumber
+what comes after it. FIRST and STEP share them among several runs: of STEP 4, one breaks of each kind the calls 1, 5, 9,
+… Prints one JSON object: of each kind the calls that were broken, those that could not be (the command made fewer this
+time), and what each left.
 
 What follows a broken ADD is DEL, or the next ADD and DEL. What follows a broken DEL is the runtime's second one, or the
 next ADD, or the reconciler, in turn.
@@ -38,6 +39,7 @@ from cni.vf.node import Node
 from mooring import log, rdma_netlink
 from mooring.settings import VfSettings
 from mooring.vf_settings import RtnetlinkVfPort, VfPort
+from tests.support.seeds import Call, Part
 
 # Where the program ends and the system begins: RTNETLINK, NETLINK_RDMA, entering a namespace, announcing an address,
 # other programs (IPAM), locks, and the steps of a file's life. The port to the PFs has its own class below.
@@ -54,8 +56,6 @@ EDGE: tuple[tuple[Any, str], ...] = (
 _ANNOUNCED_S = 10.0
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
 Setting = dict[str, Any]
-# The kind of a call, and which of its kind it is, from 1.
-Call = tuple[str, int]
 
 
 class Fault:
@@ -266,12 +266,14 @@ def main() -> int:
     calls = calls_of(setting, command)
     in_child(lambda: run(setting, "DEL"))
     mine = [(kind, number) for kind, number in calls if number % step == first % step]
+    part = Part(**setting["part"])
     tried: dict[str, dict[str, list[int]]] = {}
     missed: dict[str, dict[str, list[int]]] = {}
     wrong: dict[str, list[str]] = {}
     for way in ("error", "kill"):
         tried[way], missed[way] = {}, {}
-        for (kind, number), found in left_behind(setting, before, mine, kill=way == "kill"):
+        chosen = part.of_each_kind(mine, way)
+        for (kind, number), found in left_behind(setting, before, chosen, kill=way == "kill"):
             (missed if found is None else tried)[way].setdefault(kind, []).append(number)
             if found:
                 wrong[f"{way} {number} {kind}"] = found

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.seeds import Part
+
 pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -228,10 +230,11 @@ def test_looks_without_a_pause_disturb_no_call(lab: Lab) -> None:
     assert {line.rpartition(" ")[2] for line in lines[2:]} == {"0.0"}
 
 
-@pytest.mark.timeout(300)
-def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab) -> None:
+@pytest.mark.timeout(900)
+def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab, part: Part) -> None:
     """No DEL ever comes: what it was taking is given back at once, what the pod held when its namespace ends."""
     setting = {
+        "part": part.document(),
         "environment": ENVIRONMENT,
         "conf": CONF,
         "vf_table": None,
@@ -242,11 +245,13 @@ def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab) -
     program = (
         f"{sys.executable} -m tests.lab.orphan_loop /tmp/setting.json 2>/tmp/log || {{ tail -3 /tmp/log; exit 1; }}"
     )
-    report = json.loads(run(lab, script + program, "-t", "280", timeout_s=290)[-1])
-    assert report["left_behind"] == {}
-    assert report["killed"] > 60
-    assert report["orphans"] > 10
-    assert report["held"] > 2
+    report = json.loads(run(lab, script + program, "-t", "880", timeout_s=890)[-1])
+    assert report["left_behind"] == {}, f"repeat with --seed {part.seed}; killed were {report['killed']}"
+    killed, missed = len(report["killed"]), len(report["missed"])
+    assert killed >= 3 * missed, f"not reached: {report['missed']}"
+    # The last call of an ADD, the announcement, is in every part: killed there the pod holds its VFs.
+    assert report["held"] > 0
+    assert report["orphans"] > killed / 8
 
 
 BEFORE_REBOOT = """

@@ -1,0 +1,95 @@
+"""The advertiser as a process, and what a test may wait for: a look at the host, and not some time."""
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+# Against hanging, on a machine that is busy with other things.
+PATIENCE_S = 90
+
+
+def arguments(command: str, folder: Path) -> list[str]:
+    flags = ["--kubeconfig", str(folder / "kubeconfig"), "--node-name", "n1", "--sysfs", str(folder / "sys")]
+    return [
+        "-m",
+        "advertiser",
+        command,
+        *flags,
+        "--state",
+        str(folder / "state"),
+        "--run",
+        str(folder / "run"),
+        "--getpfs-addr",
+        "",
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Advertiser:
+    """The program itself, serving its own pages at ``port``."""
+
+    port: int
+
+    async def page(self, path: str) -> tuple[int, str]:
+        """Return a page's status and text, 0 where nothing answers."""
+        try:
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{self.port}") as session, session.get(path) as answer:
+                return answer.status, await answer.text()
+        except aiohttp.ClientConnectionError:
+            return 0, ""
+
+    async def looked(self) -> None:
+        """Return when it has looked at the host, from beginning to end, and the node carries what that gave."""
+        async with asyncio.timeout(PATIENCE_S):
+            # One look may have begun before: the one that follows it has not.
+            await self._looked_since()
+            await self._looked_since()
+            while not json.loads((await self.page("/readyz"))[1])["published"]:
+                await asyncio.sleep(0.02)
+
+    async def _looked_since(self) -> None:
+        now = asyncio.get_running_loop().time
+        since = now()
+        while True:
+            asked = now()
+            if asked - await self.metric("mooring_inventory_age_seconds") > since:
+                return
+            await asyncio.sleep(0.02)
+
+    async def metric(self, name: str) -> float:
+        """Return a metric's value."""
+        _, text = await self.page("/metrics")
+        (value,) = (line.split()[1] for line in text.splitlines() if line.startswith(f"{name} "))
+        return float(value)
+
+
+@asynccontextmanager
+async def advertising(folder: Path, *more: str) -> AsyncIterator[Advertiser]:
+    """Run the program; at the end it ends by SIGTERM with status 0."""
+    port = free_port()
+    flags = (*arguments("serve", folder), "--getpfs-addr", f"127.0.0.1:{port}", *more)
+    process = await asyncio.create_subprocess_exec(sys.executable, *flags)
+    found = Advertiser(port)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            # Before that it is still being imported, and SIGTERM would kill it.
+            while (await found.page("/healthz"))[0] != 200 and process.returncode is None:
+                await asyncio.sleep(0.02)
+        yield found
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        assert await process.wait() == 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
