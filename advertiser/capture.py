@@ -49,7 +49,7 @@ Content: TypeAlias = bytes | str | None
 
 
 def capture(sysfs: Path, host: Host, archive: Path) -> int:
-    """Write the archive of a host, its tree read anew; return its size in bytes. Raise OSError."""
+    """Write the archive of a host, its tree read again; return its size in bytes. Raise OSError."""
     contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
     contents[FILE] = dump_captured(host).encode()
     packed = _pack(contents)

@@ -1,6 +1,6 @@
 """Ring when something on the host may have changed: a link, a PCI or RDMA device, a file in a folder.
 
-What happened is not read: whoever is woken reads the host anew, so that a lost or merged message costs nothing. sysfs
+What happened is not read: whoever is woken reads the host again, so that a lost or merged message costs nothing. sysfs
 itself cannot be watched (inotify sees no attribute change), so the kernel's two event streams stand for it.
 """
 

@@ -65,7 +65,7 @@ class Reporter:
             try:
                 await self._write(f"/api/v1/namespaces/{vf.pod.partition('/')[0]}/events", vf)
             except Conflict:
-                pass  # written before this program was started anew
+                pass  # written before this program was started again
             except KubeError as refused:
                 _log.warning("event not written", pod=vf.pod, pci=vf.pci, reason=str(refused))
 

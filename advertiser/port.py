@@ -83,7 +83,7 @@ def is_in_switchdev(function: PciFunction, mode: EswitchMode | None) -> bool:
 
 
 def obstacle(function: PciFunction, netdev: Netdev, mode: EswitchMode | None) -> str | None:
-    """Say why none of a PF's VFs can be given away, if that is so; ``mode`` is what devlink says, None: nothing."""
+    """Return why none of a PF's VFs can be given away, if that is so; ``mode`` is what devlink says, None: nothing."""
     own = [other for other in function.netdevs if not (other.child or is_representor(other))]
     if is_in_switchdev(function, mode):
         return "the PF is in switchdev mode"

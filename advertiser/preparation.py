@@ -46,7 +46,7 @@ class ForbiddenError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to make of one PF; ``anew`` says that its present VFs go first."""
+    """What to make of one PF; ``again`` says that its present VFs go first."""
 
     pci: str
     pf: str

@@ -73,7 +73,7 @@ class Publisher:
 
     @property
     def published(self) -> bool:
-        """Say whether the node carries what it should."""
+        """Return whether the node carries what it should."""
         return self._exists and self._wanted is not None and self._wanted == self._there
 
     async def run(self) -> None:
@@ -96,7 +96,7 @@ class Publisher:
             return
         await self._patch(self._client, self._node, text)
         self._there = text
-        # What came while the answer was under way is compared anew.
+        # What came while the answer was under way is compared again.
         self._changed.set()
         self._patched()
         _log.info("published", node=self._node, what=self._patch.__name__, bytes=len(text.encode()))

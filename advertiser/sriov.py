@@ -78,7 +78,7 @@ class Preparer:
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
-            # Read anew: whoever had the lock before may have changed what we looked at.
+            # Read again: whoever had the lock before may have changed what we looked at.
             host = self._read()
             function = _function(host, function.address)
             found = matched(function, host, offer, node)

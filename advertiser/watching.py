@@ -78,7 +78,7 @@ class StatusResources:
             self._publisher.want(wanted_resources(offered, inventory))
 
     def found(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
-        """Take what the node says now: a kubelet that starts anew sets what it does not know to 0."""
+        """Take what the node says now: a kubelet that starts again sets what it does not know to 0."""
         self._status = (capacity, allocatable)
         self._compare()
 

@@ -1,4 +1,4 @@
-"""Say what a pod pays for what others use and it does not; no I/O. Exit status 1 if it is more than 5 %.
+"""Return what a pod pays for what others use and it does not; no I/O. Exit status 1 if it is more than 5 %.
 
     python -m bench.bystanders [--nodes 5000] [--pods 1500] [--rounds 3]
 
@@ -127,7 +127,7 @@ def _decide(cluster: Scheduling) -> tuple[float, Bind]:
 
 
 def _print(name: str, times: Sequence[float], alone: Sequence[float]) -> bool:
-    """Print a cluster's line; say whether its goal is met."""
+    """Print a cluster's line; return whether its goal is met."""
     slower = sum(times) / sum(alone)
     micro = [1e6 * one for one in times]
     met = slower <= _MOST_SLOWER

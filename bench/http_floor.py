@@ -83,7 +83,7 @@ def _cpu_s() -> float:
 
 
 async def floors(access: Access, requests: int) -> str:
-    """Say what a request takes by each."""
+    """Return what a request takes by each."""
     aiohttp_us, kept_us = await by_aiohttp(access, requests), await by_kept_connections(access, requests)
     return f"aiohttp {aiohttp_us:.0f} µs, kept connections {kept_us:.0f} µs"
 

@@ -28,7 +28,7 @@ from mooring.kube.client import JSON, Client
 from mooring.settings import VfSettings
 
 _WAITS = 1_000_001
-# Of the first pod no event is left; about the second, which waits, is decided anew.
+# Of the first pod no event is left; about the second, which waits, is decided again.
 COMMANDS = (
     ("nodes",),
     ("pods", "-A"),
@@ -85,7 +85,7 @@ async def fill(kubeconfig: Path, nodes: int, pods: int) -> None:
 
 
 async def let_wait(kubeconfig: Path) -> None:
-    """Create a pod that no scheduler sees: `explain` decides about it anew."""
+    """Create a pod that no scheduler sees: `explain` decides about it again."""
     async with Client(load_access(str(kubeconfig))) as client:
         await add_pods(client, [load.mixed_pod(_WAITS)])
 

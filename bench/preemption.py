@@ -154,7 +154,7 @@ def _for_vfs(nodes: int, pods: int, calls: int) -> Iterator[bool]:
 
 
 def _print(name: str, taken: list[float], longest: float, preempting: int) -> bool:
-    """Print a line; say whether nothing was held up for too long."""
+    """Print a line; return whether nothing was held up for too long."""
     following = statistics.median(taken[1:] or taken)
     met = longest <= _LONGEST_MS
     verdict = "met" if met else "MISSED"

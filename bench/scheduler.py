@@ -162,7 +162,7 @@ def best(rounds: Sequence[Sequence[float]]) -> Sequence[float]:
 
 
 def line(name: str, times: Sequence[float], goal: float) -> bool:
-    """Print a load's line; say whether its goal is met."""
+    """Print a load's line; return whether its goal is met."""
     micro = sorted(1e6 * took for took in times)
     rate, p99 = len(times) / sum(times), micro[int(len(micro) * 0.99)]
     met = rate >= goal
@@ -184,7 +184,7 @@ def plot(name: str, times: Sequence[float]) -> None:
 
 
 def ratio(name: str, value: float, goal: float, *, least: bool = False) -> bool:
-    """Print a ratio against its goal, the most that it may be or the ``least``; say whether it is met."""
+    """Print a ratio against its goal, the most that it may be or the ``least``; return whether it is met."""
     met = value >= goal if least else value <= goal
     print(f"{name:70} {value:9.2f}  goal {'>=' if least else '<='} {goal:g} {'met' if met else 'MISSED'}", flush=True)
     return met

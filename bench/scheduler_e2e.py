@@ -139,7 +139,7 @@ def _rates(runs: Sequence[Run], name: str) -> list[float]:
 
 
 def verdicts(runs: Sequence[Run], pods: int) -> list[bool]:
-    """Print each goal with the best of the rounds; say which are met."""
+    """Print each goal with the best of the rounds; return which are met."""
     met = []
     for name, goal in ((contenders.SILENT, _BIND_MICROS), (contenders.SPEAKING, _EVENT_MICROS)):
         found = min(run.micros for run in runs if run.name == name)

@@ -3,7 +3,7 @@
     python -m bench.takeover [--nodes 5000] [--pods 50000] [--cold]
 
 Against devcluster's API server in this process. A leader is killed with a pod waiting; its standby gets the Lease when
-it runs out, lists everything anew, waits out the last Binding of the dead one, and binds. With ``--cold`` there is no
+it runs out, lists everything again, waits out the last Binding of the dead one, and binds. With ``--cold`` there is no
 standby: one scheduler starts when the Lease has been released. Exit status 1 if a first bind takes over 10 s.
 """
 

@@ -1,7 +1,7 @@
 """DEL: give back what the ledger gives to a sandbox, and what it should have given to it.
 
-The assignment is no input here: a finished pod's sandbox may be removed days later, when its VF is another pod's. What
-counts is who the ledger says has a VF, and what lies in the sandbox's own namespace.
+The assignment is not an input here: a finished pod's sandbox may be removed days later, when its VF is another pod's.
+What counts is who the ledger says has a VF, and what lies in the sandbox's own namespace.
 """
 
 from cni.spec.conf import Conf
@@ -19,6 +19,6 @@ def run(node: Node, call: Call, conf: Conf) -> None:
 
 
 def _is_of(entry: LedgerEntry, call: Call, conf: Conf) -> bool:
-    """Say whether a sandbox's DEL is for a VF: one of a delegate's network where the configuration names a network."""
+    """Return whether a sandbox's DEL is for a VF: one of a delegate's network where the configuration names a network."""
     of_network = conf.network is None or entry.attachment is None or entry.attachment.network == conf.network
     return entry.container == call.container and of_network

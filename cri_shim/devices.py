@@ -1,4 +1,4 @@
-"""Find the device nodes of a VF, from its PCI address, at this moment: a driver bound anew has other numbers.
+"""Find the device nodes of a VF, from its PCI address, at this moment: a driver bound again has other numbers.
 
 ``infiniband_verbs/`` below the PCI function is looked at, not ``infiniband/``: in exclusive mode the RDMA device itself
 is in the pod's network namespace and the host's folder is empty. Source: the kernel's uverbs_main.c and user_mad.c in

@@ -3,7 +3,7 @@
 RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
 own VFs, or refuse. A pod that asks for nothing is passed; anything else that is not fully valid is refused, in words
 that a person meets in ``kubectl describe``. An assignment answers the request as it was when it was decided: what it is
-by now is read only where there is no assignment. Once recorded, an assignment holds.
+by now is read only where there is not an assignment. Once recorded, an assignment holds.
 """
 
 import posixpath
@@ -168,7 +168,7 @@ def add_to_container(
 
 
 def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
-    """Say whether a device stands where an added one goes; a folder stands for all that lies in it."""
+    """Return whether a device stands where an added one goes; a folder stands for all that lies in it."""
     path = posixpath.normpath(device.container_path)
     return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
 

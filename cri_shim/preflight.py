@@ -1,4 +1,4 @@
-"""Say whether this node is ready for the shim, point by point: ``mooring-cri-shim --check``."""
+"""Return whether this node is ready for the shim, point by point: ``mooring-cri-shim --check``."""
 
 import os
 from collections.abc import Generator, Iterator

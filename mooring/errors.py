@@ -1,4 +1,4 @@
-"""Say why a document of the contract cannot be read: which document, where in it, which rule it breaks."""
+"""Return why a document of the contract cannot be read: which document, where in it, which rule it breaks."""
 
 
 class ContractError(ValueError):

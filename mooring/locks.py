@@ -1,7 +1,7 @@
 """Locks that die with their holder: flock on files that are never removed.
 
 ``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. A lock file that were
-unlinked could be held by one program and made anew by another: both would hold "the" lock.
+unlinked could be held by one program and made again by another: both would hold "the" lock.
 """
 
 import fcntl

@@ -2,12 +2,12 @@
 
 Active pods go by priority, then by how long they are in the queue, as kube-scheduler's PrioritySort has it; pods that
 came together go by age. A pod that was tried waits out its backoff, 1 s doubled with every try to 10 s. A pod that fits
-nowhere is parked until something happens that can help one of the rules that refused it: no polling.
+nowhere is unschedulable until something happens that can help one of the rules that refused it: no polling.
 
-Parked pods of one kin (equal in all that a rule reads) share one answer. What happens wakes the first of them only, the
-scout: finds it a place, the next is woken, finds it none, none of the others would. One that comes while the answer
-still holds joins them. So a flood of replicas that fit nowhere costs one decision, not one each, when it comes and
-whatever happens then, however often.
+Parked pods of one signature (equal in all that a rule reads) share one answer. What happens requeues the first of them
+only, the scout: finds it a place, the next is requeued, finds it none, none of the others would. One that comes while
+the answer still holds joins them. So a flood of replicas that fit nowhere costs one decision, not one each, when it
+comes and whatever happens then, however often.
 """
 
 import enum
@@ -24,12 +24,13 @@ _LONGEST_BACKOFF_S = 10.0
 Order = tuple[int, float, str, str]
 _Ordered = tuple[int, float, str, str, int]
 _Timed = tuple[float, str, int]
-# What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all that can help a parked pod.
+# What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all that can help a unschedulable
+# pod.
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 
 class ClusterEvent(enum.Flag):
-    """What can help a parked pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
+    """What can help a unschedulable pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
 
     NODE_ADDED = enum.auto()
     NODE_REMOVED = enum.auto()  # its pods no longer count: skew and objections may be gone with it
@@ -78,7 +79,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _SignatureGroup:
-    """The parked pods that share an answer, in heaps: those whose backoff is over by order, the others by its end."""
+    """The unschedulable pods that share an answer, in heaps: those whose backoff is over by order, the others by its end."""
 
     waits_for: ClusterEvent
     members: set[str] = field(default_factory=set)
@@ -91,7 +92,7 @@ class _SignatureGroup:
 
 
 class Queue:
-    """Pods by uid, each in exactly one place: active, backoff, parked, or out (popped, its outcome awaited)."""
+    """Pods by uid, each in exactly one place: active, backoff, unschedulable, or out (popped, its outcome awaited)."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -137,25 +138,25 @@ class Queue:
         return None
 
     def is_tried(self, uid: str) -> bool:
-        """Say whether a pod was popped, and nothing has become of that yet."""
+        """Return whether a pod was popped, and nothing has become of that yet."""
         entry = self._entries.get(uid)
         return entry is not None and entry.place == "in_flight"
 
     @property
     def has_unschedulable(self) -> bool:
-        """Say whether any pod is parked."""
+        """Return whether any pod is unschedulable."""
         return bool(self._kins)
 
     def answered(self, signature: Hashable) -> str:
-        """Return the parked pod of this kin whose answer holds for all of it; empty if something may have helped since.
+        """Return the unschedulable pod of this signature whose answer holds for all of it; empty if something may have helped since.
 
-        A pod of that kin which comes now need not be looked at.
+        A pod of that signature which comes now need not be looked at.
         """
         group = self._kins.get(signature)
         return group.asker if group is not None and not group.probe and group.asker in group.members else ""
 
     def placed(self, uid: str) -> None:
-        """Say that a popped pod found a place: the next of its kin may find one too."""
+        """Say that a popped pod found a place: the next of its signature may find one too."""
         entry = self._entries.get(uid)
         group = self._kins.get(entry.signature) if entry is not None else None
         if entry is not None and group is not None and group.probe in ("", uid):
@@ -190,7 +191,7 @@ class Queue:
             self._defer(entry, "ScheduleAttemptFailure")
 
     def move_pods_on_event(self, uids: Iterable[str], cluster_event: ClusterEvent, now: float) -> None:
-        """Do as `move_on_event` for what has happened to these pods only, and to their kin."""
+        """Do as `move_on_event` for what has happened to these pods only, and to their signature."""
         self._now = max(self._now, now)
         uids = list(uids)
         if any(self.is_tried(uid) for uid in uids):
@@ -207,16 +208,16 @@ class Queue:
                 self._send_scout(group)
 
     def requeue(self, uid: str) -> None:
-        """Let one parked pod come again after its backoff, whatever it waits for."""
+        """Let one unschedulable pod come again after its backoff, whatever it waits for."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place == "unschedulable":
             self._unpark(entry)
             self._defer(entry, "ClusterEvent")
 
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
-        """Let one pod of each kin come again, after its backoff, that waits for any of what has happened."""
+        """Let one pod of each signature come again, after its backoff, that waits for any of what has happened."""
         self._now = max(self._now, now)
-        # Of two flags Python makes the third slowly, and each pod that is placed wakes others.
+        # Of two flags Python makes the third slowly, and each pod that is placed requeues others.
         self.missed = cluster_event if self.missed is NO_EVENT else self.missed | cluster_event
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
             for signature in self._waiting.pop(waits_for):
@@ -239,7 +240,7 @@ class Queue:
         return self._entries.keys()
 
     def check(self) -> None:
-        """Raise AssertionError unless every pod is in exactly one place, and every parked one can be woken."""
+        """Raise AssertionError unless every pod is in exactly one place, and every unschedulable one can be requeued."""
         active, backoff = self._standing(self._active), self._standing(self._backoff)
         unschedulable = [uid for group in self._kins.values() for uid in group.members]
         for place, uids in (("active", active), ("backoff", backoff), ("unschedulable", unschedulable)):
@@ -305,7 +306,7 @@ class Queue:
             self._waiting.pop(group.waits_for, None)
 
     def _send_next(self, entry: _Entry) -> None:
-        """Send another of its kin where a scout has found a place, or will never tell."""
+        """Send another of its signature where a scout has found a place, or will never tell."""
         group = self._kins.get(entry.signature)
         if group is not None and group.probe == entry.uid:
             self._send_scout(group)

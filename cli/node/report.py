@@ -1,4 +1,4 @@
-"""Say what of an installation is missing or altered on a host: `mooring-node check`, and what a dry run would do."""
+"""Return what of an installation is missing or altered on a host: `mooring-node check`, and what a dry run would do."""
 
 import json
 import subprocess

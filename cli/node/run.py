@@ -145,7 +145,7 @@ def _leave(root: Path, journal: Journal) -> None:
         return
     journals.remove(root)
     if not any(record_paths(below(root, _VFS))):
-        # The shim sweeps a pod's record a while after its end, and there is no shim any more.
+        # The shim sweeps a pod's record a while after its end, and there is not a shim any more.
         for record in record_paths(below(root, _PODS)):
             record.unlink()
     for folder in (_PODS, _VFS):

@@ -1,7 +1,7 @@
 """Build a release: a virtual environment from a wheelhouse, without the network; a folder of its own a release.
 
 A release's name is the version and a digest of the wheels: what is there already needs not be built again, and what
-was killed while it was built lacks its last file and is built anew.
+was killed while it was built lacks its last file and is built again.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def build(root: Path, change: Built) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a release, its last file first: what is left of a removal that was killed is no release."""
+    """Remove a release, its last file first: what is left of a removal that was killed is not a release."""
     if not folder.exists():
         return
     (folder / COMPLETE).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ _WIDE = ("LINK", "MAC", "VLAN", "NAME", "CONTAINERS", "WHY")
 
 
 def concerns(pod: Pod) -> bool:
-    """Say whether a pod asks for VFs or was given some."""
+    """Return whether a pod asks for VFs or was given some."""
     return names.ASSIGNMENT in pod.annotations or asks_for_vfs(pod.annotations)
 
 

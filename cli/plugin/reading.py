@@ -14,7 +14,7 @@ from mooring.kube.failures import Gone, NotFound, Refused
 
 T = TypeVar("T")
 _PAGE = 500
-# The list began anew so often because its pages had expired: then the error is told.
+# The list began again so often because its pages had expired: then the error is told.
 _MOST_STARTS = 3
 Tell = Callable[[str, int], None]
 # An answer that is no UTF-8 is a UnicodeDecodeError.

@@ -1,4 +1,4 @@
-"""Find a VF's netdev again after its RDMA device has moved: that of IPoIB is unmade with the device, and made anew.
+"""Find a VF's netdev again after its RDMA device has moved: that of IPoIB is unmade with the device, and made again.
 
 The new one is in the device's namespace (Linux 6.13) or the host's (before), under a name and an index of its own; what
 stays is the PCI function that it belongs to. Source: ipoib_add_port in the kernel's drivers/infiniband/ulp/ipoib.

@@ -50,8 +50,8 @@ def mode() -> Mode | None:
 def devices() -> Mapping[str, int]:
     """Return the index of every RDMA device that this namespace sees, by name.
 
-    The kernel lists one device at a time and counts them anew for the next (ib_enum_all_devs): where another one leaves
-    the namespace meanwhile, the next is left out. So the list is asked for until it has been the same twice.
+    The kernel lists one device at a time and counts them again for the next (ib_enum_all_devs): where another one
+    leaves the namespace meanwhile, the next is left out. So the list is asked for until it has been the same twice.
     """
     found = before = _listed()
     for _ in range(_MOST_LISTS):

@@ -1,4 +1,4 @@
-"""Say where a pod's VFs are not as ADD made them: the live state against ledger, record and the chain's result.
+"""Return where a pod's VFs are not as ADD made them: the live state against ledger, record and the chain's result.
 
 Every difference is a text that names the VF and both values; no text means that all is well. Source: CNI specification
 1.1.0, section 2 (CHECK): what the result lists is what is expected of an interface, for a plugin after us in the chain

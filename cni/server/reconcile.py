@@ -3,7 +3,7 @@
 It works as any call does: under the VF's lock, by the ledger entry alone, through `detach`. A VF whose lock is busy
 is somebody's at this moment and is left for the next look, so that no call waits for a look; a VF without an entry was
 never handed out and is never touched. Between two looks it remembers nothing that matters: a server that was killed
-starts anew from the ledger and the kernel.
+starts again from the ledger and the kernel.
 """
 
 import threading
@@ -26,7 +26,7 @@ from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
 
 _log = structlog.get_logger()
-# A VF that a process will not let go of takes up to 13 s; a node has many VFs, and 30 s for each orphan.
+# A VF that a process will not released takes up to 13 s; a node has many VFs, and 30 s for each orphan.
 _AT_ONCE = 8
 
 
@@ -106,7 +106,7 @@ class Reconciler:
         try:
             if not detach(node, entry):
                 stuck = "a process still has its rdma device"
-                # Its driver has been rebound in vain, which is no thing to do every few seconds.
+                # Its driver has been rebound in vain, which is not a thing to do every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except (CniError, OSError) as failed:
             stuck = failed
@@ -127,7 +127,7 @@ def _records(node: Node) -> frozenset[str] | None:
 
 
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
-    """Say where each VF is, without waiting; a pod's namespace is entered once for all of its VFs."""
+    """Return where each VF is, without waiting; a pod's namespace is entered once for all of its VFs."""
     alive = {space: netns.is_same(space.path, space.cookie) for space in {entry.netns for entry in entries}}
     return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
 

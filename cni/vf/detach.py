@@ -34,7 +34,7 @@ _AT_ONCE = 8
 
 
 def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    """Give VFs back side by side: one that a process will not let go of takes seconds."""
+    """Give VFs back side by side: one that a process will not released takes seconds."""
     pcis: list[str] = []
     failures: list[CniError] = []
     try:

@@ -28,7 +28,7 @@ def take_effect(node: Node, pending: PendingAttachment) -> PendingAttachment:
 
 
 def _find_again(node: Node, pending: PendingAttachment) -> PendingAttachment:
-    """Wait for the devices that the driver makes anew, and enter the RDMA device's new name."""
+    """Wait for the devices that the driver makes again, and enter the RDMA device's new name."""
     pci, entry = pending.vf.pci, pending.entry
     wait_until(lambda: entry.rdma is None or node.sysfs.rdma(pci) is not None, APPEARS_S)
     device = node.sysfs.rdma(pci)

@@ -78,7 +78,7 @@ def _gateway(value: object) -> str | None:
 
 
 def _text(value: object) -> str:
-    """Refuse what is no string: `ipaddress` would take a number for an address."""
+    """Refuse what is not a string: `ipaddress` would take a number for an address."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
     return value

@@ -102,7 +102,7 @@ def move_device_in(node: Node, entry: LedgerEntry) -> None:
 
 
 def _move_rdma(entry: LedgerEntry) -> bool:
-    """Move a VF's RDMA device into the pod in exclusive mode; say whether it did."""
+    """Move a VF's RDMA device into the pod in exclusive mode; return whether it did."""
     if entry.rdma is None or rdma.mode() != "exclusive":
         return False
     rdma.move(entry.rdma, entry.netns.path)
@@ -126,7 +126,7 @@ def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> A
 
 @contextmanager
 def _naming(entry: LedgerEntry) -> Iterator[None]:
-    """Say which VF of which pod it was that the kernel refused."""
+    """Return which VF of which pod it was that the kernel refused."""
     try:
         yield
     except OSError as failed:

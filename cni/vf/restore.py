@@ -94,7 +94,7 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
 
 
 def _restore_device(node: Node, entry: LedgerEntry) -> None:
-    """Give an RDMA device that the pod renamed, or a rebind made anew, the name that it had."""
+    """Give an RDMA device that the pod renamed, or a rebind made again, the name that it had."""
     found = node.sysfs.rdma(entry.pci)
     if entry.rdma is None or found in (None, entry.rdma):
         return

@@ -2,7 +2,7 @@
 
 Graceful deletion: apiserver's rest.BeforeDelete. The mark is a write of its own, also where nothing is waited for: who
 watches a pod that no node runs sees MODIFIED, then DELETED. A namespace takes its content with it, as the namespace
-controller does it. Dependents of an owner stay: there is no garbage collector here.
+controller does it. Dependents of an owner stay: there is not a garbage collector here.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The HTTP side: read a request, let the verbs or a stream answer it, write the answer, fail on purpose where planned.
 
-Built on aiohttp's low-level server: one function sees every request, there is no router and no middleware between.
+Built on aiohttp's low-level server: one function sees every request, there is not a router and no middleware between.
 """
 
 import asyncio

@@ -87,7 +87,7 @@ def _read_token(token: str) -> tuple[int, int]:
 
 
 def read_revision(text: str) -> int:
-    """Read a resource version; raise ValueError with the words of a real server where it is no number."""
+    """Read a resource version; raise ValueError with the words of a real server where it is not a number."""
     if not text.isdigit():
         raise ValueError(f'resourceVersion: Invalid value: "{text}": {status.unparsed(text)}')
     return int(text)

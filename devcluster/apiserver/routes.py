@@ -19,7 +19,7 @@ class Target:
 
 
 def parse(path: str) -> Target | None:
-    """Return what a decoded path asks for, None where it is no path of a collection or an object."""
+    """Return what a decoded path asks for, None where it is not a path of a collection or an object."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         return _target("", parts[1], parts[2:])

@@ -94,14 +94,14 @@ def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
 
 
 def failed_precondition(plural: str, namespace: str, name: str, what: str, given: str, actual: str) -> str:
-    """Say of a 409 that a `what` (UID, ResourceVersion) that was asked for is not the object's: etcd3's store."""
+    """Return for a 409 that a `what` (UID, ResourceVersion) that was asked for is not the object's: etcd3's store."""
     failed = f"Precondition failed: {what} in precondition: {given}, {what} in object meta: {actual}"
     where = f"Code: 4, Key: /registry/{plural}/{namespace}/{name}, ResourceVersion: 0"
     return f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}"
 
 
 def unparsed(number: str) -> str:
-    """Say as Go does that a text is no number without a sign."""
+    """Say as Go does that a text is not a number without a sign."""
     return f'strconv.ParseUint: parsing "{number}": invalid syntax'
 
 

@@ -1,4 +1,4 @@
-"""The two writes that are no objects: binding a pod to a node, and evicting a pod."""
+"""The two writes that are not objects: binding a pod to a node, and evicting a pod."""
 
 from dataclasses import replace
 

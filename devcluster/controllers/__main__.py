@@ -1,6 +1,6 @@
 """``python -m devcluster.controllers``: stand-ins for kube-controller-manager and kube-scheduler, until SIGTERM.
 
-Level-triggered: after any change everything is listed anew, what is missing is decided (purely), and written. Then
+Level-triggered: after any change everything is listed again, what is missing is decided (purely), and written. Then
 again, until nothing is missing; so no state is kept and no write is made twice.
 """
 

@@ -90,7 +90,7 @@ class Agent:
             await asyncio.sleep(_RELIST_S)
 
     async def _tell_ready(self, *, ready: bool) -> bool:
-        """Say whether the node can run pods; return whether it was heard."""
+        """Return whether the node can run pods; return whether it was heard."""
         try:
             await self._edge.api.write_ready(self._machine.name, self._edge.clock(), ready=ready)
         except KubeError as lost:
@@ -119,7 +119,7 @@ class Agent:
             await asyncio.sleep(_RENEW_S)
 
     async def _keep_volumes(self) -> None:
-        """Make the pods' volumes anew from time to time: config maps change, tokens run out."""
+        """Make the pods' volumes again from time to time: config maps change, tokens run out."""
         while True:
             await asyncio.sleep(_VOLUMES_S)
             for pod in [pod for pod in self._pods.values() if pod is not None and pod.spec.volumes]:

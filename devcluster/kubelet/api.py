@@ -116,7 +116,7 @@ class Api:
             await self._send("PATCH", path, {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}})
 
     async def write_ready(self, name: str, now_s: float, *, ready: bool) -> None:
-        """Say whether the node can run pods."""
+        """Return whether the node can run pods."""
         body = {"status": {"conditions": [node.ready_condition(now_s, ready=ready)]}}
         await self._send("PATCH", f"/api/v1/nodes/{name}/status", body, STRATEGIC_PATCH)
 

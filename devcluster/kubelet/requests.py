@@ -1,6 +1,6 @@
 """Make the CRI messages of a pod and its containers. Pure.
 
-`sandbox_config` is made anew from the present pod for every call that carries it, as the real kubelet does, although
+`sandbox_config` is made again from the present pod for every call that carries it, as the real kubelet does, although
 CRI calls it immutable: an annotation that was edited meanwhile is in the next CreateContainer.
 """
 

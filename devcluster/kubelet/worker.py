@@ -119,7 +119,7 @@ class Worker:
         return True
 
     async def _interruptible(self, start: Coroutine[Any, Any, None]) -> None:
-        """Do something that a deletion cuts short; that is no failure."""
+        """Do something that a deletion cuts short; that is not a failure."""
         task = asyncio.create_task(start)
         self._starts.add(task)
         try:

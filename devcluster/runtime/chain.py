@@ -19,7 +19,7 @@ _COMMANDS = {"add": "ADD", "delete": "DEL"}  # libcni's errors name the verb, pl
 
 @dataclass(slots=True)
 class Chain:
-    """The plugins in ``bin_folder`` under the conflist in ``conf_folder``, which is read anew for each call.
+    """The plugins in ``bin_folder`` under the conflist in ``conf_folder``, which is read again for each call.
 
     ``environment`` is inherited by the plugins. ``results`` remembers what ADD answered until DEL has succeeded, by
     network and container id, as libcni's cache does.

@@ -2,7 +2,7 @@
 
 The root file system is busybox's, shared by all containers and read-only; a tmpfs /dev holds the ordinary devices and
 those of the container, bound from the host, so that whatever the process sees there is what it was given. The host's
-mounts are left behind by pivot_root: a copy of them would keep other pods' network namespaces alive. There is no pid
+mounts are left behind by pivot_root: a copy of them would keep other pods' network namespaces alive. There is not a pid
 namespace and no device cgroup.
 """
 

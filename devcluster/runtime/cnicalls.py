@@ -1,4 +1,4 @@
-"""Say what a container runtime tells its CNI plugins and what it makes of their answers. Pure.
+"""Return what a container runtime tells its CNI plugins and what it makes of their answers. Pure.
 
 As containerd 1.6 does it (go-cni over libcni 1.1): the pod's annotations are offered as a capability, null where there
 are none; a result loses every field that the types of CNI 1.0 do not know before it becomes the next prevResult.

@@ -107,7 +107,7 @@ def write_configuration(snapshotter: str, **places: Path | str) -> str:
 
 
 class Containerd:
-    """One containerd; `start` and `stop` may be called in turns, the pods' records then start anew."""
+    """One containerd; `start` and `stop` may be called in turns, the pods' records then start again."""
 
     def __init__(self, place: Place, image_tarball: Path) -> None:
         self.place = place

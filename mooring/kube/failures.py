@@ -1,8 +1,8 @@
 """What can go wrong with a request to the API server, named by what the caller does about it.
 
 NotFound   there is nothing to act on             Throttled  wait `retry_after_s`, then repeat
-Conflict   somebody was first: look, decide anew  Refused    this request will never pass: change it or give up
-Gone       list anew                              Unknown    it may have happened or not: repeat or look
+Conflict   somebody was first: look, decide again  Refused    this request will never pass: change it or give up
+Gone       list again                              Unknown    it may have happened or not: repeat or look
 """
 
 # ruff: noqa: N818 - they are named by what to do, not by what they are

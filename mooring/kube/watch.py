@@ -8,7 +8,7 @@
             case Unreadable(identity, why): ...   # this object could not be decoded; all others go on
 
 The end of a stream is normal (servers cut slow readers with a clean end): the watch resumes where it stopped and loses
-nothing. After 410, or an ERROR event, it lists anew and yields another `Synced`. Lists carry no resourceVersion, so
+nothing. After 410, or an ERROR event, it lists again and yields another `Synced`. Lists carry no resourceVersion, so
 they are never older than the call; what the caller says that it knows in its version is not decoded again. The caller
 must only take events away here, not work on them.
 """
@@ -263,7 +263,7 @@ async def _open(
 
 
 def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchLine[T]], KubeError | None]:
-    """Return what lines tell up to the first that is no line of a watch, and what that one means."""
+    """Return what lines tell up to the first that is not a line of a watch, and what that one means."""
     found: list[WatchLine[T]] = []
     for text in texts:
         one = read_line(text, decode)

@@ -108,7 +108,7 @@ _read_short = lru_cache(maxsize=4096)(_read_use)
 
 
 def _is_preempted(pod: Pod) -> bool:
-    """Say whether a scheduler deletes the pod for the sake of another."""
+    """Return whether a scheduler deletes the pod for the sake of another."""
     if pod.metadata.deletion_timestamp is None:
         return False
     target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)

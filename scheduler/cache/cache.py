@@ -1,7 +1,8 @@
 """The cluster in memory: nodes, and the pods that sit on them or are assumed to.
 
-Use is derived, never counted twice: the columns of `scheduler.cache.node_columns` follow every seat as it comes and
-goes, and `check` proves them, and everything else that is kept, against a node's `view`, which is derived from scratch.
+Use is derived, never counted twice: the columns of `scheduler.cache.node_columns` follow every assigned pod as it comes
+and goes, and `check` proves them, and everything else that is kept, against a node's `view`, which is derived from
+scratch.
 
 A pod is assumed from the decision on. Only a definite answer ends that: the watch shows it bound (then what the watch
 shows holds), the bind is refused for good (`remove`), or the pod is gone.
@@ -29,7 +30,8 @@ from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, Used
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, disputes, existing, free_vfs_of
 
-# What is new about a pod that was known: nothing, its kin only (its labels, or that it terminates), or what it uses.
+# What is new about a pod that was known: nothing, its signature only (its labels, or that it terminates), or what it
+# uses.
 Difference = Literal["", "affinity", "use"]
 
 
@@ -102,7 +104,7 @@ class _Unready:
 
 
 class Cache:
-    """Nodes by name and seats by pod uid; seats on nodes that are not known yet are kept for their coming."""
+    """Nodes by name and assigned pods by pod uid; assigned pods on nodes that are not known yet are kept for their coming."""
 
     def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = NodeColumns()
@@ -180,11 +182,11 @@ class Cache:
         return self._vf_accountings[node]
 
     def lowest_priority(self) -> int | None:
-        """Return the lowest priority that a pod has; None if there is no pod."""
+        """Return the lowest priority that a pod has; None if there is not a pod."""
         return min(self._priorities, default=None)
 
     def put(self, assigned: AssignedPod, now: float) -> Difference:
-        """Seat a pod, in place of what was known of it; say what is new."""
+        """Add an assigned pod, in place of what was known of it; return what is new."""
         known = self._assigned_pods.get(assigned.uid)
         new = assigned.differs(known)
         if known is not None and new != "use":
@@ -290,7 +292,7 @@ class Cache:
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
     def _move(self, assigned: AssignedPod, sign: int) -> None:
-        """Count a seat in its node's row, or out of it."""
+        """Count a assigned pod in its node's row, or out of it."""
         if assigned.volumes:
             self.volumes.usage.shift(assigned.node, assigned.volumes, sign)
         row, vf_accounting = self.nodes.row_of.get(assigned.node), self._vf_accountings.get(assigned.node)
@@ -307,7 +309,7 @@ class Cache:
         self.nodes.touch(row)
 
     def _recount(self, known: AssignedPod, assigned: AssignedPod) -> None:
-        """Count a seat as it is to other pods now."""
+        """Count a assigned pod as it is to other pods now."""
         row = self.nodes.row_of.get(assigned.node)
         if row is None or assigned.node not in self._vf_accountings:
             return

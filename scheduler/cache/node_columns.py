@@ -37,7 +37,7 @@ _RESOURCE_LINES = {
     "pods": PODS,
 }
 _FIRST_OWN_LINE = 8
-# Labels and images that pods name are kept as columns, up to so many at once; then they are made anew when named.
+# Labels and images that pods name are kept as columns, up to so many at once; then they are made again when named.
 _MOST_COLUMNS = 1024
 
 
@@ -270,11 +270,11 @@ class NodeColumns:
         self.changes.note(row)
 
     def offer(self, row: int, vfs: int) -> None:
-        """Say how many VFs a row's PFs offer."""
+        """Return how many VFs a row's PFs offer."""
         self._allocatable[VFS, row] = vfs
 
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
-        """Say anew what a node has; what its pods use stays."""
+        """Say again what a node has; what its pods use stays."""
         lines = {self._lines.get(name) or self._new_line(name): amount for name, amount in amounts.items()}
         lines |= {self._lines[scored]: amounts.get(name, 0) for name, scored in SCORED.items()}
         allocatable: Amounts = np.zeros(len(self._allocatable), np.int64)

@@ -37,7 +37,7 @@ class NodeInfo:
     others: Mapping[str, str] = field(default_factory=dict)
 
     def inventory_fault(self, now: float) -> str:
-        """Say why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""
+        """Return why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""
         if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
             return f"node(s) were not Ready for over {NOT_READY_S:.0f} s"
         return self.fault

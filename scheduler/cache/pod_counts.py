@@ -1,8 +1,8 @@
 """Who sits where, counted by what pod-to-pod rules ask: "how many of these pods are on each row?"
 
 A question (`Question`) is counted from the pods once, when it is first asked, and kept up to date from then on; those
-not asked for the longest are given up. The terms of seated pods are kept by what they say, not by who says it: so "does
-anybody object to this pod" looks at the distinct terms that could speak of it, found by namespace and label.
+not asked for the longest are given up. The terms of assigned pods are kept by what they say, not by who says it: so
+"does anybody object to this pod" looks at the distinct terms that could speak of it, found by namespace and label.
 
 A pod costs next to nothing here unless it has terms, or somebody asked about its like.
 """
@@ -31,14 +31,14 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     living_only: bool = False
 
     def counts(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
-        """Say whether it counts a pod of this kin."""
+        """Return whether it counts a pod of this signature."""
         return self.covers(affinity_info.namespace, namespace_labels) and self.matches(affinity_info)
 
     def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
         return all(scope.covers(namespace, namespace_labels) for scope in self.scopes)
 
     def matches(self, affinity_info: AffinityInfo) -> bool:
-        """Say whether it counts a pod of this kin, its namespace aside."""
+        """Return whether it counts a pod of this signature, its namespace aside."""
         if self.living_only and affinity_info.terminating:
             return False
         return all(scope.selector.selects(affinity_info.labels) for scope in self.scopes)
@@ -51,7 +51,7 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class _Group:
-    """The pods of one kin: on which rows, and which tallies they move by how much."""
+    """The pods of one signature: on which rows, and which tallies they move by how much."""
 
     __slots__ = ("moves", "pods", "rows")
 
@@ -62,7 +62,7 @@ class _Group:
 
 
 class Terms:
-    """Distinct terms of seated pods with a tally each, found by namespace and by a label that they ask for."""
+    """Distinct terms of assigned pods with a tally each, found by namespace and by a label that they ask for."""
 
     def __init__(self) -> None:
         self.row_counts: dict[Term, RowCounts] = {}
@@ -116,7 +116,7 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
 
 
 class PodCounts:
-    """All seated pods on rows, ours and others'; the namespaces' labels; what services and controllers select."""
+    """All assigned pods on rows, ours and others'; the namespaces' labels; what services and controllers select."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[AffinityInfo, _Group]] = {}
@@ -129,7 +129,7 @@ class PodCounts:
         self.selecting = Selecting()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
-        """Seat a pod."""
+        """Add an assigned pod."""
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
         group.pods += 1
         group.rows[row] = group.rows.get(row, 0) + 1
@@ -137,7 +137,7 @@ class PodCounts:
             row_counts.shift(row, by)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
-        """Take a pod off that was seated there."""
+        """Take a pod off that was assigned there."""
         group = self._groups[affinity_info.namespace][affinity_info]
         group.pods -= 1
         left = group.rows.pop(row) - 1
@@ -149,17 +149,17 @@ class PodCounts:
             self._close(affinity_info)
 
     def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
-        """Say whether anybody's rule looks at a seated pod of this kin."""
+        """Return whether anybody's rule looks at a assigned pod of this signature."""
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
         return group is not None and bool(group.moves)
 
     def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
-        """Say whether pods of this kin are seated and no rule looks at them."""
+        """Return whether pods of this signature are assigned and no rule looks at them."""
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
         return group is not None and not group.moves
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Know a namespace's labels; say whether they changed."""
+        """Know a namespace's labels; return whether they changed."""
         if self._namespaces.get(name) == labels:
             return False
         self._namespaces[name] = labels
@@ -181,7 +181,7 @@ class PodCounts:
         return self._answer(question, size).array(size)
 
     def check(self, seated: Iterable[tuple[int, AffinityInfo]]) -> None:
-        """Prove all that is kept against the seated pods; raise AssertionError naming what differs."""
+        """Prove all that is kept against the assigned pods; raise AssertionError naming what differs."""
         fresh = PodCounts()
         fresh._namespaces = self._namespaces
         for row, affinity_info in seated:
@@ -197,7 +197,7 @@ class PodCounts:
                 assert _same(row_counts, new.row_counts[term]), f"{term} is not counted right"
 
     def _what_is_kept(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
-        """Return by kin the rows of its pods, and how many tallies it moves."""
+        """Return by signature the rows of its pods, and how many tallies it moves."""
         groups = (one for groups in self._groups.values() for one in groups.items())
         return {affinity_info: (group.rows, len(group.moves)) for affinity_info, group in groups}
 
@@ -263,7 +263,7 @@ class PodCounts:
                     group.moves = [(other, by) for other, by in group.moves if other is not row_counts]
 
     def _forget_by_labels(self) -> None:
-        """Count anew whatever goes by namespaces' labels."""
+        """Count again whatever goes by namespaces' labels."""
         for question in [one for one in self._questions if any(not scope.within.nothing for scope in one.scopes)]:
             self._forget(question)
 

@@ -18,7 +18,7 @@ class Domains:
     end: int
 
     def have(self, rows: Rows) -> Flags:
-        """Say which rows are in a domain."""
+        """Return which rows are in a domain."""
         return self.ids[rows] > 0
 
     def sums(self, counts: Amounts, among: Flags | None = None) -> Amounts:
@@ -31,7 +31,7 @@ class Domains:
         return _integers(np.bincount(self.ids[rows], counts, self.end))
 
     def existing(self, among: Flags) -> Flags:
-        """Say which domains have a row that is marked ``among``."""
+        """Return which domains have a row that is marked ``among``."""
         found = np.zeros(self.end, np.bool_)
         found[self.ids[among]] = True
         found[0] = False

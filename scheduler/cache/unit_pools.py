@@ -124,7 +124,7 @@ class UnitPools:
 
 
 def claimed(assignment: Assignment, kind: str) -> Iterator[str]:
-    """Yield the units of a kind that an assignment gives its pod; what is no id of a unit claims none."""
+    """Yield the units of a kind that an assignment gives its pod; what is not an id of a unit claims none."""
     section = assignment.ext.get(kind)
     units = section.get("units") if isinstance(section, dict) else None
     return (unit for unit in units if isinstance(unit, str)) if isinstance(units, list) else iter(())

@@ -189,7 +189,7 @@ def words(text: str) -> str:
 
 
 def name_fault(name: str) -> str:
-    """Say why a kind must not be called so; empty if it may."""
+    """Return why a kind must not be called so; empty if it may."""
     if name == VFS:
         return "is the name of the VFs themselves"
     return "" if _NAME.fullmatch(name) else "is not a name of at most 32 of a-z 0-9 -, alphanumeric at both ends"

@@ -82,7 +82,7 @@ class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
         """Read what a node has; raise ValueError."""
 
     def judge(self, request: RequestT, left: LeftT_contra) -> int | str:
-        """Say how well what is left suits, from 0 to 100 (best); in words, that name no node, why it cannot do."""
+        """Return how well what is left suits, from 0 to 100 (best); in words, that name no node, why it cannot do."""
 
     def place(self, request: RequestT, left: LeftT_contra, beside: Beside) -> Iterable[Proposal]:
         """Yield ways to give the pod what it asks for, the best first; raise `Unmet` or just end if there are no more.

@@ -42,7 +42,7 @@ from scheduler.plugins.interface import (
 from scheduler.queue import NO_EVENT, ClusterEvent
 
 # Told at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by rules and
-# by preferences; `Score` finds the best of all and what exactly the pod gets there.
+# by score plugins; `Score` finds the best of all and what exactly the pod gets there.
 RecordPhase = Callable[[str], None]
 # Rules about other pods, in kube-scheduler's order.
 CLUSTER_FILTERS = (pod_topology_spread.FILTER, inter_pod_affinity.FILTER)
@@ -279,7 +279,7 @@ class SchedulingCycle:
     def _unplaced(
         self, pod_info: PodInfo, refused: Sequence[_Refused], search: VictimSearch, now: float
     ) -> Unschedulable | None:
-        """Say why no node will do, and whether others have to go for the pod."""
+        """Return why no node will do, and whether others have to go for the pod."""
         if not self._cache.nodes.row_of:
             return self._unschedulable(pod_info, refused)
         rows = [one.rows for one in refused if one.requeue_on & _LEAVING and not one.lasting]

@@ -23,7 +23,7 @@ _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-
 class Bind(msgspec.Struct, frozen=True):
     """Bind this pod to this node with these annotations, in one write; ``assigned`` is what is assumed from now on.
 
-    ``plan`` is what must come true of the pod's volumes before that; None where nothing must.
+    ``plan`` is what must become true of the pod's volumes before that; None where nothing must.
     """
 
     pod_info: PodInfo
@@ -51,7 +51,7 @@ Decision = Bind | Unschedulable
 
 
 def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -> str:
-    """Say why a Binding must not carry these annotations; empty if it may.
+    """Return why a Binding must not carry these annotations; empty if it may.
 
     The API server checks neither keys nor size in a Binding, and refuses every later write to such a pod, so that it
     could only be deleted.

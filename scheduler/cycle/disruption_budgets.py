@@ -27,7 +27,7 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
-        # The budgets that speak of a kin of pods; forgotten whenever a budget changes.
+        # The budgets that speak of a signature of pods; forgotten whenever a budget changes.
         self._about: dict[AffinityInfo, tuple[_Budget, ...]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
@@ -62,7 +62,7 @@ class Budgets:
         return breaking, others
 
     def _breaks(self, assigned: AssignedPod, used: dict[int, int]) -> bool:
-        """Count a pod against each of its budgets; say whether one of them has nothing left."""
+        """Count a pod against each of its budgets; return whether one of them has nothing left."""
         broken = False
         for budget in (
             self._speaking_of(assigned.affinity_info)

@@ -47,7 +47,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict a pod that can never start where it is; somebody makes it anew. ``reason`` is for its owner."""
+    """Evict a pod that can never start where it is; somebody makes it again. ``reason`` is for its owner."""
 
     pod: Pod
     reason: str

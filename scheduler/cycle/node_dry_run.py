@@ -1,7 +1,7 @@
 """One node for one pod, as it would be with other pods on it: taken off, put on, judged, and put back in the end.
 
 What `signature_scores` asks of many rows at once is asked here of one node again and again while its pods change, so
-that it is kept as plain numbers. Rules about the whole cluster are asked anew only if one of them looks at a pod that
+that it is kept as plain numbers. Rules about the whole cluster are asked again only if one of them looks at a pod that
 was moved.
 """
 
@@ -44,7 +44,7 @@ class PreFilterExtensions(Protocol):
 
 
 class DryRuns:
-    """The trials of one pod, and what they have in common."""
+    """The dry runs of one pod, and what they have in common."""
 
     def __init__(
         self, pod_info: PodInfo, cache: Cache, judge: Judge, *, is_wide: bool, only_gives: bool = False
@@ -72,7 +72,7 @@ class DryRuns:
 
     def demands_on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
         """Return which of these PFs may give each interface; why not, if none may give one of them."""
-        # Nodes of one model share their PFs, which stay as long as the trials do.
+        # Nodes of one model share their PFs, which stay as long as the dry runs do.
         found = self._demands.get(id(pfs))
         if found is None:
             request = self.pod_info.request
@@ -80,7 +80,7 @@ class DryRuns:
         return found
 
     def is_watched(self, affinity_info: AffinityInfo) -> bool:
-        """Say whether any rule about the whole cluster looks at seated pods of a kin, once all have been asked."""
+        """Return whether any rule about the whole cluster looks at assigned pods of a signature, once all have been asked."""
         found = self._watched.get(affinity_info)
         if found is None:
             found = self._watched[affinity_info] = not self.cache.pod_counts.is_passed_over(affinity_info)
@@ -106,7 +106,7 @@ class DryRuns:
         return fit
 
     def _could_give(self, offer: tuple[str, tuple[Pf, ...]]) -> bool:
-        """Say whether the interfaces would fit on these PFs if all their VFs were free."""
+        """Return whether the interfaces would fit on these PFs if all their VFs were free."""
         _, pfs = offer
         request, demands = self.pod_info.request, self.demands_on(pfs)
         if request is None or isinstance(demands, str):
@@ -119,8 +119,8 @@ class DryRuns:
     def on(self, row: int, nominated: Iterable[AssignedPod] = (), *, by_sums: bool = False) -> Iterator["NodeDryRun"]:
         """Try a node on which these pods are nominated; when it ends, all is as before.
 
-        With ``by_sums`` what VFs are left is only counted where that is enough: the trial has no `NodeDryRun.assigned`
-        to tell.
+        With ``by_sums`` what VFs are left is only counted where that is enough: the dry run has no
+        `NodeDryRun.assigned` to tell.
         """
         dry_run = NodeDryRun(self, row, tuple(nominated), by_sums=by_sums)
         try:
@@ -175,7 +175,7 @@ class NodeDryRun:
         self._move(assigned_pods, 1)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        """Put pods back if the trial's pod, which fits now, fits beside them too; say whether they are back."""
+        """Put pods back if the dry run's pod, which fits now, fits beside them too; return whether they are back."""
         if self._amounts is not None and not self._amounts.leave_room_for(assigned_pods):
             return False
         self.put_on(*assigned_pods)

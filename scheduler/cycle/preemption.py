@@ -69,7 +69,7 @@ class Preemption:
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:
-        """Say whether there is anybody whom the pod is above, or the pod is nominated already."""
+        """Return whether there is anybody whom the pod is above, or the pod is nominated already."""
         lowest = self._cache.lowest_priority()
         return (lowest is not None and lowest < pod_info.priority) or self.nominations.of(pod_info.uid) is not None
 
@@ -108,18 +108,18 @@ class Preemption:
         return Futile(_NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
 
     def stop_waiting(self, nomination: Nomination) -> str:
-        """Take it that a node does not give VFs back for which a pod waits there; return which, in words."""
+        """Record that a node does not give VFs back for which a pod waits there; return which, in words."""
         self._stuck.add(nomination.node)
         held = ", ".join(self._held_for_nobody(nomination.node))
         return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {held}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
-        """Say why the going of pods helps on none of these nodes, nor on all others."""
+        """Return why the going of pods helps on none of these nodes, nor on all others."""
         total = len(self._cache.nodes.row_of)
         return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
 
     def _awaited(self, pod_info: PodInfo, rows: Rows) -> str:
-        """Say what the pod waits for where it is nominated and may still come to fit without further victims."""
+        """Return what the pod waits for where it is nominated and may still come to fit without further victims."""
         held = self.nominations.of(pod_info.uid)
         row = self._cache.nodes.row_of.get(held.node) if held is not None else None
         if held is None or row is None or row not in rows:

@@ -78,7 +78,7 @@ def select_victims_on_node(
 
 
 def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:
-    """Put pods back as long as the trial's pod fits, the first ones first; return those that had to stay off.
+    """Put pods back as long as the dry run's pod fits, the first ones first; return those that had to stay off.
 
     Beside whom it fits, beside any of them alone it does: so that many are tried at once.
     """
@@ -112,7 +112,7 @@ class VictimSearch:
         self._seen = 0
 
     def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: Examine) -> bool:
-        """Look at rows, the first ones first, until enough are known to be compared; say whether that is so."""
+        """Look at rows, the first ones first, until enough are known to be compared; return whether that is so."""
         for row in nodes.changes.since(self._seen) if self._found else ():
             self._found.pop(row, None)
         self._seen, self._candidates, any_harmless = nodes.changes.end, [], False
@@ -140,7 +140,7 @@ class VictimSearch:
         return max((one for one in self._candidates if one.loss == least), key=lambda one: one.since)
 
     def holds(self, best: Candidate, select_victims_on_node: Examine) -> bool:
-        """Say whether the same is found out now: others' budgets and nominations may have changed between turns."""
+        """Return whether the same is found out now: others' budgets and nominations may have changed between turns."""
         return best.row in self._fresh or self._look_at(best.row, select_victims_on_node)[0] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:

@@ -1,6 +1,6 @@
 """Which node is best for pods of one shape, kept from pod to pod.
 
-Pods of one shape ask for the same, so that the rules and preferences that judge each node by itself say the same of
+Pods of one shape ask for the same, so that the rules and score plugins that judge each node by itself say the same of
 them. A `SignatureScores` keeps these judgements by row and looks again only at rows that have changed. The cost of a
 pod therefore depends on how many nodes changed since its like was last placed; finding the best score among thousands
 takes a few microseconds.
@@ -56,7 +56,7 @@ USAGE_SCORES = (
     rdma_vfs.SCORE,
     constraints.SCORE,
 )
-# Judging all rows anew costs as much as judging this share of them one by one.
+# Judging all rows again costs as much as judging this share of them one by one.
 _MANY = 4
 # So few rows are judged one by one, as plain integers.
 _FEW_ROWS = 12
@@ -148,7 +148,7 @@ class SignatureScores:
         return self._standing[rows].astype(np.int64)
 
     def parts(self, row: int) -> dict[str, int]:
-        """Return what each preference that has a say gives the row, from 0 to 100."""
+        """Return what each score plugin that has a say gives the row, from 0 to 100."""
         facts = {preference.name: part.item(row) for preference, part in self._fact_parts}
         return facts | {preference.name: part.item(row) for preference, _, part in self._scored}
 

@@ -44,7 +44,7 @@ class AmountSums:
             self._spare[place] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
 
     def leave_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        """Say whether the trial's pod has room beside these too."""
+        """Return whether the dry run's pod has room beside these too."""
         if self._spare[0] < len(assigned_pods):
             return False
         return all(

@@ -60,7 +60,7 @@ class BoundWithoutVfs:
         return [Notice("assignment", "pod that asks for VFs was bound without any", about), _report(pod)]
 
     def drop(self, uid: str) -> None:
-        """Take it that a pod is gone, or has what it asks for."""
+        """Record that a pod is gone, or has what it asks for."""
         self._pods.pop(uid, None)
         self._unasked.discard(uid)
         self._offered.pop(uid, None)
@@ -71,7 +71,7 @@ class BoundWithoutVfs:
 
 
 def _is_stranded(pod: Pod) -> bool:
-    """Say whether a bound pod asks for VFs by annotation and has no assignment; what cannot be read asks for none."""
+    """Return whether a bound pod asks for VFs by annotation and has no assignment; what cannot be read asks for none."""
     annotations = pod.annotations
     if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:
         return False

@@ -46,7 +46,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class ExtenderPods:
-    """What is known of the cluster, asked for pods that are nobody of ours until they are bound."""
+    """What is known of the cluster, asked for pods that are no pod of ours until they are bound."""
 
     scheduler_name: str
     cache: Cache
@@ -62,7 +62,7 @@ class ExtenderPods:
         return read_pod_info(pod, self.kinds)
 
     def knows(self, uid: str) -> bool:
-        """Say whether the watch has shown a pod that waits for somebody else to bind it, or that has a node."""
+        """Return whether the watch has shown a pod that waits for somebody else to bind it, or that has a node."""
         return self.pending_pods.waits_for_others(uid) or self.cache.assigned(uid) is not None
 
     def offer(self, pod_info: PodInfo) -> None:
@@ -181,7 +181,7 @@ class ExtenderPods:
             return dry_run.assigned()
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
-        """Say what of a node itself speaks against the pod, whichever pods are there."""
+        """Return what of a node itself speaks against the pod, whichever pods are there."""
         if pod_info.request is None or not pod_info.interfaces:
             return None
         fault, pfs = self.cache.nodes.offers[row]

@@ -51,7 +51,7 @@ NO_AFFINITY = AffinityInfo("")
 
 
 def read_affinity_info(pod: Pod) -> AffinityInfo:
-    """Return a pod's kin; raise ValueError in words for a malformed term."""
+    """Return a pod's signature; raise ValueError in words for a malformed term."""
     affinity, bare = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return bare
@@ -68,7 +68,7 @@ def read_affinity_info(pod: Pod) -> AffinityInfo:
 
 
 def without_terms(pod: Pod) -> AffinityInfo:
-    """Return a pod's kin as if it had no terms: what is left to say of one whose terms are malformed."""
+    """Return a pod's signature as if it had no terms: what is left to say of one whose terms are malformed."""
     labels = pod.metadata.labels or {}
     gone = pod.metadata.deletion_timestamp is not None
     return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))

@@ -40,7 +40,7 @@ BOUND = Outcome("bound")
 
 
 def classify(failed: KubeError) -> Outcome | LookAgain:
-    """Say what a definite failure of a Binding means."""
+    """Return what a definite failure of a Binding means."""
     status = failed.status
     if isinstance(failed, NotFound):
         return Outcome("gone", status.message)
@@ -64,7 +64,7 @@ def _conflict(status: Status) -> Outcome | LookAgain:
 
 
 def compare(pod: Pod, uid: str, node: str, annotations: Mapping[str, str]) -> Outcome:
-    """Say what a pod that was read back means for the Binding of ``uid`` to ``node``."""
+    """Return what a pod that was read back means for the Binding of ``uid`` to ``node``."""
     if pod.metadata.uid != uid:
         return Outcome("gone", f"a pod of that name has the uid {pod.metadata.uid!r}")
     if pod.spec.node_name:

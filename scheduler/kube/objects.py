@@ -269,7 +269,7 @@ class Pod(Struct):
 
     @property
     def is_over(self) -> bool:
-        """Say whether its containers have ended for good: it uses nothing any more."""
+        """Return whether its containers have ended for good: it uses nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
 
 

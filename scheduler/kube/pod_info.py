@@ -107,7 +107,7 @@ def host_ports(spec: PodSpec) -> Iterator[HostPort]:
 def _shape(
     pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort], interfaces: int
 ) -> bytes:
-    """Return a key of all that the rules and preferences that judge a node by itself read of a pod.
+    """Return a key of all that the rules and score plugins that judge a node by itself read of a pod.
 
     How many interfaces it asks for its annotations say, unless it asks by a resource of its containers.
     """

@@ -52,7 +52,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return all(one.holds(labels) for one in self.needs)
 
     def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
-        """Say the same of labels as pairs, as pods' kin have them: most selectors ask for pairs only."""
+        """Say the same of labels as pairs, as pods' signature have them: most selectors ask for pairs only."""
         if self.nothing:
             return False
         for pair in self.equal:

@@ -63,7 +63,7 @@ class PersistentVolumeClaim(Struct):
 
     @property
     def is_bound(self) -> bool:
-        """Say whether claim and volume are bound to each other, and the volume controller has finished with it."""
+        """Return whether claim and volume are bound to each other, and the volume controller has finished with it."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
 
 

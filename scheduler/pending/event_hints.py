@@ -1,4 +1,4 @@
-"""What a change of the cluster can help with: the events that the queue wakes parked pods by. Pure."""
+"""What a change of the cluster can help with: the events that the queue requeues unschedulable pods by. Pure."""
 
 from scheduler.cache.cache import AssignedPod, Difference
 from scheduler.cache.node_info import NodeInfo
@@ -39,7 +39,7 @@ def of_assigned_pod(known: AssignedPod | None, assigned: AssignedPod, new: Diffe
 
 
 def _ends(known: AssignedPod, assigned: AssignedPod) -> bool:
-    """Say whether a pod terminates that did not: it no longer counts for spreading."""
+    """Return whether a pod terminates that did not: it no longer counts for spreading."""
     return (
         assigned.affinity_info is not None
         and assigned.affinity_info.terminating

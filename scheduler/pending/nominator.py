@@ -9,7 +9,7 @@ from scheduler.queue import Queue
 
 
 class Nominator:
-    """Changes the nominations, and wakes the pods in the queue whom a change can help."""
+    """Changes the nominations, and requeues the pods in the queue whom a change can help."""
 
     def __init__(self, nominations: Nominations, queue: Queue) -> None:
         self._nominations = nominations
@@ -37,7 +37,7 @@ class Nominator:
         self._queue.requeue(uid)
 
     def close(self, node: str, now: float) -> None:
-        """Take it that a node is gone."""
+        """Record that a node is gone."""
         for assigned in self._nominations.on(node):
             self.reject(assigned.uid, now)
 

@@ -19,7 +19,7 @@ class PendingPod:
     """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
 
     ``oversized`` while it is refused for the size of its annotations: any change of them may help. ``answer`` is why it
-    was parked, and of which state of the nodes (`Nodes.renewals`) that speaks.
+    was unschedulable, and of which state of the nodes (`Nodes.renewals`) that speaks.
     """
 
     pod: Pod
@@ -33,7 +33,7 @@ class PendingPod:
     answer: tuple[int, Unschedulable] | None = None
 
     def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
-        """Take the pod as it is now; say whether it asks for something else, and not only its status is another."""
+        """Take the pod as it is now; return whether it asks for something else, and not only its status is another."""
         asks_anew = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
         self.pod = pod
         if asks_anew:
@@ -44,7 +44,7 @@ class PendingPod:
         return asks_anew
 
     def knows(self, message: str, node: str = "") -> bool:
-        """Say whether the owner was told this last, by us or, as the pod's status has it, before we started.
+        """Return whether the owner was told this last, by us or, as the pod's status has it, before we started.
 
         ``node`` is where the pod is nominated, empty if nowhere.
         """

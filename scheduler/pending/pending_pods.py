@@ -76,7 +76,7 @@ class PendingPods:
         return uid in self._others
 
     def delete(self, uid: str, now: float) -> None:
-        """Take it that a pod waits no more."""
+        """Record that a pod waits no more."""
         self.nominator.renounce(uid, now)
         self.pending.pop(uid, None)
         self._gated.discard(uid)

@@ -1,4 +1,4 @@
-"""The machine's part that is about volumes: what the watches tell of storage, whom it wakes, and who waits. Pure."""
+"""The machine's part that is about volumes: what the watches tell of storage, whom it requeues, and who waits. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ from scheduler.queue import ClusterEvent, Queue
 
 
 class VolumeEvents:
-    """Takes the watches' word; what may help a pod wakes it, what concerns one that waits for volumes is looked at."""
+    """Takes the watches' word; what may help a pod requeues it, what concerns one that waits for volumes is looked at."""
 
     def __init__(self, cache: Cache, queue: Queue) -> None:
         self._volume_cache = cache.volumes
@@ -27,7 +27,7 @@ class VolumeEvents:
         return told.unreadable_objects
 
     def keep(self, kind: type[Stored], there: Iterable[Identity], now: float) -> None:
-        """Take it that there are no objects of this kind but these."""
+        """Record that there are not objects of this kind but these."""
         self._heed(self._volume_cache.keep(kind, there), now)
 
     def offer(self, uid: str, pod_info: PodInfo | Refusal) -> None:
@@ -44,7 +44,7 @@ class VolumeEvents:
             self.give_up(now)
 
     def give_up(self, now: float) -> None:
-        """Take it that a plan comes to nothing: the volumes and nodes of its claims are to be chosen anew."""
+        """Record that a plan comes to nothing: the volumes and nodes of its claims are to be chosen again."""
         self._queue.move_on_event(ClusterEvent.CLAIM | ClusterEvent.VOLUME, now)
 
     def _heed(self, told: StorageChange, now: float) -> None:

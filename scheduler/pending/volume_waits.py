@@ -58,7 +58,7 @@ class VolumeWaits:
         self._by_node.setdefault(decision.plan.node, set()).add(uid)
 
     def written(self, decision: Bind, versions: Mapping[str, str]) -> None:
-        """Take it that all that the plan asks for is written."""
+        """Record that all that the plan asks for is written."""
         case = self._cases.get(decision.pod_info.uid)
         if case is not None and case.decision is decision:
             case.written = versions
@@ -84,7 +84,7 @@ class VolumeWaits:
         self._touched |= dict.fromkeys(sorted(self._by_node.get(node, ())))
 
     def failed(self, decision: Bind) -> bool:
-        """Drop a decision that could not be written; say whether it was still waited for."""
+        """Drop a decision that could not be written; return whether it was still waited for."""
         case = self._cases.get(decision.pod_info.uid)
         if case is None or case.decision is not decision:
             return False
@@ -178,7 +178,7 @@ def _misplaced(volume: PersistentVolume, node: NodeInfo) -> str:
 
 
 def _parted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
-    """Say why a volume and the claim that it was chosen for will not be bound to each other; empty if they may."""
+    """Return why a volume and the claim that it was chosen for will not be bound to each other; empty if they may."""
     name, other = volume.metadata.name, claim.spec.volume_name
     if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
         return f'ClaimRef got reset for pv "{name}"'
@@ -189,7 +189,7 @@ def _parted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
 
 
 def _is_older(shown: PersistentVolume | PersistentVolumeClaim, written: str | None) -> bool:
-    """Say whether a watch has not shown yet what was written; versions may be compared as numbers."""
+    """Return whether a watch has not shown yet what was written; versions may be compared as numbers."""
     version = shown.metadata.resource_version
     return written is not None and version.isdecimal() and written.isdecimal() and int(version) < int(written)
 

@@ -113,7 +113,7 @@ def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, s
 
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:
-    """Say which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
+    """Return which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
     wishes = _wishes(settings)
     for what, refused in (
         (f"cannot be set on {pf.link} links", lambda wish: wish in _NEVER_ON[pf.link]),

@@ -1,4 +1,4 @@
-"""Say which sets of items a bin is worth filling with: one level of the search in `scheduler.placement.packing`.
+"""Return which sets of items a bin is worth filling with: one level of the search in `scheduler.placement.packing`.
 
 Of all sets that fit, only those are tried that no other is at least as good as. A set is left out if another item would
 still fit, or if an item of it could be exchanged for a larger one that may lie nowhere that the smaller may not: what
@@ -121,7 +121,7 @@ class Fillings:
         return self.before[min(position + slots, len(self.sizes))] - self.before[position]
 
     def _can_be_better(self, waste: int, slots: int) -> bool:
-        """Say whether the bin would hold one more of the items, or a larger one in place of one that is taken."""
+        """Return whether the bin would hold one more of the items, or a larger one in place of one that is taken."""
         if not waste:
             return False
         return (slots > len(self.weightless) and self._holds_more(waste)) or any(

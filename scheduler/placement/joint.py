@@ -90,7 +90,7 @@ class _Search:
         return None
 
     def reason(self) -> str:
-        """Say why nothing was found: what ran out, or the first kind with no way at all, or their combination."""
+        """Return why nothing was found: what ran out, or the first kind with no way at all, or their combination."""
         if OUT_OF_BUDGET in self.reasons.values():
             return OUT_OF_BUDGET
         first = next(step.name for step in self.steps if step.name not in self.proposed)

@@ -163,12 +163,12 @@ class VfAccounting:
 
     @property
     def is_disputed(self) -> bool:
-        """Say whether any VF is claimed by more than one pod."""
+        """Return whether any VF is claimed by more than one pod."""
         return any(one.disputed for one in self._vf_accountings)
 
     @property
     def is_plain(self) -> bool:
-        """Say whether each VF is one pod's or free, so that what a pod holds is what its going brings."""
+        """Return whether each VF is one pod's or free, so that what a pod holds is what its going brings."""
         return not self._any_out and not self.is_disputed
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:

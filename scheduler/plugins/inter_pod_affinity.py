@@ -1,8 +1,8 @@
 """InterPodAffinity: pods near others, or away from them, as they ask or as the others ask.
 
-Required terms of the pod, and anti-affinity that seated pods require of it, refuse nodes. What it prefers, what seated
-pods prefer of it, and whom they require, score them. A pod whose required affinity nobody satisfies yet may come
-first if it satisfies it itself.
+Required terms of the pod, and anti-affinity that assigned pods require of it, refuse nodes. What it prefers, what
+assigned pods prefer of it, and whom they require, score them. A pod whose required affinity nobody satisfies yet may
+come first if it satisfies it itself.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
 
 
 class Affinity:
-    """One pod's terms, and the seated pods' terms that speak of it, against the pods that are seated now."""
+    """One pod's terms, and the assigned pods' terms that speak of it, against the pods that are assigned now."""
 
     def __init__(
         self, pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts, objecting: _Asked, drawing: _Asked
@@ -74,7 +74,7 @@ class Affinity:
         return _normalised(raw)
 
     def _unattracted(self, rows: Rows) -> Flags | None:
-        """Say which rows are not near pods that satisfy all of the required affinity."""
+        """Return which rows are not near pods that satisfy all of the required affinity."""
         terms = self._affinity_info.attracted
         if not terms:
             return None
@@ -94,7 +94,7 @@ class Affinity:
         return _question(terms).counts(affinity_info, self._pod_counts.namespace_labels(affinity_info.namespace))
 
     def _repelled(self, rows: Rows) -> Flags | None:
-        """Say which rows are near pods that the pod keeps away from."""
+        """Return which rows are near pods that the pod keeps away from."""
         if not self._affinity_info.repelled:
             return None
         near = np.zeros(len(rows), np.bool_)
@@ -104,7 +104,7 @@ class Affinity:
         return near
 
     def _objected(self, rows: Rows) -> Flags | None:
-        """Say which rows are near pods that keep away from the pod."""
+        """Return which rows are near pods that keep away from the pod."""
         if not self._objecting:
             return None
         near = np.zeros(len(rows), np.bool_)

@@ -85,7 +85,7 @@ class UsageFilterPlugin:
 
 @dataclass(frozen=True, slots=True)
 class ScorePlugin:
-    """A named preference; ``pre_filter`` returns the scorer for one pod, None where there is nothing to say about it.
+    """A named score plugin; ``pre_filter`` returns the scorer for one pod, None where there is nothing to say about it.
 
     Scores go from 0 (worst) to 100 and count ``weight`` times. A scorer that counts in a measure of its own has them
     brought there over the nodes that pass the rules: the ``largest`` becomes 100, or 0 with ``reverse``.
@@ -99,7 +99,7 @@ class ScorePlugin:
 
 @dataclass(frozen=True, slots=True)
 class UsageScorePlugin:
-    """A preference about what a node's pods leave; scores go from 0 to 100 and count ``weight`` times."""
+    """A score plugin about what a node's pods leave; scores go from 0 to 100 and count ``weight`` times."""
 
     name: str
     weight: int
@@ -145,7 +145,7 @@ class VolumeFilterPlugin:
 
 
 def none_available(total: int, counts: Mapping[str, int]) -> str:
-    """Say how many of all nodes have which reason against them, as kube-scheduler words it."""
+    """Return how many of all nodes have which reason against them, as kube-scheduler words it."""
     listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
     return f"0/{total} nodes are available: {listed}."
 

@@ -24,7 +24,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
 
 
 def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Say of each node whether the pod's nodeSelector and required node affinity hold there."""
+    """Return for each node whether the pod's nodeSelector and required node affinity hold there."""
     spec = pod_info.pod.spec
     matched: Flags = np.ones(len(rows), np.bool_)
     for key, value in (spec.node_selector or {}).items():
@@ -36,7 +36,7 @@ def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
 
 
 def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Say of each node whether one of the terms holds there; without terms none does."""
+    """Return for each node whether one of the terms holds there; without terms none does."""
     held: Flags = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
         held |= _term_holds(term, nodes, rows)

@@ -21,7 +21,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
 
 
 def clash(port: HostPort, other: HostPort) -> bool:
-    """Say whether two ports (number, protocol, address) cannot be on one host."""
+    """Return whether two ports (number, protocol, address) cannot be on one host."""
     same = port[:2] == other[:2]
     return same and (port[2] == other[2] or port[2] in _ANY or other[2] in _ANY)
 

@@ -19,7 +19,7 @@ _MOST_RESOURCES = 61
 
 
 def counts_on(resource: str, published: Container[str]) -> bool:
-    """Say whether a resource counts on a node that publishes these."""
+    """Return whether a resource counts on a node that publishes these."""
     return not resource.startswith(_SEEDS) or resource in published
 
 

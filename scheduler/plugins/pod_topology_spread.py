@@ -47,7 +47,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
 
 
 class Spread:
-    """One pod's constraints against the pods that are seated now."""
+    """One pod's constraints against the pods that are assigned now."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
 
 
 def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Say of each node whether the pod tolerates the taints that would keep it out."""
+    """Return for each node whether the pod tolerates the taints that would keep it out."""
     tolerations = pod_info.pod.spec.tolerations or ()
     found: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
     return found
@@ -44,7 +44,7 @@ def count_untolerated(pod_info: PodInfo, nodes: NodeColumns) -> Scorer:
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Say whether one of the tolerations covers the taint. Source: k8s.io/api ToleratesTaint."""
+    """Return whether one of the tolerations covers the taint. Source: k8s.io/api ToleratesTaint."""
     return any(_covers(toleration, taint) for toleration in tolerations)
 
 

@@ -79,7 +79,7 @@ def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> st
 
 
 def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> str | None:
-    """Return when a claim gets its volume: at once where there is no class; None where the class does not say."""
+    """Return when a claim gets its volume: at once where there is not a class; None where the class does not say."""
     storage_class = volume_cache.storage_class(claim.storage_class)
     return "" if storage_class is None else storage_class.volume_binding_mode
 
@@ -119,7 +119,7 @@ def prepare_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCach
 
 
 def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: int) -> VolumePlan | None:
-    """Return what must come true before the pod can be bound to a node that passes; None if its volumes are bound."""
+    """Return what must become true before the pod can be bound to a node that passes; None if its volumes are bound."""
     claims = sort_claims(pod_info, volume_cache)
     if isinstance(claims, str) or not claims.late:
         return None
@@ -130,7 +130,7 @@ def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: 
 
 
 def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows) -> Flags:
-    """Say of each node whether all bound volumes can be used there."""
+    """Return for each node whether all bound volumes can be used there."""
     held: Flags = np.ones(len(rows), np.bool_)
     for affinity in affinities:
         held &= _holds(affinity, nodes, rows)
@@ -169,7 +169,7 @@ def _obstacles(
 
 
 def _may_be_free(asked: Asked, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
-    """Say which nodes have volumes of the claim's class that are free."""
+    """Return which nodes have volumes of the claim's class that are free."""
     free = volume_cache.pv_index.free(asked.claim.storage_class)
     if None in free:
         return np.ones(len(rows), np.bool_)

@@ -70,7 +70,7 @@ async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, s
 
 
 def _is_gone(failed: KubeError) -> bool:
-    """Say whether there is no such pod any more. A conflict with another's write says nothing of that."""
+    """Return whether there is no such pod any more. A conflict with another's write says nothing of that."""
     if isinstance(failed, Conflict):
         return _NOT_MET in failed.status.message
     return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID

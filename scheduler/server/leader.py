@@ -84,7 +84,7 @@ class Election:
 
     @property
     def leads(self) -> bool:
-        """Say whether the lease is surely ours at this moment."""
+        """Return whether the lease is surely ours at this moment."""
         return time.monotonic() < self._renewed + RENEW_WITHIN_S
 
     def check(self) -> None:
@@ -94,7 +94,7 @@ class Election:
             raise LeaseUnsure(Status(0, message=why), RETRY_S)
 
     async def acquire(self) -> bool:
-        """Wait until the lease is ours; say whether it was taken from somebody who had not released it."""
+        """Wait until the lease is ours; return whether it was taken from somebody who had not released it."""
         while True:
             try:
                 ours = await self._try()

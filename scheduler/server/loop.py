@@ -2,7 +2,7 @@
 
 The readers only put events into the inbox; the one task that owns the machine takes them out, decides in slices of a
 few milliseconds, and starts a task for each bind. A standby follows the cluster too and decides nothing. Who is told to
-`lead` lists everything anew, so that it knows all that an earlier leader did, and decides from then on for as long as
+`lead` lists everything again, so that it knows all that an earlier leader did, and decides from then on for as long as
 ``may_decide`` says so.
 """
 
@@ -142,7 +142,7 @@ class Loop:
         self._has_most = False
 
     def not_ready(self) -> str:
-        """Say why this scheduler cannot take over yet; empty if it can, or leads already."""
+        """Return why this scheduler cannot take over yet; empty if it can, or leads already."""
         return self._reading.never_listed()
 
     async def ready(self) -> None:
@@ -150,7 +150,7 @@ class Loop:
         await self._reading.followed.wait()
 
     def lead(self, not_before: float = 0.0) -> None:
-        """List everything anew, then decide; no bind starts before ``not_before`` on the monotonic clock.
+        """List everything again, then decide; no bind starts before ``not_before`` on the monotonic clock.
 
         Nothing is begun any more after `stop`: it would keep `run` from ending, and the lease from the next one.
         """
@@ -163,7 +163,7 @@ class Loop:
             self._reading.begin(self._group)
 
     async def run(self) -> bool:
-        """Work until `stop`, then wait for the binds that are under way; say whether all of them have ended."""
+        """Work until `stop`, then wait for the binds that are under way; return whether all of them have ended."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._reading.begin(self._group)
@@ -178,7 +178,7 @@ class Loop:
         return drained
 
     def standing_by(self) -> str:
-        """Say why nothing may be decided for others now; empty if it may, as by a leader that knows everything."""
+        """Return why nothing may be decided for others now; empty if it may, as by a leader that knows everything."""
         if self._stopping:
             return "is ending"
         if not self._leads or not self._may_decide():
@@ -224,7 +224,7 @@ class Loop:
         return not self._writes
 
     def _slice(self) -> bool:
-        """Work for one slice; say whether there is more to do."""
+        """Work for one slice; return whether there is more to do."""
         until = time.monotonic() + _SLICE_S
         while time.monotonic() < until:
             try:
@@ -236,7 +236,7 @@ class Loop:
         return True
 
     def _advance(self) -> bool:
-        """Take one message, do what is due, or decide about one pod; say whether there was anything to do."""
+        """Take one message, do what is due, or decide about one pod; return whether there was anything to do."""
         if self._inbox:
             self._follow(self._take(self._inbox.popleft()))
             return True
@@ -258,13 +258,13 @@ class Loop:
         return True
 
     def _held_up(self) -> bool:
-        """Say whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
+        """Return whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
         if not self._leads or not self._may_decide() or self._reading.missing():
             return True
         return self._has_most or time.monotonic() < self._not_before
 
     def _are_under_way(self, count: int) -> bool:
-        """Say whether at least so many writes are; those that get no answer for long count no more."""
+        """Return whether at least so many writes are; those that get no answer for long count no more."""
         if len(self._writes) < count:
             return False
         # They stand in the order in which they began.

@@ -128,7 +128,7 @@ _QUEUES = {"in_flight": "binding"}
 
 
 class _Derived(Collector):
-    """Gauges derived from the machine when they are read: there is no second count to drift."""
+    """Gauges derived from the machine when they are read: there is not a second count to drift."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -69,7 +69,7 @@ class Reflectors:
         self.followed = asyncio.Event()
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """List everything, anew if it was listed already, and follow it in tasks of the group."""
+        """List everything, again if it was listed already, and follow it in tasks of the group."""
         self.end()
         self._listed.clear()
         for kind, path in SOURCES.items():
@@ -90,7 +90,7 @@ class Reflectors:
             await asyncio.wait(set(self._tasks), timeout=_AGAIN_S)
 
     def note(self, listed: Listed, *, leads: bool) -> None:
-        """Take it that a list has been taken in."""
+        """Record that a list has been taken in."""
         self._listed.add(listed.kind)
         self._ever_listed.add(listed.kind)
         if not self.never_listed():
@@ -98,11 +98,11 @@ class Reflectors:
         _log.info("listed", kind=listed.kind.__name__, count=listed.count, leads=leads)
 
     def missing(self) -> str:
-        """Say what has not been listed since the last beginning; empty if everything has."""
+        """Return what has not been listed since the last beginning; empty if everything has."""
         return _missing(self._listed)
 
     def never_listed(self) -> str:
-        """Say what has not been listed at all; empty if everything has."""
+        """Return what has not been listed at all; empty if everything has."""
         return _missing(self._ever_listed)
 
     async def _follow(self, kind: type[Any], path: str, turn: int) -> None:

@@ -34,7 +34,7 @@ class Write:
         return msgspec.json.decode(answer, type=self.kind)
 
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
-        """Say whether an object says already what is to be written."""
+        """Return whether an object says already what is to be written."""
         if isinstance(shown, PersistentVolume):
             return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.told
         return shown.selected_node == self.told

@@ -32,7 +32,7 @@ PATHS: Mapping[type[ClusterObject], str] = {
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Keeps a census's namespaces and selectors, and the budgets, as the watches tell.
+    """Keeps a pod counts's namespaces and selectors, and the budgets, as the watches tell.
 
     What is left out is told with its reason.
     """
@@ -61,7 +61,7 @@ class ClusterObjects:
                 return self._remove(kind, identity), []
 
     def keep(self, kind: type[ClusterObject], there: Iterable[Identity]) -> ClusterEvent:
-        """Take it that there are no objects of this kind but these; return what that can help with."""
+        """Record that there are not objects of this kind but these; return what that can help with."""
         helps = NO_EVENT
         kept = {(identity.namespace, identity.name) for identity in there}
         for namespace, name in sorted(self._known.get(kind, set()) - kept):

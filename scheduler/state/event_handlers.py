@@ -1,6 +1,6 @@
 """What the watches tell, taken into the state: nodes, pods, and all around them. Pure: time is an argument.
 
-Whatever cannot be read leaves that object out, once said with the reason. What an event can help wakes the pods that
+Whatever cannot be read leaves that object out, once said with the reason. What an event can help requeues the pods that
 wait for it, and nobody else.
 """
 
@@ -84,12 +84,12 @@ class EventHandlers:
         return self.stored(kind, event, now) if kind in volume_cache.PATHS else self.around(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
-        """Say whether an object is known in just this version; only of bound pods, which are many."""
+        """Return whether an object is known in just this version; only of bound pods, which are many."""
         assigned = self._cache.assigned(identity.uid) if kind is Pod else None
         return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
 
     def keeping(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
-        """Take it that there are no objects of this kind but these, little by little, at each step of the iterator."""
+        """Record that there are not objects of this kind but these, little by little, at each step of the iterator."""
         if kind is Node:
             for name in sorted(self._cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)

@@ -117,7 +117,7 @@ class Machine:
         return []
 
     def preempted(self, order: DeleteVictims, ending: DeleteVictimsResult, now: float) -> list[Instruction]:
-        """Take what became of a preemption; a pod for which not all could be deleted is decided about anew."""
+        """Take what became of a preemption; a pod for which not all could be deleted is decided about again."""
         message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
         found: list[Instruction] = [
             Report(pod_reference(assigned), "Preempted", message, related=order.pod) for assigned in ending.deleted
@@ -157,11 +157,11 @@ class Machine:
 
     @property
     def is_trying(self) -> bool:
-        """Say whether the decision about a pod takes another step."""
+        """Return whether the decision about a pod takes another step."""
         return bool(self._trying)
 
     def give_up(self) -> list[Instruction]:
-        """Leave out the pod whose decision a fault of ours has cut short: it is told, and its kin get their turn."""
+        """Leave out the pod whose decision a fault of ours has cut short: it is told, and its signature get their turn."""
         uid, self._trying = self._trying, ""
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
@@ -195,7 +195,7 @@ class Machine:
         return [PreBind(decision, decision.plan)]
 
     def _known(self, pod_info: PodInfo) -> Unschedulable | None:
-        """Return the answer of a parked pod of the same kin, where nothing has happened since that could help.
+        """Return the answer of a unschedulable pod of the same signature, where nothing has happened since that could help.
 
         It speaks of the nodes as they are, so that a change of one which helps nobody ends it too.
         """

@@ -2,7 +2,7 @@
 
 A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF: the node refuses such a pod for ever,
 and nobody else gives it another VF. One whose assignment a fresh inventory contradicts for `PATIENCE_S` without a break
-is evicted if a controller will make it anew, else its owner is told. What is not fresh (another boot's, a node that is
+is evicted if a controller will make it again, else its owner is told. What is not fresh (another boot's, a node that is
 not Ready, no inventory) contradicts nothing, and the time begins again.
 """
 
@@ -54,7 +54,7 @@ class NeverStarted:
         self._due: dict[str, float] = {}
 
     def see(self, pod: Pod, assignment: Assignment | None) -> bool:
-        """Take note of a bound pod; say whether it is one of these."""
+        """Take note of a bound pod; return whether it is one of these."""
         uid = pod.metadata.uid
         if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
             self.drop(uid)
@@ -97,7 +97,7 @@ class NeverStarted:
         return min(self._due.values(), default=None)
 
     def take_overdue(self, now: float) -> Overdue | None:
-        """Return, once, the pod whose time was over first; judge its node anew before you ask for the next."""
+        """Return, once, the pod whose time was over first; judge its node again before you ask for the next."""
         over = [(due, uid) for uid, due in self._due.items() if due <= now]
         if not over:
             return None
@@ -108,7 +108,7 @@ class NeverStarted:
         return Overdue(case.pod, case.assignment.node, case.why, evict=is_controlled(case.pod))
 
     def retry(self, uid: str, now: float) -> None:
-        """Take it that an eviction did not happen."""
+        """Record that an eviction did not happen."""
         case = self._cases.get(uid)
         if case is not None and case.why:
             case.settled = False
@@ -127,7 +127,7 @@ class NeverStarted:
 
 
 def has_started(pod: Pod) -> bool:
-    """Say whether anything of a pod has ever run, its sandbox included: then its VFs were given to it."""
+    """Return whether anything of a pod has ever run, its sandbox included: then its VFs were given to it."""
     status = pod.status
     if status.phase not in (None, "", "Pending"):
         return True
@@ -143,7 +143,7 @@ def _has_run(container: ContainerStatus) -> bool:
 
 
 def is_controlled(pod: Pod) -> bool:
-    """Say whether somebody makes the pod anew when it is gone; a static pod's owner is its node, which does not."""
+    """Return whether somebody makes the pod again when it is gone; a static pod's owner is its node, which does not."""
     return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
 
 

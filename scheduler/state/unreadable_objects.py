@@ -34,12 +34,12 @@ class UnreadableObjects:
         return [] if known == notice.fields["reason"] else [notice]
 
     def drop(self, kind: type[Any], identity: Identity) -> None:
-        """Take it that the object is gone, or read."""
+        """Record that the object is gone, or read."""
         if reasons := self._why.get(kind):
             reasons.pop((identity.namespace, identity.name), None)
 
     def keep(self, kind: type[Any], there: Iterable[Identity]) -> None:
-        """Take it that there are no objects of this kind but these."""
+        """Record that there are not objects of this kind but these."""
         if reasons := self._why.get(kind):
             present = {(identity.namespace, identity.name) for identity in there}
             self._why[kind] = {key: why for key, why in reasons.items() if key in present}

@@ -34,7 +34,7 @@ class VfDisputes:
         return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
 
     def settle(self, node: str, now: float) -> list[Instruction]:
-        """Look anew what of a node is claimed twice, tell what is new, and judge its pods by it."""
+        """Look again what of a node is claimed twice, tell what is new, and judge its pods by it."""
         known, found = self._disputes.get(node, {}), self._cache.disputes(node)
         if found:
             self._disputes[node] = found
@@ -57,7 +57,7 @@ class VfDisputes:
             self._unstarted.judge_pod(assigned.uid, node, self._disputes.get(assigned.node, {}), now)
 
     def drop(self, uid: str) -> None:
-        """Take it that a pod is gone."""
+        """Record that a pod is gone."""
         self._unstarted.drop(uid)
 
     def pod_left(self, assigned: AssignedPod, now: float) -> None:

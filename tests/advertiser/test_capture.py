@@ -150,7 +150,7 @@ def test_what_sysfs_does_not_show_is_recalled(
 
 
 def test_a_file_that_cannot_be_read_is_there_and_unreadable_elsewhere(tmp_path: Path) -> None:
-    """An sriov_numvfs that fails to read is no missing SR-IOV capability."""
+    """An sriov_numvfs that fails to read is not a missing SR-IOV capability."""
     folder = tmp_path / "sys/bus/pci/devices/0000:04:00.0"
     folder.mkdir(parents=True)
     # To open a socket fails by ENXIO, for root too.

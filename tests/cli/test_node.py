@@ -326,7 +326,7 @@ def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: Nod
 
 
 def test_a_build_that_was_killed_is_no_release(kubeadm: NodeHost) -> None:
-    """A folder without its last file is built anew; pip's words are told where it cannot be."""
+    """A folder without its last file is built again; pip's words are told where it cannot be."""
     wheels = kubeadm.wheelhouse("first")
     (release,) = (kubeadm.root / "opt/mooring/versions").glob("0*")
     (release / "complete").unlink()

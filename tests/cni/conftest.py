@@ -131,7 +131,7 @@ class SimulatedHost:
         return sorted(path.name for path in self.layout.ipam.rglob("10.*") if path.is_file())
 
     def everything(self) -> tuple[object, ...]:
-        """Return what must be as before; a switch port (``_``), which a real host does not see, may be made anew."""
+        """Return what must be as before; a switch port (``_``), which a real host does not see, may be made again."""
         links = {name: link for name, link in self.links().items() if "_" not in name}
         return (links, self.table(), self.ledger(), self.addresses())
 

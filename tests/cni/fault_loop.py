@@ -205,7 +205,7 @@ def calls_of(setting: Setting, command: str) -> list[Call]:
 
 
 def after_add(setting: Setting, before: dict[str, Any], turn: int, reached: int, *, kill: bool) -> list[str]:
-    """Say what was wrong after a broken ADD, and after what follows it."""
+    """Return what was wrong after a broken ADD, and after what follows it."""
     wrong = [f"after ADD: {name}" for name in differing(before, state(setting))] if reached == REACHED else []
     if kill and turn % 2:
         wrong += called(setting, "ADD")
@@ -213,7 +213,7 @@ def after_add(setting: Setting, before: dict[str, Any], turn: int, reached: int,
 
 
 def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: int, *, kill: bool) -> list[str]:
-    """Say what was wrong with what follows a broken DEL, in turn: another DEL, the next ADD, the reconciler."""
+    """Return what was wrong with what follows a broken DEL, in turn: another DEL, the next ADD, the reconciler."""
     follows = (turn + kill) % 3
     if follows == 1:
         return called(setting, "ADD") + called(setting, "DEL")

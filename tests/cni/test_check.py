@@ -177,7 +177,7 @@ def test_addresses_and_mac_of_the_runtime_are_held_against_the_assignment() -> N
 
 
 def test_multus_says_mac_and_addresses_by_argument_too() -> None:
-    """Its older way: MAC and IP among CNI_ARGS; what is no address is refused."""
+    """Its older way: MAC and IP among CNI_ARGS; what is not an address is refused."""
     raw = {"name": "net"}
     assert read_conf(replace(CALL, args={"MAC": "02:00:00:00:00:01"}), raw, "1.0.0").mac == MAC
     for broken in ({"mac": 5}, {"mac": "01:00:00:00:00:01"}, {"ips": ["x"]}, {"ips": "10.0.0.1"}, {"ips": [5]}):

@@ -18,7 +18,7 @@ SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "ma
 @pytest.mark.parametrize("netns", ["", "/run/netns/mooring-no-such-netns", None])
 @pytest.mark.parametrize("missing", [(), ("prevResult",), ("prevResult", "runtimeConfig", "ipam", "name")])
 def test_it_needs_neither_namespace_nor_result(host: Any, netns: str | None, missing: tuple[str, ...]) -> None:
-    """The ledger knows all; an empty or wrong CNI_NETNS while the namespace lives is no hindrance."""
+    """The ledger knows all; an empty or wrong CNI_NETNS while the namespace lives is not a hindrance."""
     before = host.everything()
     host.record(FIRST, SECOND)
     assert host.call("ADD")["status"] == 0

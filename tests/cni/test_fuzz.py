@@ -213,7 +213,7 @@ def garble(text: str, chance: random.Random) -> str:
 
 
 def is_answer(status: int, text: str) -> bool:
-    """Say whether a call was answered as the specification wants it."""
+    """Return whether a call was answered as the specification wants it."""
     document = json.loads(text, parse_constant=pytest.fail) if text else {}
     if status == 0:
         return not text or "cniVersion" in document

@@ -45,7 +45,7 @@ def test_addresses_and_routes_are_written_as_the_kernel_writes_them(tmp_path: Pa
     ],
 )
 def test_an_answer_without_addresses_is_code_5(tmp_path: Path, answer: dict[str, Any]) -> None:
-    """A number is no address, although it would pass for one."""
+    """A number is not an address, although it would pass for one."""
     with pytest.raises(CniError, match="has no addresses and routes") as error:
         ask(tmp_path, answer)
     assert error.value.code == IO_FAILURE

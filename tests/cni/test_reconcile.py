@@ -196,7 +196,7 @@ def test_an_orphan_is_given_back_and_told_once(host: Host, events: list[Any]) ->
 
 
 def test_a_vf_in_a_calls_hands_is_left_to_it(host: Host, events: list[Any]) -> None:
-    """A busy lock is no trouble and no event: the look does not wait, the next one sees."""
+    """A busy lock is not a trouble and no event: the look does not wait, the next one sees."""
     host.node.ledger.write(replace(ENTRY, phase="taking"))
     with hold(host.node.run, PCI, 0):
         started = time.monotonic()

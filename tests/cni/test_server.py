@@ -193,7 +193,7 @@ class TestServed:
 
 
 def was_undone(host: Any) -> bool:
-    """Say whether the server had to take back an ADD whose caller was killed; it says so at once, or never."""
+    """Return whether the server had to take back an ADD whose caller was killed; it says so at once, or never."""
     deadline = time.monotonic() + 1
     while time.monotonic() < deadline:
         if any(line["event"] == "caller is gone, its ADD is undone" for line in host.log()):

@@ -160,7 +160,7 @@ def test_a_record_of_another_node_is_refused(make: Any) -> None:
 
 
 def test_host_network_with_vfs_is_refused(make: Any, rules: Rules) -> None:
-    """There is no network namespace that the VFs could move to."""
+    """There is not a network namespace that the VFs could move to."""
     decision = decide_sandbox(sandbox(make.run(make.annotations, host_network=True)), None, rules)
     assert isinstance(decision, Refuse)
     assert "hostNetwork" in decision.reason
@@ -258,7 +258,7 @@ def test_a_device_in_the_same_place_is_replaced(taken: str, make: Any) -> None:
 
 
 def test_a_variable_that_the_user_set_is_left_alone(make: Any) -> None:
-    """Also with a value that is no text: a Secret's bytes, as Go's CRI lets them through."""
+    """Also with a value that is not a text: a Secret's bytes, as Go's CRI lets them through."""
     raw = make.create(make.annotations, envs=[full.KeyValue(key="A", value="mine")]).replace(b"mine", b"\xff\xfe\x00m")
     result = add_to_container(raw, container(raw), [], {"A": "ours", "B": "ours"})
     envs = {variable.key: variable.value for variable in container(result).config.envs}

@@ -183,7 +183,7 @@ async def test_an_annotation_of_any_bytes_hides_no_other(interceptors: Intercept
 async def test_a_collection_on_a_slow_disk_holds_nobody_up(
     interceptors: Interceptors, rules: Rules, state: Path, host: Path, make: Any
 ) -> None:
-    """All calls go on meanwhile, but those of the very pod: its sandbox gets a record anew."""
+    """All calls go on meanwhile, but those of the very pod: its sandbox gets a record again."""
     await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
     disk = SlowDisk(state)
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))

@@ -57,7 +57,7 @@ def start(host: Path) -> Iterator[Start]:
 
 
 def served(host: Path) -> bool:
-    """Say whether somebody answers on the socket: with no runtime behind it the answer is UNAVAILABLE."""
+    """Return whether somebody answers on the socket: with no runtime behind it the answer is UNAVAILABLE."""
     with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
         stub: Any = cri_grpc.RuntimeServiceStub(channel)
         try:
@@ -90,7 +90,7 @@ def test_it_tells_systemd_when_it_is_ready_and_ends_cleanly(start: Start, host: 
 
 
 def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host: Path) -> None:
-    """The lock died with its holder; the stale socket is no obstacle, a living one is."""
+    """The lock died with its holder; the stale socket is not an obstacle, a living one is."""
     killed = start()
     until(lambda: served(host))
     killed.kill()

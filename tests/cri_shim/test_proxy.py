@@ -117,7 +117,7 @@ async def test_a_call_that_the_runtime_cancels_is_no_failure_of_the_shim(channel
 
 
 async def test_a_deadline_passes_and_none_stays_none(shim: Shim, channel: Any) -> None:
-    """The runtime sees what is left of the caller's time, or that there is no limit."""
+    """The runtime sees what is left of the caller's time, or that there is not a limit."""
     runtime, _ = stubs(channel)
     await runtime.Version(cri.VersionRequest(), timeout=60)
     await runtime.Version(cri.VersionRequest())

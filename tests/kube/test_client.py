@@ -83,7 +83,7 @@ async def test_no_answer_is_unknown(kind: FaultKind, client: Client, server: Api
 
 
 async def test_nobody_listening_is_unknown() -> None:
-    """There is no telling it from a server that restarts."""
+    """There is not a telling it from a server that restarts."""
     async with Client(Access("http://127.0.0.1:1")) as client:
         with pytest.raises(Unknown):
             await client.request("GET", NODES)

@@ -157,7 +157,7 @@ async def test_failures_are_repeated_until_the_server_is_well(
 
 
 async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> None:
-    """When all is listed anew, an object in the version that is known is only named."""
+    """When all is listed again, an object in the version that is known is only named."""
     decoded: list[str] = []
     known: dict[str, str] = {}
 

@@ -207,7 +207,7 @@ def test_a_process_that_keeps_its_queue_pair_loses_it(lab: Lab) -> None:
         """,
         FIRST | {"mac": "02:00:00:00:00:77"},
     )
-    # The software RDMA device is no part of the driver and is not made again: a real NIC's is.
+    # The software RDMA device is not a part of the driver and is not made again: a real NIC's is.
     assert lines == ["add 0 null", "del 0", "none", "1", "alive", "0", "same names"]
 
 
@@ -345,7 +345,7 @@ follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
 
 
 def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: Lab) -> None:
-    """mlx5 reads a VF's GUID when its driver is bound: it is bound anew on ADD, and again on DEL."""
+    """mlx5 reads a VF's GUID when its driver is bound: it is bound again on ADD, and again on DEL."""
     program = Path(__file__).with_name("guid_call.py")
     own, other = "02:00:00:00:00:00:00:01", "02:00:00:00:00:00:00:99"
     script = f"""

@@ -216,7 +216,7 @@ def test_a_bad_request_is_refused_in_words(annotations: dict[str, str], says: st
 
 
 def test_the_seeds_list_is_read_as_their_decoder_did() -> None:
-    """Unknown fields and nulls are passed over; null is no list."""
+    """Unknown fields and nulls are passed over; null is not a list."""
     assert seeds('[{"min_tx_rate":5,"max_tx_rate":null,"vlan":"x"},{}]') == '[{"min_tx_rate":5},{}]'
     assert seeds("null") == "[]"
 

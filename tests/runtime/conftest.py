@@ -82,7 +82,7 @@ class Client:
         return str((answer.stdout + answer.stderr).decode())
 
     def opens(self, container: str, node: str) -> bool:
-        """Say whether the device cgroup lets a container open a node, whose driver this machine does not have."""
+        """Return whether the device cgroup lets a container open a node, whose driver this machine does not have."""
         text = self.shell(container, f": <{node}")
         assert ("No such device" in text) != ("not permitted" in text), text
         return "No such device" in text
@@ -153,7 +153,7 @@ class Node:
             client.close()
 
     def answers(self) -> bool:
-        """Say whether the runtime can be reached through the shim."""
+        """Return whether the runtime can be reached through the shim."""
         with self.client() as client, contextlib.suppress(grpc.RpcError):
             client.stub.Version(cri.VersionRequest(), timeout=5)
             return True

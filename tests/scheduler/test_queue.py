@@ -1,4 +1,4 @@
-"""Which pod is next: priority, age, backoff, and being woken by what can help."""
+"""Which pod is next: priority, age, backoff, and being requeued by what can help."""
 
 import pytest
 from hypothesis import settings
@@ -69,7 +69,7 @@ def test_a_woken_pod_still_waits_out_its_backoff() -> None:
 
 
 def test_a_forgotten_pod_never_comes_again() -> None:
-    """From any place, active, backoff or parked."""
+    """From any place, active, backoff or unschedulable."""
     queue = Queue()
     for uid in ("active", "backoff", "unschedulable"):
         queue.add(uid, 0, uid, 0.0)
@@ -85,7 +85,7 @@ def test_a_forgotten_pod_never_comes_again() -> None:
 
 
 def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
-    """Pop all that are ready and park them as one kin."""
+    """Pop all that are ready and park them as one signature."""
     popped = []
     while (uid := queue.pop(now)) is not None:
         popped.append(uid)

@@ -28,7 +28,7 @@ NO_ROOM = "node(s) did not have enough free storage"
 
 
 def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
-    """Say whether a node with these labels may use a volume."""
+    """Return whether a node with these labels may use a volume."""
     if affinity is None:
         return True
     return any(_term_holds(term, labels) for term in affinity.node_selector_terms or ())
@@ -42,7 +42,7 @@ def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
 
 
 def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
-    """Say whether a class makes volumes for a node with these labels."""
+    """Return whether a class makes volumes for a node with these labels."""
     terms = storage_class.allowed_topologies
     if not terms:
         return True
@@ -68,7 +68,7 @@ class Asked:
 
     @property
     def needs_free(self) -> bool:
-        """Say whether the claim gets a volume only where one is free."""
+        """Return whether the claim gets a volume only where one is free."""
         return self.maker is None and not self.own and not self.is_being_made
 
 
@@ -110,7 +110,7 @@ def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labe
 
 
 def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) -> str:
-    """Say why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
+    """Return why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
     if len(asked) == 1 and asked[0].needs_free:
         one = asked[0]
         near = volume_cache.pv_index.near(one.claim.storage_class, labels)
@@ -123,7 +123,7 @@ def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) 
 
 
 def _is_for(volume: PersistentVolume, asked: Asked, volume_cache: VolumeCache) -> bool:
-    """Say whether a claim could get a volume that is no claim's yet."""
+    """Return whether a claim could get a volume that is no claim's yet."""
     return volume_cache.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
 
 
@@ -160,7 +160,7 @@ def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[Persis
 
 
 def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
-    """Say whether a volume can be the claim's at all."""
+    """Return whether a volume can be the claim's at all."""
     if volume.metadata.deletion_timestamp is not None or _size(volume.spec.capacity) < wanted:
         return False
     same_mode = (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
@@ -169,7 +169,7 @@ def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int)
 
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
-    """Say whether a volume that is nobody's yet can be the claim's."""
+    """Return whether a volume that is nobody's yet can be the claim's."""
     if volume.status.phase != "Available" or not _can_be(volume, claim, wanted):
         return False
     offered = volume.spec.access_modes or ()

@@ -16,7 +16,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """What is to be written, and to come true, before a pod may be bound to a node."""
+    """What is to be written, and to become true, before a pod may be bound to a node."""
 
     node: str
     matches: tuple[Match, ...] = ()

@@ -73,7 +73,7 @@ class PvIndex:
         return volume
 
     def hold(self, name: str, by: int = 1) -> None:
-        """Take it that a volume was promised to one more pod, or by -1 to one less."""
+        """Record that a volume was promised to one more pod, or by -1 to one less."""
         volume = self._volumes.get(name)
         if volume is not None:
             self._count_free(volume, -1)
@@ -121,7 +121,7 @@ class PvIndex:
                 del free[label]
 
     def check(self, held: Mapping[str, int]) -> None:
-        """Raise AssertionError unless it is as if all volumes had been put on it anew, and these promised."""
+        """Raise AssertionError unless it is as if all volumes had been put on it again, and these promised."""
         fresh = PvIndex(self._volumes.values(), held)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
         assert fresh._held == self._held, "the volumes held are not those that were promised"

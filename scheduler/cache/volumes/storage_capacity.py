@@ -47,7 +47,7 @@ class Capacities:
             self._put(key, capacity)
 
     def put_driver(self, driver: CSIDriver) -> bool:
-        """Know of a driver; say whether more may be made now."""
+        """Know of a driver; return whether more may be made now."""
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
@@ -60,7 +60,7 @@ class Capacities:
         return told
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
-        """Know of one, in place of what was known of it; say whether more may be made now."""
+        """Know of one, in place of what was known of it; return whether more may be made now."""
         known, room = self._capacities.get(capacity.key), _read(capacity)
         if known != room:
             self.remove(capacity.key)
@@ -92,7 +92,7 @@ class Capacities:
         return () if found is None else found.keys.keys()
 
     def has_room(self, storage_class: StorageClass, wanted: int, labels: Mapping[str, str | None]) -> bool:
-        """Say whether a volume of so many bytes can be made for a node with these labels, as far as is told."""
+        """Return whether a volume of so many bytes can be made for a node with these labels, as far as is told."""
         if storage_class.provisioner not in self._telling:
             return True
         there = {key: value for key, value in labels.items() if value is not None}
@@ -100,7 +100,7 @@ class Capacities:
         return any(capacity.largest >= wanted and capacity.nodes.matches(there) for capacity in near)
 
     def check(self) -> None:
-        """Raise AssertionError unless it is as if all had been put anew."""
+        """Raise AssertionError unless it is as if all had been put again."""
         assert Capacities(self._capacities)._classes == self._classes, "the rooms by class are not those that are there"
 
     def _put(self, key: str, capacity: _Room) -> None:

@@ -1,4 +1,4 @@
-"""Which claims and disks the seated pods use, and on which nodes; pods without volumes cost nothing here. Pure."""
+"""Which claims and disks the assigned pods use, and on which nodes; pods without volumes cost nothing here. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -31,7 +31,7 @@ class Usage:
             _shift(self._disks, disk.identity, (node, disk), by)
 
     def is_used(self, claim: str) -> bool:
-        """Say whether any seated pod uses a claim."""
+        """Return whether any assigned pod uses a claim."""
         return claim in self._users
 
     def claims_on(self, node: str) -> Collection[str]:

@@ -80,7 +80,7 @@ class VolumeCache:
 
     @property
     def has_limits(self) -> bool:
-        """Say whether any node's driver limits what it attaches."""
+        """Return whether any node's driver limits what it attaches."""
         return any(self._limits.values())
 
     def attached_to(self, node: str) -> Collection[VolumeAttachment]:
@@ -100,7 +100,7 @@ class VolumeCache:
         return (reference.key, reference.uid) if reference is not None else ("", "")
 
     def is_free(self, volume: PersistentVolume) -> bool:
-        """Say whether a volume is for no claim, neither by its own word nor by promise."""
+        """Return whether a volume is for no claim, neither by its own word nor by promise."""
         return volume.spec.claim_ref is None and not self.assumed.claim_of(volume.metadata.name)
 
     def assume(self, uid: str, plan: VolumePlan) -> None:
@@ -125,7 +125,7 @@ class VolumeCache:
                 return self._remove(kind, _key(kind, identity))
 
     def keep(self, kind: type[Stored], there: Iterable[Identity]) -> StorageChange:
-        """Take it that there are no objects of this kind but these."""
+        """Record that there are not objects of this kind but these."""
         kept, told = {_key(kind, identity) for identity in there}, StorageChange()
         for key in sorted(set(self._known(kind)) - kept):
             told |= self._remove(kind, key)
@@ -202,7 +202,7 @@ class VolumeCache:
         return StorageChange(ClusterEvent.ATTACHMENTS)
 
     def _makes_more(self, item: Making) -> bool:
-        """Know of it; say whether volumes may be made that could not be before."""
+        """Know of it; return whether volumes may be made that could not be before."""
         match item:
             case StorageClass():
                 name = item.metadata.name

@@ -1,6 +1,6 @@
 """Answer each verb of the extender: ask the `ExtenderPods`, in slices that hold nothing up, and carry out binds.
 
-`bind` reads the pod anew, so that it needs nothing that an earlier leader was told. Its Binding is repeated until the
+`bind` reads the pod again, so that it needs nothing that an earlier leader was told. Its Binding is repeated until the
 outcome is definite, as every other; who asks is told an error before it gives up by itself, and the VFs stay reserved.
 """
 
@@ -65,11 +65,11 @@ class ExtenderHandlers:
         self._under_way: dict[str, _UnderWay] = {}
 
     def standing_by(self) -> str:
-        """Say why nothing may be answered now; empty if it may."""
+        """Return why nothing may be answered now; empty if it may."""
         return self._loop.standing_by()
 
     async def filter(self, body: bytes) -> bytes:
-        """Say which nodes have the VFs that a pod asks for."""
+        """Return which nodes have the VFs that a pod asks for."""
         return await self._filter(body, _reason)
 
     async def filter_as_seeds(self, body: bytes) -> bytes:
@@ -193,7 +193,7 @@ def _nowhere(asked: Asked, why: str) -> Refused:
 
 
 def _bound_already(pod_info: PodInfo, node: str) -> str:
-    """Say what is wrong with a pod that has a node; empty if it has this one, and what it asks for."""
+    """Return what is wrong with a pod that has a node; empty if it has this one, and what it asks for."""
     pod = pod_info.pod
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"

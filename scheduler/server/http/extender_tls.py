@@ -2,7 +2,7 @@
 
 Certificates are renewed while we run. At each handshake it is looked whether the files are still those that were read;
 if not, that connection and all after it go by the new ones. What cannot be used, as half of a renewal, leaves the last
-that could in force. No session is resumed, so that whoever connects is looked at anew.
+that could in force. No session is resumed, so that whoever connects is looked at again.
 """
 
 import ssl

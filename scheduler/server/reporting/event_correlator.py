@@ -65,5 +65,5 @@ class EventCorrelator:
         return found
 
     def forget(self, uid: str, reason: str, message: str) -> None:
-        """Take it that an event is no longer there: API servers drop them after an hour."""
+        """Record that an event is no longer there: API servers drop them after an hour."""
         self._told.pop((uid, reason, message), None)

@@ -18,7 +18,7 @@ _OF_PENDING = ("Unschedulable", "InvalidRequest")
 
 
 def is_of_pending(report: Report) -> bool:
-    """Say whether it is about a pod that waits, which its PodScheduled condition tells too."""
+    """Return whether it is about a pod that waits, which its PodScheduled condition tells too."""
     return report.reason in _OF_PENDING
 
 
@@ -98,6 +98,6 @@ def event_reason(report: Report) -> str:
 
 
 def _since(pod: Pod, now: str) -> str:
-    """Return since when the condition has been False: a change of words is no transition."""
+    """Return since when the condition has been False: a change of words is not a transition."""
     known: Condition | None = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     return known.last_transition_time or now if known is not None and known.status == "False" else now

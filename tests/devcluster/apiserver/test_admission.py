@@ -92,7 +92,7 @@ async def test_a_pod_of_an_account_that_is_not_there_is_refused(api: Api) -> Non
 
 
 async def test_the_guard_lets_each_advertiser_write_its_own_node_only(server: ApiServer, api: Api) -> None:
-    """The token of a pod names the node that the pod is on; the administrator is no advertiser."""
+    """The token of a pod names the node that the pod is on; the administrator is not an advertiser."""
     await _guard(api)
     for name in ("n1", "n2"):
         await api.ok("POST", "/api/v1/nodes", {"metadata": {"name": name}})

@@ -41,7 +41,7 @@ async def test_later_pages_show_the_collection_as_it_was_at_the_first(api: Any) 
 
 
 async def test_an_expired_token_is_answered_with_410(dev: Any, devserver: ApiServer) -> None:
-    """After compaction a token is 410 Expired, which tells the client to list anew."""
+    """After compaction a token is 410 Expired, which tells the client to list again."""
     for name in ("a", "b"):
         await dev.pod(name)
     page = await dev.ok("GET", f"{dev.pods}?limit=1")

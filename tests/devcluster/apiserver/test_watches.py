@@ -101,7 +101,7 @@ async def test_a_watch_ends_cleanly_after_its_timeout(api: Any) -> None:
 
 
 async def test_a_bind_is_one_change_with_node_annotations_and_condition_together(api: Any) -> None:
-    """Watchers see a single MODIFIED; there is no state in between."""
+    """Watchers see a single MODIFIED; there is not a state in between."""
     await api.pod("p", annotations={"keep": "k"})
     async with api.watch(api.pods, resourceVersion=await version(api)) as events:
         assert (await api.bind("p", annotations={"mooring.dev/assignment": "x"}))[0] == 201

@@ -20,7 +20,7 @@ async def configmap(api: Any, name: str = "c", **data: str) -> tuple[str, Any]:
 
 
 async def test_a_put_with_a_stale_version_is_refused_and_changes_nothing(api: Any) -> None:
-    """409 Conflict that tells to fetch anew."""
+    """409 Conflict that tells to fetch again."""
     path, made = await configmap(api, k="1")
     await api.ok("PUT", path, {**made, "data": {"k": "2"}})
     code, answer = await api.call("PUT", path, {**made, "data": {"k": "3"}})
@@ -53,7 +53,7 @@ async def test_a_put_with_another_uid_is_a_conflict(api: Any) -> None:
 
 @pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
 async def test_a_patch_with_another_uid_is_invalid(api: Any, content_type: str) -> None:
-    """It is no precondition there but a change of a fixed field, 422; a version that is stale too is 409."""
+    """It is not a precondition there but a change of a fixed field, 422; a version that is stale too is 409."""
     path, _ = await configmap(api, k="1")
     code, answer = await api.call("PATCH", path, {"metadata": {"uid": OTHER_UID}}, content_type)
     assert (code, answer["reason"], answer["details"]["causes"][0]["field"]) == (422, "Invalid", "metadata.uid")

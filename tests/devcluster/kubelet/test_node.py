@@ -164,7 +164,7 @@ async def test_an_annotation_edited_meanwhile_is_the_one_that_counts(cluster: An
 
 
 async def test_a_cut_watch_and_a_compacted_history_lose_no_pod(cluster: Any, make_manifest: Manifest) -> None:
-    """After 410 the kubelet lists anew: what was deleted meanwhile is cleaned up, what is new runs."""
+    """After 410 the kubelet lists again: what was deleted meanwhile is cleaned up, what is new runs."""
     await cluster.create(make_manifest("old"))
     await cluster.reaches("old", "Running")
     cluster.server.faults.plan(Fault("GET", "watch=true", "answer", times=1_000_000, code=503))

@@ -20,7 +20,7 @@ def about(app: str, *namespaces: str) -> Question:
 
 
 def test_pods_are_counted_row_by_row() -> None:
-    """Those seated before the question and those after it, of its namespaces only."""
+    """Those assigned before the question and those after it, of its namespaces only."""
     seated = PodCounts()
     seated.add(2, affinity_info("x"))
     seated.add(2, affinity_info("x"))
@@ -63,7 +63,7 @@ def test_terms_go_with_their_pods() -> None:
 
 
 def test_only_so_many_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one not asked for the longest is given up, and counted anew when it is asked again."""
+    """The one not asked for the longest is given up, and counted again when it is asked again."""
     monkeypatch.setattr(pod_counts, "_FEWEST_QUESTIONS", 2)
     monkeypatch.setattr(pod_counts, "_MOST_COUNTS", 0)
     seated, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]

@@ -106,7 +106,7 @@ def _says(signature_scores: SignatureScores) -> object:
 def test_a_life_by_chance_keeps_every_promise(
     seed: int, gpus: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Nodes, inventories and pods come, change and go: after each step all is as if it were looked at anew."""
+    """Nodes, inventories and pods come, change and go: after each step all is as if it were looked at again."""
     life = start_life(gpus)
     world = World(seed, life, gpus, (make_node, make_pf, make_pod))
     nodes = life.machine.cache.nodes

@@ -78,7 +78,7 @@ def test_a_parked_pod_is_woken_when_units_are_free(
 def test_use_is_read_from_the_assignments_of_bound_pods(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """A scheduler that starts anew gives nothing twice; whatever order nodes and pods come in."""
+    """A scheduler that starts again gives nothing twice; whatever order nodes and pods come in."""
     before = start_life(licences)
     before.see(make_seller())
     pod = make_pod(annotations=_asking())

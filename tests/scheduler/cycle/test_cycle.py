@@ -39,7 +39,7 @@ class Cell:
         self.cluster.put_node(read_node(node, self.cluster.node(node.metadata.name), 0.0)[0])
 
     def decide(self, spec: Json, labels: Json | None = None) -> Bind | Unschedulable:
-        """Decide about a pod, and seat it if it finds a place."""
+        """Decide about a pod, and assigned pod it if it finds a place."""
         number = sum(1 for _ in self.cluster.assigned_pods())
         metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": labels or {}}
         pod_info = read_pod_info(self.make_pod(metadata=metadata, spec=spec))

@@ -90,7 +90,7 @@ def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle]:
 
 
 def compare(strife: Strife, pod: Json) -> bool:
-    """Hold one decision against the reference; say whether somebody has to go."""
+    """Hold one decision against the reference; return whether somebody has to go."""
     cluster, scheduling_cycle = decider_of(strife)
     made = scheduling_cycle.decide(task_of(pod), 0.0)
     cluster.check()
@@ -140,7 +140,7 @@ def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
-    """Looked at node by node, with nothing else happening between."""
+    """Looked at node by node, with nothing else between."""
     random, turns = Random(seed), 0
     for _ in range(30):
         strife = preempting.random_strife(random)
@@ -242,7 +242,7 @@ def test_nobody_goes_where_only_a_nominated_pod_would_be_near_then() -> None:
 
 
 def test_who_is_near_stays_when_another_goes() -> None:
-    """Without the nominated pod all is well as long as one is seated that the pod must be near."""
+    """Without the nominated pod all is well as long as one is assigned that the pod must be near."""
     strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
     assert compare(strife, _near_x(_fighter("pod", 1, 1)))

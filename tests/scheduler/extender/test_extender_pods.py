@@ -112,7 +112,7 @@ def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
 
 
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
-    """From the reservation on; it is free again when the bind is refused, and waiting pods of ours are woken."""
+    """From the reservation on; it is free again when the bind is refused, and waiting pods of ours are requeued."""
     scene.add_node("n1")
     first, second = scene.pod_info(), scene.pod_info()
     assert scene.judge(first, "n1") == scene.judge(second, "n1") == {"n1": Verdict()}
@@ -221,7 +221,7 @@ def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
 
 
 def test_a_pod_bound_without_vfs_is_told_of_once(scene: Scene) -> None:
-    """And anew by the next leader, as long as it is there."""
+    """And again by the next leader, as long as it is there."""
     scene.add_node("n1")
     pod = scene.pod(node="n1", spec={"nodeName": "n1"})
     notice, report = scene.see(pod)

@@ -1,4 +1,4 @@
-"""Which happenings let which waiting pods be tried again, through the machine: those that can help, and no others."""
+"""Which cluster events let which waiting pods be tried again, through the machine: those that can help, and no others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -149,7 +149,7 @@ def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> Non
 
 
 def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
-    """That it is not Ready for long helps nobody, so that no clock wakes anybody; that it is Ready again does."""
+    """That it is not Ready for long helps nobody, so that no clock requeues anybody; that it is Ready again does."""
     scene.node(ready=False)
     scene.now += 100.0
     pod = scene.pod(request=[{}])
@@ -262,7 +262,7 @@ def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> 
 
 
 def test_a_pod_that_comes_is_told_of_the_nodes_there_are(scene: Scene) -> None:
-    """Not of those that were there when its kin were parked."""
+    """Not of those that were there when its signature were unschedulable."""
     scene.node("n1")
     scene.pod(spec=_spec("32"))
     assert len(scene.tries()) == 1
@@ -355,7 +355,7 @@ def test_the_kin_of_a_pod_are_told_when_other_rules_refuse_them(scene: Scene) ->
 
 
 def test_a_gated_pod_stays_out_until_its_last_gate_is_lifted(scene: Scene) -> None:
-    """It is counted as gated, wakes nobody, and is tried as soon as it may be."""
+    """It is counted as gated, requeues nobody, and is tried as soon as it may be."""
     scene.node()
     gates = [{"name": "a"}, {"name": "b"}]
     pod = scene.pod(spec={"schedulingGates": gates})

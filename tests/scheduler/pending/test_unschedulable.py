@@ -1,4 +1,4 @@
-"""A pod that is parked fits nowhere: whatever happened, nobody waits who could be placed."""
+"""A pod that is unschedulable fits nowhere: whatever happened, nobody waits who could be placed."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Play:
             self.now = max(self.now, self.machine.queue.next_ready() or 0.0)
 
     def waiting_in_vain(self) -> list[str]:
-        """Return what was told to the parked pods that would be placed if they were looked at now."""
+        """Return what was told to the unschedulable pods that would be placed if they were looked at now."""
         scheduling_cycle, found = SchedulingCycle(self.machine.cache), []
         for pending in self.machine.pending_pods.pending.values():
             refused = pending.told.startswith("the API server refuses")
@@ -71,7 +71,7 @@ class Play:
         self._show_node(name)
 
     def node_changes(self) -> None:
-        """Let one fact of a node change, so that nothing else wakes whom it can help."""
+        """Let one fact of a node change, so that nothing else requeues whom it can help."""
         if self.nodes:
             name = self.chance.choice(list(self.nodes))
             self.nodes[name] |= [self.chance.choice(list(self._facts(name)))]
@@ -193,7 +193,7 @@ def _copy(pod: Pod) -> Pod:
 def test_nobody_is_parked_who_could_be_placed(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """After each event, and once all who were woken have been looked at, a new look at the others changes nothing."""
+    """After each event, and once all who were requeued have been looked at, a new look at the others changes nothing."""
     play = Play(seed, machine, (make_node, make_pf, make_pod))
     for step in range(200):
         play.act()

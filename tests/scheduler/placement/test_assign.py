@@ -87,7 +87,7 @@ def test_a_node_that_cannot_serve_says_why(
 
 @pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
 def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
-    """There is no rate to reserve, but a VF is a VF."""
+    """There is not a rate to reserve, but a VF is a VF."""
     assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _free_vfs(make_pf(**pf))) == Chosen((0,))
 
 

@@ -16,7 +16,7 @@ Instance = tuple[list[VfDemand], list[PfCapacity]]
 def valid(
     pfs: Sequence[int], demands: Sequence[VfDemand], free: Sequence[PfCapacity], spreading: Spreading | None
 ) -> bool:
-    """Say whether the rules hold, from their words alone: selectors, VFs, Σ min_tx_rate, distinct."""
+    """Return whether the rules hold, from their words alone: selectors, VFs, Σ min_tx_rate, distinct."""
     if len(pfs) != len(demands) or any(not demand.pfs >> pf & 1 for demand, pf in zip(demands, pfs, strict=True)):
         return False
     if spreading == "distinct" and len(set(pfs)) < len(pfs):

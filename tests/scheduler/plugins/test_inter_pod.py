@@ -242,7 +242,7 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
     ],
 )
 def test_required_terms_of_both_sides_hold(seated: list[Json], incoming: Json, expected: list[str]) -> None:
-    """The pod's own, and what seated pods keep away from; the first of a group that wants to be together may start."""
+    """The pod's own, and what assigned pods keep away from; the first of a group that wants to be together may start."""
     namespaces = {"default": {}, "n1": {"team": "1"}, "n2": {"team": "2"}}
     assert verdicts(inter_pod_affinity, four(), seated, incoming, namespaces=namespaces) == expected
 
@@ -280,7 +280,7 @@ def preferred(kind: str, weight: int, *, key: str = "zone") -> Json:
     ],
 )
 def test_preferences_of_both_sides_score(seated: list[Json], incoming: Json, expected: list[int]) -> None:
-    """Weights add up in each domain, a seated pod's required affinity as 1; then 100 is the best and 0 the worst."""
+    """Weights add up in each domain, a assigned pod's required affinity as 1; then 100 is the best and 0 the worst."""
     cluster = Cluster(World(four(), seated))
     assert scores(inter_pod_affinity, cluster, incoming, cluster.world.nodes) == expected
 

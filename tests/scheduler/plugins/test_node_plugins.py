@@ -188,7 +188,7 @@ def test_a_node_that_is_first_seen_not_ready_has_been_so_since_its_condition_say
 
 
 def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode, make_pf: MakePf) -> None:
-    """The minute counts from when it is seen not to be Ready any more, anew when it was Ready in between."""
+    """The minute counts from when it is seen not to be Ready any more, again when it was Ready in between."""
     ready, unready = make_node(pfs=(make_pf(),)), make_node(pfs=(make_pf(),), ready=False)
     first, _ = read_node(unready, None, 100.0)
     second, _ = read_node(unready, first, 130.0)

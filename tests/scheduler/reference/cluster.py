@@ -1,4 +1,4 @@
-"""What the rules see of a small cluster: nodes as columns and seated pods as a census, changed one by one."""
+"""What the rules see of a small cluster: nodes as columns and assigned pods as a pod counts, changed one by one."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -21,7 +21,7 @@ def labels_of(thing: Json) -> dict[str, str]:
 
 
 def selects(selector: Json | None, labels: dict[str, str]) -> bool:
-    """Say whether a label selector selects these labels."""
+    """Return whether a label selector selects these labels."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
@@ -40,7 +40,7 @@ def selects(selector: Json | None, labels: dict[str, str]) -> bool:
 
 
 def term_means(world: World, term: Json, owner: Json, other: Json) -> bool:
-    """Say whether the term of a pod speaks of another pod."""
+    """Return whether the term of a pod speaks of another pod."""
     namespaces, within = term.get("namespaces") or [], term.get("namespaceSelector")
     if not namespaces and within is None:
         namespaces = [owner["metadata"]["namespace"]]
@@ -62,7 +62,7 @@ def terms(pod: Json, kind: str, strength: str) -> list[Json]:
 
 
 def together(world: World, key: str, node: Json, pod: Json) -> bool:
-    """Say whether a seated pod is in the same domain as a node."""
+    """Return whether a assigned pod is in the same domain as a node."""
     value = labels_of(node).get(key)
     home = next(one for one in world.nodes if one["metadata"]["name"] == pod["spec"]["nodeName"])
     return value is not None and labels_of(home).get(key) == value
@@ -86,7 +86,7 @@ def affinity_refusal(world: World, pod: Json, node: Json) -> str:
 
 
 def _bothered(world: World, owner: Json, other: Json, seated: Json, node: Json) -> bool:
-    """Say whether the owner keeps away from the other, one of them being seated and the other to be on the node."""
+    """Return whether the owner keeps away from the other, one of them being assigned and the other to be on the node."""
     return any(
         term_means(world, term, owner, other) and together(world, term["topologyKey"], node, seated)
         for term in terms(owner, "podAntiAffinity", REQUIRED)
@@ -118,7 +118,7 @@ def _affinity_sum(world: World, pod: Json, node: Json) -> int:
 
 
 def admits(pod: Json, node: Json) -> bool:
-    """Say whether the pod's node selector admits a node."""
+    """Return whether the pod's node selector admits a node."""
     return all(labels_of(node).get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
 
 

@@ -81,7 +81,7 @@ def _budget(random: Random, number: int, pods: Sequence[Json]) -> Json:
 
 
 def _place(random: Random, world: World, pod: Json) -> None:
-    """Seat a pod where it has room, whatever rules about other pods say; leave it out if nowhere."""
+    """Add an assigned pod where it has room, whatever rules about other pods say; leave it out if nowhere."""
     for node in random.sample(world.nodes, len(world.nodes)):
         here = pods_on(world, node)
         found = _vfs_for(pod, node, here)
@@ -112,7 +112,7 @@ def _vfs_for(pod: Json, node: Json, here: Sequence[Json]) -> list[tuple[int, int
 
 
 def _lacks(pod: Json, node: Json, here: Sequence[Json]) -> bool:
-    """Say whether cpu, pods or ports do not suffice."""
+    """Return whether cpu, pods or ports do not suffice."""
     allocatable = node["status"]["allocatable"]
     if len(here) + 1 > int(allocatable["pods"]):
         return True
@@ -134,9 +134,9 @@ def priority(pod: Json) -> int:
 
 
 def refusal(strife: Strife, pod: Json, node: Json) -> str:
-    """Say why a node will not do: "lasting" if no pod's going would change it, "now" if one's might; empty if it does.
+    """Return why a node will not do: "lasting" if no pod's going would change it, "now" if one's might; empty if it does.
 
-    Nominated pods of the same or a higher priority count as seated; so does their absence.
+    Nominated pods of the same or a higher priority count as assigned; so does their absence.
     """
     name = node["metadata"]["name"]
     rivals = [one for one in strife.nominated if one["spec"]["nodeName"] == name and priority(one) >= priority(pod)]

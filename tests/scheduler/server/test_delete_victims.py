@@ -94,7 +94,7 @@ async def _assigned(cluster: Cluster, name: str) -> AssignedPod:
 
 
 async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, client: Client) -> None:
-    """Deleted and made anew meanwhile: neither condition nor deletion reach the new one."""
+    """Deleted and made again meanwhile: neither condition nor deletion reach the new one."""
     await cluster.add_pod("low")
     assigned = await _assigned(cluster, "low")
     await cluster.delete("low")
@@ -119,7 +119,7 @@ async def test_a_victim_that_is_gone_is_no_fault(cluster: Cluster, client: Clien
 async def test_a_victim_that_another_writes_to_all_the_time_is_not_taken_for_gone(
     cluster: Cluster, client: Client, server: ApiServer
 ) -> None:
-    """A conflict says nothing of its end: the pod for which it is to go must not wait for it, but be decided anew."""
+    """A conflict says nothing of its end: the pod for which it is to go must not wait for it, but be decided again."""
     await cluster.add_pod("low")
     assigned = await _assigned(cluster, "low")
     server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))

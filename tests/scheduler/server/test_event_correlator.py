@@ -14,7 +14,7 @@ def test_a_bucket_lets_a_burst_pass_and_then_its_rate() -> None:
 
 
 def test_the_same_event_again_is_counted_in_the_one_that_is_there() -> None:
-    """Another text, reason or object is another event; one that is gone is told anew."""
+    """Another text, reason or object is another event; one that is gone is told again."""
     told = EventCorrelator()
     assert told.tell("u", "Failed", "why", EventRecord("e1", 1, "t1"), 0.0) == EventRecord("e1", 1, "t1")
     assert told.tell("u", "Failed", "why", EventRecord("e2", 1, "t2"), 1.0) == EventRecord("e1", 2, "t1")

@@ -119,7 +119,7 @@ def stage(server: ApiServer, client: Client) -> Stage:
 
 
 async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
-    """It is ready to take over; once it leads it lists everything anew, and binds."""
+    """It is ready to take over; once it leads it lists everything again, and binds."""
     await stage.add_node(make_node("n1"))
     pod = await stage.add_pod("p")
     async with stage.run():
@@ -318,7 +318,7 @@ async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: M
 
 
 async def test_our_own_status_write_is_not_looked_at_again(stage: Stage, make_node: MakeNode) -> None:
-    """One try, one condition: what we write about a pod wakes neither it nor another."""
+    """One try, one condition: what we write about a pod requeues neither it nor another."""
     await stage.add_node(make_node("n1"))
     before = _attempts()
     async with stage.run():
@@ -396,7 +396,7 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
     async with stage.run():
         stage.loop.lead()
         await _until(lambda: _is_due(stage))
-        # Deleted and made anew while this scheduler's watch is behind: the eviction finds another uid.
+        # Deleted and made again while this scheduler's watch is behind: the eviction finds another uid.
         (order,) = stage.machine.tick(stage.now + 301.0)
         await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
         await stage.add_pod("p", nodeSelector={"no": "where"})

@@ -216,7 +216,7 @@ async def test_events_are_dropped_when_too_many_wait(
 
 
 async def test_what_is_told_again_is_counted(client: Client, writer: Writer) -> None:
-    """One object says how often; if it has gone meanwhile, it is told anew."""
+    """One object says how often; if it has gone meanwhile, it is told again."""
     pod = await _create(client, "p")
     for message in ("no room", "no cpu", "no room"):
         writer.put(Report(pod, "Unschedulable", message))

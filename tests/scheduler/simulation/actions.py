@@ -184,7 +184,7 @@ class Acts:
             self._cluster.create_pod(request, cpu=self._source.choice(("100m", "3", "9")), spec=spec)
 
     def _change_budget(self) -> None:
-        """Let a disruption controller count anew, or an operator take the budget away."""
+        """Let a disruption controller count again, or an operator take the budget away."""
         self._cluster.put_budget(self._source.choice((0, 1, 5, None)))
 
     def _hang(self) -> None:

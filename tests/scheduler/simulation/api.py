@@ -64,7 +64,7 @@ class Api:
         return msgspec.json.decode(reply.body)
 
     def compact(self) -> None:
-        """Forget all changes: whoever resumes a watch has to list anew."""
+        """Forget all changes: whoever resumes a watch has to list again."""
         self._server.compact()
         self._lister.forget()
 

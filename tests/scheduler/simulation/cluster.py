@@ -52,7 +52,7 @@ class PodState:
 
     @property
     def is_guest(self) -> bool:
-        """Say whether kube-scheduler has to decide about it."""
+        """Return whether kube-scheduler has to decide about it."""
         return bool(self.document["spec"]["schedulerName"] == "default-scheduler") and not self.node
 
     @property
@@ -193,7 +193,7 @@ class Cluster:
         return name
 
     def put_budget(self, allowed: int | None) -> None:
-        """Say how many of the pods that a ReplicaSet owns may be disrupted; None: there is no budget."""
+        """Return how many of the pods that a ReplicaSet owns may be disrupted; None: there is not a budget."""
         if f"{BUDGETS}/owned" in self._budgets:
             self._api.call("DELETE", f"{BUDGETS}/owned")
             self._budgets.clear()

@@ -34,7 +34,7 @@ _TWICE, _WHOLE = 8, 4
 
 
 class _Unanswered(Exception):  # noqa: N818 - an outcome
-    """Nobody has answered: there is no leader, or a request or its answer is lost."""
+    """Nobody has answered: there is not a leader, or a request or its answer is lost."""
 
 
 @dataclass
@@ -128,7 +128,7 @@ class KubeScheduler:
             self._binding.create_task(self._bind(pod, self.source.choice(left), late_s))
 
     async def _bind(self, pod: PodState, node: str, late_s: float = 0.0) -> None:
-        """Let the extender bind; what failed, or may have, is decided about anew."""
+        """Let the extender bind; what failed, or may have, is decided about again."""
         await asyncio.sleep(late_s)
         asked = {"PodName": pod.name, "PodNamespace": "default", "PodUID": pod.uid, "Node": node}
         try:

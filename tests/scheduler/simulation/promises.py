@@ -1,8 +1,8 @@
 """What must hold whatever goes wrong: checked at each Binding that the API server takes, and after each step.
 
 A VF may be promised twice only where nobody could know better: one of the two Bindings was written by a process that
-had lost the lease, or somebody who is no scheduler of ours has just claimed the VF. That is a slip: the node's ledger
-refuses the second pod, and the leader reports the dispute. Anything else is broken.
+had lost the lease, or somebody who is not a scheduler of ours has just claimed the VF. That is a slip: the node's
+ledger refuses the second pod, and the leader reports the dispute. Anything else is broken.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.schedulers import Decision, ordered
 from tests.scheduler.simulation.storage import Storage
 
-# How long, in seconds, a scheduler may not know of a change: its watch is late, torn, and listed anew with backoff.
+# How long, in seconds, a scheduler may not know of a change: its watch is late, torn, and listed again with backoff.
 STALE_S = 45.0
 
 
@@ -70,7 +70,7 @@ class Promises:
         self.decisions.setdefault(uid, []).append(made)
 
     def claim(self, uid: str) -> None:
-        """Note that somebody who is no scheduler of ours has bound a pod, or has claimed VFs for it."""
+        """Note that somebody who is not a scheduler of ours has bound a pod, or has claimed VFs for it."""
         self.written[uid] = Written("", self.loop.time(), led=False)
 
     def see(self, request: Request) -> None:

@@ -146,7 +146,7 @@ class World:
         assert not late, f"{_SETTLED_WITHIN_S:.0f} s after the last fault: {'; '.join(late)}"
 
     def unsettled(self) -> list[str]:
-        """Say what is not yet as it must be in the end."""
+        """Return what is not yet as it must be in the end."""
         nodes, live = self.cluster.nodes(), list(self.cluster.live())
         late = []
         for pod in self.cluster.pods():

@@ -1,4 +1,4 @@
-"""Namespaces, services and controllers reach the census as their watches tell of them."""
+"""Namespaces, services and controllers reach the pod counts as their watches tell of them."""
 
 from typing import Any
 

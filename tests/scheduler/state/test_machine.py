@@ -147,7 +147,7 @@ def test_reasons_are_counted_over_the_nodes(
 def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Then, and only then, a pod that waits for it is woken."""
+    """Then, and only then, a pod that waits for it is requeued."""
     waiting = make_pod(request=[{}])
     held = _claiming(make_pod, 0)
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), held, waiting)
@@ -567,7 +567,7 @@ def test_annotations_count_as_they_are_when_a_pod_is_bound(
 def test_a_fault_of_ours_leaves_out_one_pod(
     machine: Machine, make_node: MakeNode, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pod is told, the next of its kin is tried, and a change of it lets it be tried again."""
+    """The pod is told, the next of its signature is tried, and a change of it lets it be tried again."""
     first, second = make_pod(), make_pod()
     _see(machine, first, second)
     _steps(machine)

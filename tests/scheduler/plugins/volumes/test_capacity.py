@@ -54,7 +54,7 @@ def test_a_volume_is_made_where_the_driver_has_room_for_it(driver: Store) -> Non
     ],
 )
 def test_what_says_nothing_of_the_node_is_no_room(fields: Any, driver: Store) -> None:
-    """In kube-scheduler's words; more room wakes the pod."""
+    """In kube-scheduler's words; more room requeues the pod."""
     driver.nodes("n1")
     _room(driver, "n1", "4Gi", **fields)
     driver.claim("c")

@@ -55,7 +55,7 @@ def _volume_gone(store: Store) -> None:
 def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
     arrange: Callable[[Store], None], reason: str, store: Store
 ) -> None:
-    """In kube-scheduler's words, and the claim's next change wakes the pod, nothing else does."""
+    """In kube-scheduler's words, and the claim's next change requeues the pod, nothing else does."""
     store.nodes("n1", "n2")
     arrange(store)
     store.pod("c")
@@ -71,7 +71,7 @@ def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
 
 
 def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> None:
-    """By the volume's node affinity; a node added later that it fits wakes the pod."""
+    """By the volume's node affinity; a node added later that it fits requeues the pod."""
     store.nodes("n1", "n2")
     store.volume("v", where=on(HOST, "n3"), phase="Bound")
     store.claim("c", "v")
@@ -149,7 +149,7 @@ def test_the_zone_label_of_old_is_matched_by_the_one_of_now(store: Store) -> Non
 
 
 def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> None:
-    """Anywhere in the cluster; when that pod is gone, the next is woken."""
+    """Anywhere in the cluster; when that pod is gone, the next is requeued."""
     store.nodes("n1", "n2")
     store.volume("v")
     store.claim("c", "v", modes=["ReadWriteOncePod"])
@@ -266,7 +266,7 @@ def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
 
 
 def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
-    """The attachment's end wakes who waits for it; a change of its status wakes nobody."""
+    """The attachment's end requeues who waits for it; a change of its status requeues nobody."""
     store.nodes("n1")
     store.limit("n1", 1)
     for name in ("v1", "v2"):
@@ -371,7 +371,7 @@ def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: S
 
 
 def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
-    """By the class's allowed topologies; a change of these wakes the pod."""
+    """By the class's allowed topologies; a change of these requeues the pod."""
     zone_b = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
     store.storage_class("zonal", allowedTopologies=zone_b)
     store.nodes("n1", **{ZONE: "a"})

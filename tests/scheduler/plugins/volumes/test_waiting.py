@@ -235,7 +235,7 @@ def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Stor
 
 
 def test_an_old_state_of_the_claim_says_nothing(store: Store) -> None:
-    """A watch that is late shows the claim without its node: that is no provisioner's refusal."""
+    """A watch that is late shows the claim without its node: that is not a provisioner's refusal."""
     order = _late(store)
     store.prepared(order, **{"default/c": str(store._version + 5)})
     store.claim("c")
@@ -276,7 +276,7 @@ def _change(pod: Pod, ending: str) -> None:
 
 
 def test_the_wait_is_due_at_its_deadline(store: Store) -> None:
-    """So that the loop wakes for it; what is touched is due at once."""
+    """So that the loop requeues for it; what is touched is due at once."""
     order = _late(store)
     assert store.machine.next_due() == PATIENCE_S
     store.prepared(order, **_version(store))
