@@ -108,10 +108,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def lab(tmp_path: Path) -> Lab:
     """Run a shell script inside the lab kernel; ``options`` are those of the lab's own ``run``."""
 
-    def run(script: str, *options: str, timeout_s: float = 110) -> "subprocess.CompletedProcess[str]":
+    def run(script: str, *options: str, timeout_s: float = 280) -> "subprocess.CompletedProcess[str]":
         with NamedTemporaryFile("w", suffix=".sh", dir=tmp_path, delete=False) as file:
             file.write(_repository_in_lab() + script)
-        command = [os.environ["MOORING_LAB"], *options, file.name]
+        command = [os.environ["MOORING_LAB"], "-t", str(round(timeout_s) - 10), *options, file.name]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     return run
