@@ -91,9 +91,9 @@ async def ask(connections: Connections, timeout_s: float = 10.0) -> Answer:
     return await connections.ask(REQUEST, timeout_s, lambda: None)
 
 
-async def until_none_is_open(ways: Connections) -> None:
+async def until_none_is_open(connections: Connections) -> None:
     """Wait until what the server did to the connections has come."""
-    while any(one.is_open for one in ways._free):
+    while any(one.is_open for one in connections._free):
         await asyncio.sleep(0.01)
 
 
@@ -164,7 +164,7 @@ def test_what_comes_unasked_is_never_the_next_requests(
     async def use(connections: Connections) -> None:
         for _ in range(2):
             assert await ask(connections) == Answer(200, b"ok", "")
-            await until_none_is_open(ways)
+            await until_none_is_open(connections)
 
     assert served(always(OK, unasked) if apart else always(OK + unasked), use) == 2
 
@@ -201,7 +201,7 @@ def test_a_connection_that_ended_while_nobody_used_it_is_not_tried(served: Calla
     async def use(connections: Connections) -> None:
         for _ in range(3):
             assert await ask(connections) == Answer(200, b"ok", "")
-            await until_none_is_open(ways)
+            await until_none_is_open(connections)
 
     assert served(always(OK, ends=True), use) == 3
 

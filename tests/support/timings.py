@@ -1,6 +1,6 @@
 """Where a run's time goes: the ten longest tests, and the sum of each tier, at the end of the report."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
@@ -12,11 +12,14 @@ _LONGEST = 10
 
 
 class Timings:
-    """A pytest plugin: seconds by the wall's clock, set-up and tear-down included; a shared fixture's go to its first user."""
+    """A pytest plugin: seconds by the wall's clock, set-up and tear-down included.
+
+    What a shared fixture takes counts for the first test that uses it.
+    """
 
     def __init__(self) -> None:
-        self.of_test: Counter[str] = Counter()
-        self.of_tier: Counter[str] = Counter()
+        self.of_test: defaultdict[str, float] = defaultdict(float)
+        self.of_tier: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.skipped:
@@ -31,8 +34,13 @@ class Timings:
 
     def lines(self) -> list[str]:
         """Return a line for each of the longest tests and for each tier, the longest first."""
-        longest, tiers = self.of_test.most_common(_LONGEST), self.of_tier.most_common()
+        longest = sorted(self.of_test.items(), key=_seconds, reverse=True)[:_LONGEST]
+        tiers = sorted(self.of_tier.items(), key=_seconds, reverse=True)
         return [f"{seconds:8.1f} s  {name}" for name, seconds in [*longest, *tiers]]
+
+
+def _seconds(item: tuple[str, float]) -> float:
+    return item[1]
 
 
 def tier_of(marks: Iterable[str]) -> str:
