@@ -104,7 +104,7 @@ class _Unready:
 
 
 class Cache:
-    """Nodes by name and assigned pods by pod uid; assigned pods on nodes that are not known yet are kept for their coming."""
+    """The nodes by name, and the assigned pods by uid, also those whose node has not been seen yet."""
 
     def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = NodeColumns()

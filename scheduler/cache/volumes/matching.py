@@ -110,7 +110,10 @@ def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labe
 
 
 def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) -> str:
-    """Return why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
+    """Return why `make_plan` fails, empty if it does not.
+
+    The common case, one claim and disks of the nodes' own, takes a short cut.
+    """
     if len(asked) == 1 and asked[0].needs_free:
         one = asked[0]
         near = volume_cache.pv_index.near(one.claim.storage_class, labels)
