@@ -34,7 +34,7 @@ class Sysfs:
             return None
 
     def lacks_netdev(self, pci: str) -> bool:
-        """Return whether a function has no netdev at all: the folder of one in another namespace is there, and empty."""
+        """Return whether a function has no netdev in any namespace: one in another leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()
 
     def rdma(self, pci: str) -> str | None:
