@@ -16,7 +16,8 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Metadata, Node, Pod
 from scheduler.server.delete_victims import preempt
-from tests.scheduler.server.test_process import ALONE, Cluster, eventually, running
+from tests.scheduler.server.test_process import ALONE, Cluster, running
+from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

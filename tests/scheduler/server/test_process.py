@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.reference.messages import refusal
+from tests.support.polling import eventually
 
 T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
@@ -97,14 +98,6 @@ class Cluster:
 
     async def _patch(self, path: str, patch: Any) -> None:
         await self._client.request("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
-
-
-async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
-    """Ask until there is an answer, twenty seconds at the most."""
-    async with asyncio.timeout(90):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.02)
-    return answer
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from mooring.assignment import read_assignment
 from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
+from tests.support.polling import eventually
 
 T = TypeVar("T")
 MakePf = Callable[..., Pf]
@@ -31,14 +32,6 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-sche
 REQUEST_S = 5.0
 # Against hanging; a lease runs out within 15 s.
 PATIENCE_S = 90.0
-
-
-async def _eventually(found: Callable[[], Awaitable[T | None]], within_s: float = PATIENCE_S) -> T:
-    """Ask until there is an answer."""
-    async with asyncio.timeout(within_s):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.02)
-    return answer
 
 
 class Cluster:
@@ -73,7 +66,7 @@ class Cluster:
         async def found() -> bool | None:
             return bool((await self.pods())[name].spec.node_name) or None
 
-        await _eventually(found, within_s)
+        await eventually(found, within_s)
 
     async def holder(self) -> str:
         lease: Any = msgspec.json.decode(await self.client.request("GET", LEASE))
@@ -86,7 +79,7 @@ class Cluster:
             holder = await self.holder()
             return holder if holder not in ("", first) else None
 
-        return await _eventually(found)
+        return await eventually(found, PATIENCE_S)
 
     async def given(self) -> list[str]:
         texts = [pod.annotations.get(names.ASSIGNMENT) for pod in (await self.pods()).values() if pod.spec.node_name]
@@ -120,7 +113,7 @@ class Scheduler:
         async def found() -> bool | None:
             return bool(self.has_said(event)) or None
 
-        await _eventually(found)
+        await eventually(found, PATIENCE_S)
 
     async def end(self) -> int:
         """Wait for its end, all that it has said included."""
@@ -191,7 +184,7 @@ async def test_a_leader_that_was_halted_sends_nothing_when_it_goes_on(cluster: C
         # Bindings come back without an answer: the leader repeats them while it may.
         cluster.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
         await cluster.add_pod("pending")
-        await _eventually(lambda: _refused_once(cluster))
+        await eventually(lambda: _refused_once(cluster), PATIENCE_S)
         leader.process.send_signal(signal.SIGSTOP)
         await cluster.another_holder(first)
         cluster.server.faults.planned.clear()
@@ -213,7 +206,7 @@ async def test_a_leader_that_ends_lets_its_bindings_end_before_it_releases(clust
     async with _pair(cluster) as (leader, standby):
         cluster.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=2.0))
         await cluster.add_pod("slow")
-        await _eventually(lambda: _taken(cluster))
+        await eventually(lambda: _taken(cluster), PATIENCE_S)
         leader.process.send_signal(signal.SIGTERM)
         assert await leader.end() == 0
         assert (await cluster.pods())["slow"].spec.node_name == "n1"
