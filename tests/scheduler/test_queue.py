@@ -38,7 +38,7 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
+def test_an_unschedulable_pod_is_requeued_only_by_events_that_it_waits_for() -> None:
     """A pod gone does not help one that waits for a node; nothing but its own change helps a malformed one."""
     queue = Queue()
     for uid, waits_for in (
@@ -57,7 +57,7 @@ def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
     assert _pop_all(queue, 100.0) == ["never"]
 
 
-def test_a_woken_pod_still_waits_out_its_backoff() -> None:
+def test_a_requeued_pod_still_waits_out_its_backoff() -> None:
     """What happens often cannot make a pod that does not fit eat all the time."""
     queue = Queue()
     queue.add("a", 0, "", 0.0)
@@ -68,7 +68,7 @@ def test_a_woken_pod_still_waits_out_its_backoff() -> None:
     assert queue.pop(1.0) == "a"
 
 
-def test_a_forgotten_pod_never_comes_again() -> None:
+def test_a_deleted_pod_is_never_popped_again() -> None:
     """From any place, active, backoff or unschedulable."""
     queue = Queue()
     for uid in ("active", "backoff", "unschedulable"):
@@ -93,7 +93,7 @@ def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.V
     return popped
 
 
-def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
+def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe() -> None:
     """However many wait, and however often something happens, one try tells for all of them."""
     queue = Queue()
     for number in range(10_000):
@@ -108,7 +108,7 @@ def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
     queue.check()
 
 
-def test_a_scout_that_finds_a_place_sends_the_next() -> None:
+def test_a_probe_that_finds_a_node_requeues_the_next() -> None:
     """Three VFs are free for five replicas: three are placed, the fourth tells for the fifth."""
     queue, places, tried = Queue(), 3, []
     for name in "abcde":
@@ -128,7 +128,7 @@ def test_a_scout_that_finds_a_place_sends_the_next() -> None:
 
 
 @pytest.mark.parametrize("lost", ["deleted", "changed", "refused for good"])
-def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
+def test_a_probe_without_an_outcome_is_replaced(lost: str) -> None:
     """What woke it may help the others all the same."""
     queue = Queue()
     for uid in "ab":
@@ -147,7 +147,7 @@ def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
     assert queue.depths()["in_flight"] == (2 if lost == "changed" else 1)
 
 
-def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
+def test_a_pods_rejection_holds_for_its_signature() -> None:
     """Other rules than before: all of them wait for what helps these, and are named to be told."""
     queue = Queue()
     for uid in "abc":
@@ -162,7 +162,7 @@ def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
     assert _pop_all(queue, 50.0) == ["b"]
 
 
-def test_a_pod_that_was_tried_goes_behind_those_that_came_before_the_try() -> None:
+def test_a_tried_pod_is_queued_behind_those_added_before_the_attempt() -> None:
     """Priority, then the time of queueing, as PrioritySort has it: one that never fits holds up nobody."""
     queue = Queue()
     queue.add("old", 0, "a", 0.0)

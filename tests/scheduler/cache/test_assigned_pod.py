@@ -42,7 +42,7 @@ def test_an_assignment_that_has_not_changed_is_kept_as_it_is(is_ours: bool, make
         (_given("uid-0", node="n2"), False),
     ],
 )
-def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
+def test_a_changed_assignment_is_read_and_verified_against_its_pod(
     now: Assignment, believed: bool, make_pod: MakePod
 ) -> None:
     """Uid and node are those of the pod, whatever was known before; what it has is not taken from it by nonsense."""
@@ -54,7 +54,7 @@ def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
         assert bool(notices) != believed
 
 
-def test_what_was_known_on_another_node_is_not_believed_here(make_pod: MakePod) -> None:
+def test_an_assignment_known_on_another_node_does_not_count(make_pod: MakePod) -> None:
     """Somebody else bound the pod, and our annotation came with it: it names our node, not this one."""
     given = _given("uid-0", node="n2")
     written = dump_assignment(given)

@@ -103,7 +103,7 @@ def _says(signature_scores: SignatureScores) -> object:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_life_by_chance_keeps_every_promise(
+def test_random_actions_keep_every_guarantee(
     seed: int, gpus: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Nodes, inventories and pods come, change and go: after each step all is as if it were looked at again."""

@@ -68,7 +68,7 @@ def figures(life: Life) -> dict[str, float]:
     }
 
 
-def test_two_that_claim_one_unit_are_told(life: Life, make_pod: MakePod) -> None:
+def test_a_unit_that_two_pods_claim_is_reported(life: Life, make_pod: MakePod) -> None:
     """Both by an event, and by the log with the unit; once, and by the next leader again as long as it stands."""
     one, two = make_pod("one", node="n1"), make_pod("two", node="n1")
     assert told(claim(life, one, "a")) == []
@@ -100,7 +100,7 @@ def test_a_disputed_unit_is_given_when_all_who_claim_it_are_gone(life: Life, mak
     assert units_of(life.step(), "box") == ["a"]
 
 
-def test_a_unit_that_the_node_does_not_have_is_no_matter_of_dispute(life: Life, make_pod: MakePod) -> None:
+def test_a_unit_that_the_node_does_not_have_is_not_disputed(life: Life, make_pod: MakePod) -> None:
     """Nor is one that a single pod names twice."""
     assert told(claim(life, make_pod("one", node="n1"), "c", "b", "b")) == []
     assert told(claim(life, make_pod("two", node="n1"), "c")) == []

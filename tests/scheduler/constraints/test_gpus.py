@@ -79,7 +79,7 @@ def test_gpus_come_from_the_switch_of_the_vf(
     assert life.place(make_pod(request=[{}], annotations=_asking(0))) == said
 
 
-def test_a_vf_with_no_gpu_beside_it_is_not_taken(
+def test_a_vf_without_a_gpu_beside_it_is_not_given(
     gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
 ) -> None:
     """Nor a GPU whose NIC is full: neither kind is placed before the other."""

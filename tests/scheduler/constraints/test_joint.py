@@ -30,7 +30,7 @@ class Picky:
             raise Unmet(f"no {self.name} at all")
 
 
-def test_a_kind_proposes_anew_where_a_later_one_has_no_way() -> None:
+def test_a_kind_proposes_again_if_a_later_one_finds_no_way() -> None:
     """The later kind sees what the earlier one took, and the first combination that holds is taken."""
     later = Picky("b", ["x"], {"x": "1"})
     found = place_together([Picky("a", ["1", "2"]), later], EMPTY)
@@ -46,7 +46,7 @@ def test_a_kind_proposes_anew_where_a_later_one_has_no_way() -> None:
         (Picky("a", ["1"], {"1": ""}), Picky("b", ["x"], {"x": "1"}), "free a, b do not fit together"),
     ],
 )
-def test_where_nothing_fits_the_reason_is_the_first_kinds_or_the_combination(
+def test_without_a_placement_the_reason_is_the_first_kinds_or_the_combination(
     first: Picky, second: Picky, reason: str
 ) -> None:
     """What a kind alone lacks it says itself; what only the others make impossible is said of all of them."""

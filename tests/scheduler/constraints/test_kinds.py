@@ -124,7 +124,7 @@ def _faulty(method: str, behaviour: Callable[..., Any], **limits: float) -> Kind
         (_raising(asyncio.CancelledError()), "CancelledError"),
     ],
 )
-def test_a_pod_that_asks_is_told_which_constraint_failed_and_others_go_on(
+def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
     method: str,
     behaviour: Callable[..., Any],
     words: str,
@@ -193,7 +193,7 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
         ("a", "'a' is not a proposal"),
     ],
 )
-def test_a_proposal_that_must_not_be_believed_is_refused(answer: object, words: str) -> None:
+def test_an_invalid_proposal_is_refused(answer: object, words: str) -> None:
     """A constraint cannot give what is not free, nor write what nobody could read."""
     (kind,) = _faulty("place", lambda *_: [answer])
     with pytest.raises(Fault, match=words):
@@ -209,7 +209,7 @@ def test_what_a_proposal_narrows_is_read_once() -> None:
 
 @pytest.mark.parametrize("method", ["read_request", "place"])
 @pytest.mark.parametrize("raised", [_Speechless, _Drawling])
-def test_an_answer_without_words_is_one_all_the_same(
+def test_an_exception_without_a_message_is_an_answer_too(
     method: str, raised: type[Exception], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An error's text is the constraint's code: it may fail, or take for ever."""
@@ -238,7 +238,7 @@ def test_a_judgement_is_an_integer_or_words(score: object) -> None:
 
 
 @pytest.mark.parametrize("method", ["read_request", "judge", "place"])
-def test_words_that_are_no_text_are_told_as_far_as_they_are(
+def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(
     method: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """A lone surrogate or a novel would keep the pod's condition from being written."""
@@ -257,7 +257,7 @@ def test_words_that_are_no_text_are_told_as_far_as_they_are(
     assert len(told.encode()) < 400
 
 
-def test_a_constraint_that_is_too_slow_again_and_again_is_not_asked_any_more() -> None:
+def test_a_constraint_that_is_often_too_slow_is_not_called_any_more() -> None:
     """So that it cannot take the scheduler's time for good."""
     (kind,) = _faulty("read_request", _hang, limit_s=0.01)
     for _ in range(16):
@@ -280,7 +280,7 @@ def test_a_constraint_that_is_too_slow_again_and_again_is_not_asked_any_more() -
         (["json:dumps", "json:loads"], "several packages give it"),
     ],
 )
-def test_a_pod_that_asks_for_what_cannot_be_loaded_waits_and_is_told(
+def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
     values: list[str], words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """It is not bound without, and nobody else is harmed."""
@@ -293,12 +293,12 @@ def test_a_pod_that_asks_for_what_cannot_be_loaded_waits_and_is_told(
 
 
 @pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
-def test_a_kind_must_have_a_name_that_keys_can_carry(name: str) -> None:
+def test_a_kinds_name_must_be_valid_in_annotation_keys(name: str) -> None:
     """Another one is left out, and the log says so."""
     assert list(load([EntryPoint(name, "json:dumps", GROUP)], Alarm().patience)) == []
 
 
-def test_a_pod_that_asks_for_a_kind_that_nobody_has_installed_waits(
+def test_a_pod_that_requests_a_kind_that_is_not_installed_waits(
     start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """It is told so by name."""

@@ -65,7 +65,7 @@ def _call(bind: Bind, annotations: dict[str, str]) -> tuple[Call, Conf]:
     return call, read_conf(call, raw | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}, "1.0.0")
 
 
-def test_the_record_and_the_cni_call_carry_it(bind: Callable[[object], Bind]) -> None:
+def test_the_pod_record_and_the_cni_call_carry_the_units(bind: Callable[[object], Bind]) -> None:
     """The record holds it as the scheduler wrote it, and the CNI plugin finds both equal."""
     made = bind([{}])
     record = _recorded(made)

@@ -63,7 +63,7 @@ class Cell:
         ({"affinity": {"nodeAffinity": {PREFERRED: [WISH]}}}, {"labels": {"disk": ""}}, []),
     ],
 )
-def test_a_preference_that_had_nothing_to_say_is_heard_when_it_has(
+def test_a_score_plugin_without_effect_counts_once_it_has_one(
     spec: Json, fields: Json, images: list[Image], make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An image or a label that is new on one node of many draws the next pod of a known shape there."""
@@ -75,7 +75,9 @@ def test_a_preference_that_had_nothing_to_say_is_heard_when_it_has(
     assert cell.choose(spec) == "n7"
 
 
-def test_a_new_taint_that_only_wishes_keeps_pods_of_a_known_shape_away(make_node: MakeNode, make_pod: MakePod) -> None:
+def test_a_new_prefer_no_schedule_taint_counts_for_pods_of_a_known_shape(
+    make_node: MakeNode, make_pod: MakePod
+) -> None:
     """Nobody had such a taint when the nodes were first judged."""
     cell = Cell(make_pod, *(make_node(f"n{number}") for number in range(10)))
     cell.choose({})

@@ -139,7 +139,7 @@ def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
+def test_a_search_in_many_steps_ends_as_one_in_a_single_step(seed: int) -> None:
     """Looked at node by node, with nothing else between."""
     random, turns = Random(seed), 0
     for _ in range(30):
@@ -155,7 +155,7 @@ def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_who_goes_in_the_end_is_right_as_things_are_then(seed: int) -> None:
+def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> None:
     """Pods come and go, and budgets change, while nodes are looked at one after the other.
 
     Rules about other pods are about what is elsewhere too: with them it is left to the next try to see that it helps.
@@ -234,14 +234,14 @@ def _near_x(pod: Json) -> Json:
     return pod
 
 
-def test_nobody_goes_where_only_a_nominated_pod_would_be_near_then() -> None:
+def test_no_pod_is_preempted_to_be_near_a_nominated_pod_only() -> None:
     """Who is nominated may never come: required affinity must find its pods among those that sit there."""
     strife = _full_node(_fighter("near", 0, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
     assert not compare(strife, _near_x(_fighter("pod", 1, 1)))
 
 
-def test_who_is_near_stays_when_another_goes() -> None:
+def test_a_pod_that_satisfies_the_affinity_is_no_victim() -> None:
     """Without the nominated pod all is well as long as one is assigned that the pod must be near."""
     strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
@@ -250,7 +250,7 @@ def test_who_is_near_stays_when_another_goes() -> None:
 
 # From which node on is looked at depends on the pod's uid.
 @pytest.mark.parametrize("name", ["pod", "pod-1", "pod-2", "pod-3"])
-def test_a_budget_that_comes_meanwhile_spares_whom_it_speaks_of(name: str) -> None:
+def test_a_budget_that_is_created_meanwhile_spares_its_pods(name: str) -> None:
     """Who was found to be the victim before another node was looked at is asked about once more."""
     strife = _full_node(_fighter("old", 0, 1, "n1", app="y"), _fighter("new", 0, 1, "n1", app="x"))
     strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}

@@ -63,7 +63,7 @@ def _pod(random: Random, make_pod: MakePod) -> Pod:
     return make_pod(request=request or None, spec=spec)
 
 
-def test_what_nodes_that_are_out_have_counts_for_the_others(
+def test_excluded_nodes_count_in_the_scores_of_the_others(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An image draws the more, the more nodes have it: also those that a pod cannot go to."""
@@ -103,7 +103,7 @@ def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_kept_ranking_says_what_a_new_one_would(
+def test_kept_scores_equal_new_ones(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Nodes come, change and go, pods are placed and leave: the rows that were not looked at again need not be."""
@@ -181,7 +181,7 @@ def _balanced(pod_info: PodInfo, node: Node, seated: int) -> int:
     return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
 
 
-def test_a_column_forgets_the_values_that_no_row_has() -> None:
+def test_a_column_drops_the_values_that_no_row_has() -> None:
     """A fact that changes for ever does not fill the memory."""
     column: Column[str] = Column(4, "")
     for number in range(10_000):
@@ -190,7 +190,7 @@ def test_a_column_forgets_the_values_that_no_row_has() -> None:
     assert len(column.values) < 200
 
 
-def test_a_journal_names_each_changed_row_once_however_long_nobody_looked() -> None:
+def test_a_journal_names_each_changed_row_once_however_late_it_is_read() -> None:
     """It keeps the last change of each row, so that it needs no end."""
     journal = Journal()
     for row in range(300_000):

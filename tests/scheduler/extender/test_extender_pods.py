@@ -86,7 +86,7 @@ def scene(machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: Make
     return Scene(machine, make_pf, make_node, make_pod)
 
 
-def test_nodes_are_judged_by_what_mooring_gives_alone(scene: Scene) -> None:
+def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     """The pod's cpus, ports and selectors are kube-scheduler's; each refusal says whether another's going helps."""
     scene.add_node("n1")
     scene.add_node("full")
@@ -123,7 +123,7 @@ def test_the_last_vf_is_given_once(scene: Scene) -> None:
     assert scene.reserve(second).assigned.assignment is not None
 
 
-def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) -> None:
+def test_a_written_assignment_counts_when_the_watch_shows_it(scene: Scene) -> None:
     """The pod has another schedulerName; its VFs are its own until it is gone."""
     scene.add_node("n1", vfs=2)
     pod_info = scene.pod_info()
@@ -142,7 +142,7 @@ def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) ->
     assert scene.judge(scene.pod_info(), "n1") == {"n1": Verdict()}
 
 
-def test_a_pod_that_the_watch_has_not_shown_is_given_nothing(scene: Scene, machine: Machine) -> None:
+def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene, machine: Machine) -> None:
     """A list that lacks it may be on its way, and would set free what it has."""
     scene.add_node("n1")
     unseen = scene.extender_pods.read(scene.pod())
@@ -155,7 +155,7 @@ def test_a_pod_that_the_watch_has_not_shown_is_given_nothing(scene: Scene, machi
     scene.reserve(scene.pod_info())
 
 
-def test_a_pod_whose_bind_is_unknown_may_only_go_there(scene: Scene) -> None:
+def test_a_pod_with_an_unknown_bind_fits_only_that_node(scene: Scene) -> None:
     """What became of it must be known before it can be given anything else."""
     scene.add_node("n1")
     scene.add_node("n2")
@@ -166,7 +166,7 @@ def test_a_pod_whose_bind_is_unknown_may_only_go_there(scene: Scene) -> None:
     assert scene.extender_pods.reserve(pod_info, "n2", NOW) == elsewhere
 
 
-def test_room_of_a_nominated_pod_is_kept(scene: Scene, make_pod: MakePod) -> None:
+def test_vfs_for_a_nominated_pod_are_kept(scene: Scene, make_pod: MakePod) -> None:
     """Others were sent away for it; a pod above it may have the room."""
     scene.add_node("n1")
     victim = scene.assigned("n1", [0])
@@ -185,7 +185,7 @@ def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
     assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refusal)
 
 
-def test_pods_of_ours_are_bound_by_us_alone(scene: Scene, make_pod: MakePod) -> None:
+def test_the_extender_does_not_bind_pods_of_our_own_scheduler(scene: Scene, make_pod: MakePod) -> None:
     """Whoever asks for one of them to be bound is refused: it waits in our own queue."""
     scene.add_node("n1")
     scene.see(own := make_pod(request=[{}]))
@@ -220,7 +220,7 @@ def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
     assert scene.machine.cache.assigned(above.metadata.uid) is not None
 
 
-def test_a_pod_bound_without_vfs_is_told_of_once(scene: Scene) -> None:
+def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
     """And again by the next leader, as long as it is there."""
     scene.add_node("n1")
     pod = scene.pod(node="n1", spec={"nodeName": "n1"})
@@ -235,7 +235,7 @@ def test_a_pod_bound_without_vfs_is_told_of_once(scene: Scene) -> None:
     assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
 
 
-def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
+def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
     """A pod that it had asked about comes back without VFs: others are kept from that as long as the pod is there."""
     scene.add_node("n1")
     stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
@@ -249,7 +249,7 @@ def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
     assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
-def test_a_pod_that_asks_for_vfs_as_it_is_bound_is_held_against_nobody(scene: Scene) -> None:
+def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bind_verb(scene: Scene) -> None:
     """We have bound it, as it was: it has no VFs, and its owner is told, but kube-scheduler does bind through us."""
     scene.add_node("n1")
     scene.extender_pods.offer(scene.pod_info(name="p"))
@@ -280,7 +280,7 @@ def test_names_are_answered_by_names(pod: str, key: str) -> None:
     }
 
 
-def test_nodes_are_answered_by_nodes_as_they_came() -> None:
+def test_nodes_sent_whole_are_answered_whole_and_unchanged() -> None:
     """Fields that we know nothing of included."""
     nodes = [{"metadata": {"name": name}, "spec": {"strange": [1.5, None]}} for name in ("a", "b")]
     body = json.dumps({"Pod": POD, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}).encode()
@@ -296,7 +296,7 @@ def test_nodes_are_answered_by_nodes_as_they_came() -> None:
         {"nodeToVictims": {"n1": {"pods": [{"metadata": {"name": "p", "uid": "v"}}], "numPDBViolations": 2}}},
     ],
 )
-def test_victims_are_read_in_each_form_and_told_by_uid(victims: dict[str, Any]) -> None:
+def test_victims_are_read_in_each_form_and_answered_by_uid(victims: dict[str, Any]) -> None:
     """kube-scheduler takes the answer in one form only."""
     asked = protocol.read_preemption(json.dumps({"Pod": POD} | victims).encode())
     assert asked.victims == {"n1": Victims(("v",), 2)}
@@ -305,7 +305,7 @@ def test_victims_are_read_in_each_form_and_told_by_uid(victims: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": 7}', b'{"Pod": {"metadata": {"name": "p"}}}'])
-def test_what_is_not_of_the_protocol_is_refused_in_words(body: bytes) -> None:
+def test_a_request_outside_the_protocol_is_refused_in_words(body: bytes) -> None:
     """By each of the three readers."""
     for read in (protocol.read_asked, protocol.read_preemption, protocol.read_binding):
         with pytest.raises(protocol.ProtocolError, match=r"request|pod"):

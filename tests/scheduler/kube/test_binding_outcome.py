@@ -48,19 +48,19 @@ def test_a_definite_answer_has_one_meaning(path_end: str, code: int, text: str, 
 
 
 @pytest.mark.parametrize("text", ["target.name", "target.kind"])
-def test_a_server_error_is_no_answer(text: str) -> None:
+def test_a_server_error_is_not_an_outcome(text: str) -> None:
     """Also one without a reason, as for an empty target: it may have happened or not."""
     assert isinstance(_recorded("p1/binding", 500, text), Unknown)
 
 
-def test_too_many_requests_is_no_answer_either() -> None:
+def test_too_many_requests_is_not_an_outcome() -> None:
     """It says how long to wait."""
     found = failure(429, b"", "3")
     assert isinstance(found, Throttled)
     assert found.retry_after_s == 3.0
 
 
-def test_an_unknown_conflict_is_looked_into() -> None:
+def test_an_unknown_conflict_is_resolved_by_reading_the_pod() -> None:
     """A text that no version used so far is not guessed at."""
     body = {"kind": "Status", "reason": "Conflict", "message": "so it goes", "details": {"kind": "pods/binding"}}
     assert isinstance(classify(failure(409, msgspec.json.encode(body))), LookAgain)

@@ -34,7 +34,7 @@ def test_quantities_are_rounded_up_to_whole_units(text: str | float, parts: int,
 
 
 @pytest.mark.parametrize("text", ["", "m", "1 Gi", "1GiB", "0x10", "1e999", "NaN", "1,5", "\u0661"])
-def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
+def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
     """The error names the resource and the value."""
     with pytest.raises(ValueError, match=r"resource 'cpu': .* is not a quantity"):
         parse_resources({"cpu": text})

@@ -49,7 +49,7 @@ def test_all_of_a_selector_must_hold(fields: Json, labels: dict[str, str], expec
     assert read_selector(selector(**fields)).matches(labels) is expected
 
 
-def test_no_selector_selects_nothing() -> None:
+def test_a_null_selector_selects_nothing() -> None:
     """Null is not the empty selector, and stays nothing whatever is asked in addition."""
     assert read_selector(None) == NOTHING
     assert not NOTHING.matches({})
@@ -92,14 +92,14 @@ def test_match_label_keys_ask_for_the_pods_own_values() -> None:
         ({"namespaces": ["b"], "namespaceSelector": {"matchLabels": {"team": "x"}}}, {"b", "c"}),
     ],
 )
-def test_a_term_speaks_of_namespaces(fields: Json, covered: set[str]) -> None:
+def test_a_term_applies_to_its_namespaces(fields: Json, covered: set[str]) -> None:
     """Its pod's own where it names none; those named and those selected otherwise."""
     (term,) = read_affinity_info(pod({}, {"labelSelector": {}} | fields)).repelled
     labels = {"a": {}, "b": {}, "c": {"team": "x"}}
     assert {name for name in labels if term.scope.covers(name, labels[name])} == covered
 
 
-def test_replicas_share_their_kin() -> None:
+def test_replicas_share_one_affinity_info() -> None:
     """Pods that are equal to the rules are one value in memory; one that is being deleted is another."""
     term = {"labelSelector": {"matchLabels": {"app": "x"}}}
     first, second = (
@@ -110,6 +110,6 @@ def test_replicas_share_their_kin() -> None:
     assert read_affinity_info(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).terminating
 
 
-def test_what_selects_nobody_spreads_nobody() -> None:
+def test_a_selector_without_pods_spreads_none() -> None:
     """A pod without services and controller has no default constraints."""
     assert Selecting().selector_of(pod({"app": "x"}, {})) is None

@@ -94,7 +94,7 @@ def _with_port() -> Json:
     return {"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody(scene: Scene) -> None:
+def test_a_heartbeat_of_a_node_requeues_no_pod(scene: Scene) -> None:
     """Its conditions' times, its other annotations, the versions of its programs: no rule reads them."""
     scene.node()
     scene.pod(request=[{}, {}])
@@ -115,7 +115,7 @@ def test_a_heartbeat_of_a_node_wakes_nobody(scene: Scene) -> None:
     ],
     ids=["inventory", "allocatable", "labels", "taints"],
 )
-def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: str, scene: Scene) -> None:
+def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: Json, helped: str, scene: Scene) -> None:
     """A pod refused for VFs by what the node offers, one for cpu by what it has, and so on; a new node, all of them."""
     tainted: Json = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
     tolerating = {"tolerations": [{"key": "k", "operator": "Exists"}]}
@@ -134,7 +134,7 @@ def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: s
     assert set(scene.tries()) == {waiting[name] for name in waiting.keys() - placed}
 
 
-def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> None:
+def test_a_deleted_node_requeues_pods_that_its_pods_anti_affinity_kept_away(scene: Scene) -> None:
     """A pod kept away from a zone by another there may go there once that one's node is gone, if it is not itself."""
     away = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
@@ -159,7 +159,7 @@ def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
     assert scene.tries() == [pod.metadata.uid]
 
 
-def test_a_vf_that_its_node_gives_back_can_help(scene: Scene) -> None:
+def test_a_vf_that_its_node_releases_can_help(scene: Scene) -> None:
     """The pod is long gone, the node still had its VF: the inventory says when it is free."""
     scene.node(pf={"out": (Out(Indexes.of([0]), "held by pod x"),)})
     pod = scene.pod(request=[{}])
@@ -168,7 +168,7 @@ def test_a_vf_that_its_node_gives_back_can_help(scene: Scene) -> None:
     assert scene.tries() == [pod.metadata.uid]
 
 
-def test_a_pod_that_goes_without_a_vf_does_not_help_one_that_waits_for_vfs(scene: Scene) -> None:
+def test_a_deleted_pod_without_vfs_does_not_help_one_that_waits_for_vfs(scene: Scene) -> None:
     """What was set free is what can help: here cpu, there a VF."""
     scene.node()
     scene.holder()
@@ -180,7 +180,7 @@ def test_a_pod_that_goes_without_a_vf_does_not_help_one_that_waits_for_vfs(scene
     assert scene.tries() == [waits_for_cpu.metadata.uid]
 
 
-def test_a_pod_of_another_that_ends_can_help(scene: Scene) -> None:
+def test_a_pod_of_another_scheduler_that_ends_can_help(scene: Scene) -> None:
     """Whoever bound it, what it used is free when it has succeeded or failed."""
     scene.node()
     foreign = scene.pod(node="n1", spec=_spec("6") | {"schedulerName": "default-scheduler"})
@@ -191,7 +191,7 @@ def test_a_pod_of_another_that_ends_can_help(scene: Scene) -> None:
     assert scene.tries() == [pod.metadata.uid]
 
 
-def test_a_bind_that_was_refused_gives_others_what_it_had(scene: Scene) -> None:
+def test_a_refused_bind_requeues_the_pods_that_its_resources_may_help(scene: Scene) -> None:
     """A reservation that ends is a place that is free."""
     scene.node()
     first, second = scene.pod(request=[{}]), scene.pod(request=[{}])
@@ -203,7 +203,7 @@ def test_a_bind_that_was_refused_gives_others_what_it_had(scene: Scene) -> None:
     assert scene.tries() == [second.metadata.uid]
 
 
-def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene) -> None:
+def test_a_bind_with_new_labels_requeues_only_the_pods_that_they_may_help(scene: Scene) -> None:
     """API servers since 1.35 write the node's zone on a pod that is bound: nothing was freed by that."""
     zone = {"topology.kubernetes.io/zone": "z1"}
     term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": zone}}
@@ -233,7 +233,7 @@ def _among(kind: str, label: str) -> Json:
 
 
 @pytest.mark.parametrize("how", ["labels", "seated"])
-def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scene: Scene) -> None:
+def test_an_event_that_makes_preemption_possible_requeues_pods_refused_for_cpu(how: str, scene: Scene) -> None:
     """The rule that stood against it refuses no node as everybody sits; a pod that comes then gets no old answer."""
     foreign = {"schedulerName": "default-scheduler", "priority": 100}
     scene.node(labels={"zone": "a"})
@@ -250,7 +250,7 @@ def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scen
     assert scene.machine.nominations.node_of(pod.metadata.uid) == "n1"
 
 
-def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> None:
+def test_an_event_that_lets_a_pod_fit_beside_a_nominated_one_requeues_it(scene: Scene) -> None:
     """It was refused for that one only: here one more VF is enough."""
     scene.node(vfs=1)
     scene.pod(node="n1", spec=_spec("8") | {"schedulerName": "default-scheduler", "priority": 0})
@@ -261,7 +261,7 @@ def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> 
     assert pod.metadata.uid in scene.tries()
 
 
-def test_a_pod_that_comes_is_told_of_the_nodes_there_are(scene: Scene) -> None:
+def test_a_new_pods_message_counts_the_present_nodes(scene: Scene) -> None:
     """Not of those that were there when its signature were unschedulable."""
     scene.node("n1")
     scene.pod(spec=_spec("32"))
@@ -272,7 +272,7 @@ def test_a_pod_that_comes_is_told_of_the_nodes_there_are(scene: Scene) -> None:
     assert told == {"no nodes available to schedule pods"}
 
 
-def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> None:
+def test_many_unschedulable_replicas_cost_one_decision_for_each_event(scene: Scene) -> None:
     """And each that finds a place one more; the others are not even looked at."""
     scene.node(vfs=4)
     for _ in range(4):
@@ -289,7 +289,7 @@ def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> Non
     assert scene.tries() == [other.metadata.uid]
 
 
-def test_a_flood_of_replicas_is_looked_at_once_when_it_comes(scene: Scene) -> None:
+def test_many_new_replicas_that_fit_nowhere_cost_one_decision(scene: Scene) -> None:
     """Each is tried and told, by the answer of the first; what may have helped since has them looked at again."""
     scene.node(vfs=1)
     holder = scene.pod(request=[{}])
@@ -332,7 +332,7 @@ def test_pods_that_differ_are_each_tried(scene: Scene) -> None:
     assert sorted(scene.tries()) == uids
 
 
-def test_volumes_of_a_pods_own_name_do_not_set_it_apart(scene: Scene) -> None:
+def test_a_volume_named_after_its_pod_does_not_give_it_a_signature_of_its_own(scene: Scene) -> None:
     """Each pod's service account volume has a random name; they are replicas all the same."""
     scene.node()
     for number in range(10):
@@ -342,7 +342,7 @@ def test_volumes_of_a_pods_own_name_do_not_set_it_apart(scene: Scene) -> None:
     assert len(scene.tries()) == 1
 
 
-def test_the_kin_of_a_pod_are_told_when_other_rules_refuse_them(scene: Scene) -> None:
+def test_pods_of_one_signature_get_a_new_message_when_other_plugins_reject_them(scene: Scene) -> None:
     """The one that was tried tells for them too: nobody is left with a reason that is none any more."""
     scene.node(spec={"unschedulable": True})
     pods = [scene.pod(request=[{}, {}]) for _ in range(3)]
@@ -354,7 +354,7 @@ def test_the_kin_of_a_pod_are_told_when_other_rules_refuse_them(scene: Scene) ->
     assert {refusal(one.message) for one in told} == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
 
 
-def test_a_gated_pod_stays_out_until_its_last_gate_is_lifted(scene: Scene) -> None:
+def test_a_gated_pod_stays_out_of_the_queue_until_its_last_gate_is_removed(scene: Scene) -> None:
     """It is counted as gated, requeues nobody, and is tried as soon as it may be."""
     scene.node()
     gates = [{"name": "a"}, {"name": "b"}]

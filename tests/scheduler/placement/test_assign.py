@@ -59,7 +59,7 @@ def test_a_setting_is_refused_before_placement(
     assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
 
 
-def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
+def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
     """A wish that one PF of two may give is met there."""
     free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
     request = PodRequest((VfRequest(VfSettings(trust=True)),))
@@ -78,7 +78,7 @@ def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
         ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
     ],
 )
-def test_a_node_that_cannot_serve_says_why(
+def test_a_node_that_cannot_give_the_vfs_has_a_reason(
     pf: dict[str, Any], request_: PodRequest, reason: str, make_pf: MakePf
 ) -> None:
     """Each bound that is broken has words of its own."""

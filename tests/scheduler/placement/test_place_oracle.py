@@ -101,7 +101,7 @@ def test_full_pfs_are_found_again_after_shuffling(capacity: int) -> None:
         assert valid(outcome.pfs, demands, free, None)
 
 
-def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_found() -> None:
+def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_placed() -> None:
     """Filled to the last Mb/s and VF: out of budget is honest, "no fit" never is; at most half may be given up."""
     random = Random(64)
     spent = 0
@@ -161,7 +161,7 @@ def test_equal_calls_share_a_remembered_outcome() -> None:
 
 
 @pytest.mark.parametrize("spreading", ["pack", "spread"])
-def test_a_wish_is_honoured_as_far_as_any_placement_could(spreading: Spreading) -> None:
+def test_pack_and_spread_are_honoured_as_far_as_any_placement_could(spreading: Spreading) -> None:
     """Fewest PFs, or fewest VFs on the fullest PF: no placement that exists does better."""
     random = Random(spreading)
     compared = 0

@@ -248,7 +248,7 @@ def test_required_terms_of_both_sides_hold(seated: list[Json], incoming: Json, e
 
 
 @pytest.mark.parametrize("home", ["a", "r"])
-def test_a_group_that_has_begun_elsewhere_has_no_second_first_pod(home: str) -> None:
+def test_the_exception_for_the_first_pod_of_a_group_applies_once(home: str) -> None:
     """One pod of it in the domain of one of two labels is enough, even where no node could satisfy both terms."""
     nodes = [node("a", "1"), node("b", "2", labels={"rack": "2"}), node("r", labels={"rack": "1"})]
     incoming = pod(affinity=affinity(term(), term("rack")))
@@ -279,7 +279,7 @@ def preferred(kind: str, weight: int, *, key: str = "zone") -> Json:
         ([pod(home) for home in "abxy"], pod(affinity=preferred("podAffinity", 5)), [0, 0, 0, 0]),
     ],
 )
-def test_preferences_of_both_sides_score(seated: list[Json], incoming: Json, expected: list[int]) -> None:
+def test_preferred_terms_of_both_sides_score(seated: list[Json], incoming: Json, expected: list[int]) -> None:
     """Weights add up in each domain, a assigned pod's required affinity as 1; then 100 is the best and 0 the worst."""
     cluster = Cluster(World(four(), seated))
     assert scores(inter_pod_affinity, cluster, incoming, cluster.world.nodes) == expected

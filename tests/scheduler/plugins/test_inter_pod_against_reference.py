@@ -31,7 +31,7 @@ def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_answer_is_that_of_the_plain_rules(seed: int) -> None:
+def test_every_answer_equals_that_of_the_reference(seed: int) -> None:
     """Refusals with their words, and scores as they are normalised, for 50 clusters and two pods each."""
     random = Random(seed)
     for _ in range(50):

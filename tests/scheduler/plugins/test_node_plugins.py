@@ -90,7 +90,7 @@ def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_node_is_refused_in_the_fields_own_words(
+def test_a_node_is_refused_with_kube_schedulers_message(
     node: dict[str, Any],
     spec: dict[str, Any],
     expected: tuple[str, ...],

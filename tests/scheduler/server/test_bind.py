@@ -75,7 +75,7 @@ async def test_a_read_back_that_is_refused_is_repeated(client: Client, server: A
     assert (await bind(client, _decision(pod))).kind == "changed"
 
 
-async def test_a_proxys_page_is_no_word_on_the_pod(client: Client, server: ApiServer) -> None:
+async def test_a_404_page_of_a_proxy_does_not_mean_that_the_pod_is_gone(client: Client, server: ApiServer) -> None:
     """The answer of a Binding that was done is lost, and what is read back is not found by what stands in between."""
     pod = await _create(client)
     server.faults.plan(Fault("POST", "/binding$", "drop_after"))
@@ -98,7 +98,7 @@ async def test_a_pod_bound_by_another_is_taken(client: Client) -> None:
     assert (await bind(client, _decision(pod, node="n2", annotation="theirs"))).kind == "taken"
 
 
-async def test_the_answer_lost_and_the_pod_gone_is_gone(client: Client, server: ApiServer) -> None:
+async def test_a_pod_that_is_gone_after_a_lost_answer_counts_as_gone(client: Client, server: ApiServer) -> None:
     """After the read-back finds nothing there is nothing to hold."""
     pod = await _create(client)
     server.faults.plan(Fault("POST", "/binding$", "drop_before"))
@@ -140,7 +140,7 @@ async def test_a_binding_too_large_for_the_api_server_is_refused(client: Client)
         assert (await bind(client, _decision(pod, annotation="x" * size))).kind == "refused"
 
 
-async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Client) -> None:
+async def test_of_eight_concurrent_binds_of_one_pod_one_succeeds(client: Client) -> None:
     """Each learns which it is; the pod carries the winner's assignment and no other's."""
     pod = await _create(client)
     decisions = [_decision(pod, node=f"n{number % 2}", annotation=f"of {number}") for number in range(8)]
@@ -164,7 +164,7 @@ class _Scripted:
         return answer
 
 
-async def test_a_copy_that_is_still_on_its_way_is_waited_for(
+async def test_a_refusal_counts_only_once_no_earlier_copy_can_still_arrive(
     make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost, the repetition refused, and then the first one lands: the pod is ours."""

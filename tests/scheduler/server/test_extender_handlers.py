@@ -135,7 +135,7 @@ async def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf:
     return stage
 
 
-async def test_a_standby_says_503(stage: Stage) -> None:
+async def test_a_standby_answers_503(stage: Stage) -> None:
     """To every verb, whatever is asked; once it leads and has listed everything, it answers."""
     async with stage.run(leads=False):
         for verb in ("filter", "prioritize", "preempt", "bind", "rdma_scheduling"):
@@ -145,7 +145,7 @@ async def test_a_standby_says_503(stage: Stage) -> None:
         assert (await stage.ask("filter", {}))[0] == 200
 
 
-async def test_what_is_wrong_with_a_request_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_request_is_answered_with_its_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the protocol's field, where it has one; one that is too large is not read."""
     monkeypatch.setattr(servers, "_LARGEST", 1000)
     async with stage.run():
@@ -198,7 +198,7 @@ async def test_a_pod_of_another_uid_is_not_bound(stage: Stage) -> None:
         assert await stage.bind(new) == ""
 
 
-async def test_a_refused_binding_sets_its_vfs_free(stage: Stage, server: ApiServer) -> None:
+async def test_a_refused_binding_frees_its_vfs(stage: Stage, server: ApiServer) -> None:
     """The API server's words are kube-scheduler's."""
     async with stage.run():
         pod = await stage.add_pod("a")
@@ -208,7 +208,7 @@ async def test_a_refused_binding_sets_its_vfs_free(stage: Stage, server: ApiServ
         assert await stage.bind(pod) == ""
 
 
-async def test_an_unknown_outcome_is_told_in_time_and_found_out(
+async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
     stage: Stage, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The VF stays reserved; who asks again waits for the same bind, and elsewhere the pod may not go."""
@@ -229,7 +229,7 @@ async def test_an_unknown_outcome_is_told_in_time_and_found_out(
         assert (await stage.pod("a")).spec.node_name == "n1"
 
 
-async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> None:
+async def test_a_lease_that_is_lost_before_the_write_is_an_error(stage: Stage) -> None:
     """Nothing is sent; what is reserved stays so, for when the lease is sure again or this scheduler ends."""
     async with stage.run():
         pod = await stage.add_pod("a")
@@ -242,7 +242,7 @@ async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> No
         assert (await stage.pod("a")).spec.node_name
 
 
-async def test_the_seeds_path_says_their_three_sentences(stage: Stage, make_node: MakeNode) -> None:
+async def test_the_path_of_rit_k8s_rdma_answers_with_its_three_messages(stage: Stage, make_node: MakeNode) -> None:
     """Whole nodes were sent there, and came back."""
     await stage.add_node("bare", make=make_node)
     async with stage.run():
@@ -272,7 +272,7 @@ async def test_scores_and_victims_are_given(stage: Stage) -> None:
             assert answer["NodeNameToMetaVictims"].keys() == kept
 
 
-async def test_a_long_list_holds_nobody_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_list_of_nodes_delays_no_other_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are judged in slices: others get their turn before the answer is there."""
     monkeypatch.setattr(desks, "_SLICE_S", 0.0)
     turns = 0

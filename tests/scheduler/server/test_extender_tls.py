@@ -64,7 +64,7 @@ async def ask(url: str, authority: Authority, client: Pair | None = None) -> str
         return await answer.text()
 
 
-async def test_a_server_says_who_it_is(authority: Authority, server: Pair, stranger: Authority) -> None:
+async def test_the_server_proves_its_identity(authority: Authority, server: Pair, stranger: Authority) -> None:
     """Whoever trusts its authority is answered, over TLS and nothing else."""
     async with serving(server) as url:
         assert await ask(url, authority) == STANDS_BY
@@ -74,7 +74,7 @@ async def test_a_server_says_who_it_is(authority: Authority, server: Pair, stran
             await ask(url.replace("https", "http"), authority)
 
 
-async def test_only_clients_whom_the_authority_has_signed_are_answered(
+async def test_only_clients_with_a_certificate_of_the_ca_are_answered(
     authority: Authority, server: Pair, stranger: Authority
 ) -> None:
     """One without a certificate is refused, and so is one whom somebody else has signed, or who signs by himself."""
@@ -105,7 +105,7 @@ async def test_renewed_files_are_used_from_the_next_connection_on(
         assert await ask(url, stranger, other) == STANDS_BY
 
 
-async def test_a_client_that_says_nothing_holds_nobody_up(authority: Authority, server: Pair) -> None:
+async def test_a_silent_client_delays_no_other(authority: Authority, server: Pair) -> None:
     """Its handshake waits by itself."""
     async with serving(server) as url:
         _, silent = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
@@ -114,7 +114,7 @@ async def test_a_client_that_says_nothing_holds_nobody_up(authority: Authority, 
         await silent.wait_closed()
 
 
-def test_files_that_cannot_be_used_are_told_at_the_start(authority: Authority, server: Pair, tmp_path: Path) -> None:
+def test_unusable_files_are_reported_at_the_start(authority: Authority, server: Pair, tmp_path: Path) -> None:
     """A key without a certificate, a client CA alone, a file that is not there, a key of another certificate."""
     good, key = str(server.certificate), str(server.key)
     for files in (("", key, ""), (good, "", ""), ("", "", good), (good, str(tmp_path / "none"), ""), (good, key, key)):

@@ -195,7 +195,7 @@ async def test_a_more_important_pod_gets_the_vf_of_another(cluster: Cluster, *, 
         assert _vfs(await cluster.bound("high")) == [0]
 
 
-async def test_pods_without_vfs_are_no_business_of_ours(cluster: Cluster) -> None:
+async def test_the_extender_lets_pods_without_vfs_pass(cluster: Cluster) -> None:
     """Neither managed resource nor interfaces: kube-scheduler binds by itself; with the resource alone we bind."""
     async with cluster.scheduled():
         await cluster.add_pod("plain", request="[]", vfs=0)
@@ -223,7 +223,7 @@ async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: P
                 assert "https://" in await cluster.event("a", "EOF", "connection reset", "bad certificate")
 
 
-async def test_the_seeds_configuration_strands_one_pod_and_no_more(cluster: Cluster) -> None:
+async def test_without_a_bind_verb_one_pod_is_bound_without_vfs_and_no_more(cluster: Cluster) -> None:
     """Without bindVerb the pod has no VFs: its owner is told, and the next pods wait until it is gone."""
     async with cluster.scheduled(filterVerb="rdma_scheduling", bindVerb="", nodeCacheCapable=False):
         await cluster.add_pod("a")

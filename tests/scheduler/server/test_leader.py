@@ -74,7 +74,7 @@ async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
         await election.keep()
 
 
-async def test_a_conflict_ends_no_leader(client: Client, server: ApiServer) -> None:
+async def test_a_conflict_does_not_end_leadership(client: Client, server: ApiServer) -> None:
     """Somebody only wrote to the lease, a label perhaps: who holds it the next look tells."""
     election = Election(client, "a", "s")
     await election.acquire()

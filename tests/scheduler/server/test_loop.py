@@ -118,7 +118,7 @@ def stage(server: ApiServer, client: Client) -> Stage:
     return Stage(server, client)
 
 
-async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
     """It is ready to take over; once it leads it lists everything again, and binds."""
     await stage.add_node(make_node("n1"))
     pod = await stage.add_pod("p")
@@ -133,7 +133,7 @@ async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: Ma
         await _until(lambda: stage.is_bound("p"))
 
 
-async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage, make_node: MakeNode) -> None:
     """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
     await stage.add_node(make_node("n1"))
     async with stage.run():
@@ -146,7 +146,7 @@ async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage,
         await _until(lambda: stage.is_bound("p"))
 
 
-async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, make_node: MakeNode) -> None:
     """Told to stop while it asks for the lease, it ends all the same: nothing keeps the lease from the next one."""
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
@@ -269,7 +269,7 @@ async def _are_told(stage: Stage, pods: list[str]) -> bool:
     return all([await stage.events(pod) for pod in pods])
 
 
-async def test_nothing_is_decided_or_sent_while_the_lease_is_not_sure(stage: Stage, make_node: MakeNode) -> None:
+async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: Stage, make_node: MakeNode) -> None:
     """Neither a new decision nor the repetition of a Binding; once it is sure again, both."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
@@ -317,7 +317,7 @@ async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: M
     assert [reason for reason, _ in await stage.events("p")] == ["Scheduled"]
 
 
-async def test_our_own_status_write_is_not_looked_at_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_our_own_status_write_requeues_no_pod(stage: Stage, make_node: MakeNode) -> None:
     """One try, one condition: what we write about a pod requeues neither it nor another."""
     await stage.add_node(make_node("n1"))
     before = _attempts()

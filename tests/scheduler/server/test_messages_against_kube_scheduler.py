@@ -90,7 +90,7 @@ async def site(own_server: Path) -> AsyncIterator[Site]:
             yield site
 
 
-async def test_waiting_pods_are_told_what_kube_scheduler_tells(site: Site, tmp_path: Path) -> None:
+async def test_pending_pods_get_the_messages_of_kube_scheduler(site: Site, tmp_path: Path) -> None:
     """Its default profile without dynamic resources, which has a word to say about every pod that fits nowhere."""
     (secure,) = free_ports(1)
     plugins = {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}}

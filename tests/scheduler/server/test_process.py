@@ -177,7 +177,7 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_no
         assert refusal(await cluster.told("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
 
 
-async def test_a_malformed_request_is_told_and_scheduled_when_fixed(
+async def test_a_malformed_request_is_reported_and_scheduled_when_fixed(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """Condition and event name field and rule; other pods pass by; the fixed annotation is enough."""
@@ -199,7 +199,7 @@ async def _event(cluster: Cluster, pod: str, reason: str) -> Any:
     return next((one for one in events if one["reason"] == reason), None)
 
 
-async def test_why_a_pod_is_where_it_is_stands_in_its_event(
+async def test_the_event_of_a_bound_pod_has_the_reasons_of_its_placement(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """As data: node, PFs and VFs, scores."""
@@ -271,7 +271,7 @@ async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNo
         assert 'reason="node(s) had an unreadable RDMA inventory"} 1.0' in text
 
 
-async def test_what_is_decided_is_counted_under_the_fields_names(
+async def test_decisions_are_counted_under_kube_schedulers_metric_names(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """As dashboards for kube-scheduler look for it, and beside it what only Mooring has."""
@@ -321,7 +321,7 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
 @pytest.mark.parametrize(
     ("flags", "status"), [(("--leader-elect", "perhaps"), 2), (("--nonsense",), 2), (("--kubeconfig", "/nowhere"), 1)]
 )
-async def test_wrong_usage_and_no_way_in_end_with_their_status(
+async def test_wrong_usage_and_missing_access_end_with_their_exit_status(
     flags: tuple[str, ...], status: int, cluster: Cluster
 ) -> None:
     """2 for usage, 1 for a failure; one line says why."""

@@ -44,12 +44,12 @@ def _told(seed: int) -> World:
 
 
 @pytest.mark.parametrize("seed", sorted({*SEEDS, *FAILED_ONCE}))
-def test_promises_hold_whatever_is_lost_late_doubled_or_killed(seed: int) -> None:
+def test_guarantees_hold_whatever_is_lost_late_repeated_or_killed(seed: int) -> None:
     """Watches torn, requests failing before and after the write, nodes vanishing, schedulers killed and frozen."""
     assert _told(seed).promises.binds > 10
 
 
-def test_what_is_promised_is_put_to_the_test() -> None:
+def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     """In such lives pods go for others; and kube-scheduler's are bound, refused and preempted for, or not answered."""
     worlds = [_told(seed) for seed in range(12)]
     assert sum(world.promises.preempted for world in worlds) > 12
@@ -59,7 +59,7 @@ def test_what_is_promised_is_put_to_the_test() -> None:
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-def test_promises_hold_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
+def test_guarantees_hold_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
     """Run with --long; each seed has its own time limit and its own name."""
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
@@ -67,7 +67,7 @@ def test_promises_hold_for_many_more_seeds(seed: int, request: pytest.FixtureReq
     assert _told(seed).promises.binds > 5
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
+def test_a_seed_gives_the_same_run_twice() -> None:
     """Whoever sees a seed fail can see it again."""
     first, second = (_told(3) for _ in range(2))
     assert first.api.story == second.api.story
@@ -148,7 +148,7 @@ async def _until(world: World, condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen within a minute")
 
 
-def test_what_slips_past_a_take_over_is_refused_at_the_node_and_reported() -> None:
+def test_a_late_binding_after_a_take_over_is_refused_at_the_node_and_reported() -> None:
     """The second pod is not started, an event names both, and the VF is not given again before both are gone."""
 
     async def story(world: World) -> None:
@@ -174,7 +174,7 @@ def test_what_slips_past_a_take_over_is_refused_at_the_node_and_reported() -> No
     simulate(2, story)
 
 
-def test_a_node_that_never_gives_vfs_back_is_not_emptied_in_vain() -> None:
+def test_pods_are_not_preempted_again_and_again_on_a_node_that_never_releases_vfs() -> None:
     """One victim goes; when its VFs have not come back in time the pod is told, and takes another node's."""
 
     async def story(world: World) -> None:

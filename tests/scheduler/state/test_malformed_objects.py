@@ -200,7 +200,7 @@ def _malformed(samples: Samples, kind: type[Any], source: random.Random) -> byte
             return line(pierce(sample, source), source)
 
 
-def test_malformed_objects_stop_and_slow_nothing(
+def test_malformed_objects_neither_stop_nor_slow_the_scheduler(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Ten thousand of all kinds: after each hundred a good pod finds a good node, and none takes long."""

@@ -93,9 +93,7 @@ def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) 
         ({"out": (Out(Indexes.of([3]), "held by pod another"),)}, "cannot be used: held by pod another"),
     ],
 )
-def test_what_the_node_says_against_an_assignment_is_the_reason(
-    change: dict[str, Any], reason: str, life: Life
-) -> None:
+def test_the_nodes_objection_to_an_assignment_is_the_reason(change: dict[str, Any], reason: str, life: Life) -> None:
     """A NIC that was swapped, renamed, recabled; a VF that somebody else has."""
     life.node(0.0)
     life.pod(0.0)
@@ -106,7 +104,7 @@ def test_what_the_node_says_against_an_assignment_is_the_reason(
 
 
 @pytest.mark.parametrize("why", ["drained", "preparing", "lost in the host, yet held by pod uid-0"])
-def test_what_says_nothing_against_the_pod_itself_lets_it_wait(why: str, life: Life) -> None:
+def test_a_fault_that_is_not_about_the_pod_lets_it_wait(why: str, life: Life) -> None:
     """A drained VF is its holder's still, one that is being prepared will be there soon."""
     life.node(0.0, out=(Out(Indexes.of([3]), why),))
     life.pod(0.0)
@@ -162,7 +160,7 @@ def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
 @pytest.mark.parametrize(
     "metadata", [{}, {"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}], ids=["bare", "static"]
 )
-def test_a_pod_that_nobody_makes_anew_is_told_of(metadata: dict[str, Any], life: Life) -> None:
+def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, Any], life: Life) -> None:
     """By an event, once: deleting it would lose it."""
     life.node(0.0, vfs=2)
     life.pod(0.0, metadata=metadata)
@@ -199,7 +197,7 @@ def test_pods_that_are_not_ours_to_evict_are_left_alone(
     assert life.machine.tick(1000.0) == []
 
 
-def test_of_two_that_claim_one_vf_and_never_started_one_goes(life: Life) -> None:
+def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Life) -> None:
     """The one contested first; with it on its way out nothing contradicts the other."""
     life.node(0.0)
     first = life.pod(0.0)
@@ -209,7 +207,7 @@ def test_of_two_that_claim_one_vf_and_never_started_one_goes(life: Life) -> None
     assert life.machine.tick(5000.0) == []
 
 
-def test_of_two_that_claim_one_vf_the_one_that_runs_stays(life: Life) -> None:
+def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None:
     """The node gave it the VF; the other is refused there for ever."""
     life.node(0.0)
     late = life.pod(0.0)
@@ -220,7 +218,7 @@ def test_of_two_that_claim_one_vf_the_one_that_runs_stays(life: Life) -> None:
     assert "is claimed by another pod too" in order.reason
 
 
-def test_an_eviction_that_was_not_taken_is_tried_again(life: Life) -> None:
+def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
     """A minute later, as long as the contradiction lasts; the owner is told once it was taken."""
     life.node(0.0, vfs=2)
     life.pod(0.0)

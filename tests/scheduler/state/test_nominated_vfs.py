@@ -16,7 +16,7 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 
 
-def test_a_pod_is_given_no_vf_that_a_nominated_pod_waits_for(
+def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Callable[..., Pod]
 ) -> None:
     """Two of one PF are to be the important pod's, one of them free already: the other PF must give the small pod's."""

@@ -145,7 +145,7 @@ def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
     assert slow.metadata.uid
 
 
-def test_pods_of_the_same_priority_and_policy_never_preempt_nobody(life: Life) -> None:
+def test_equal_priority_and_the_policy_never_preempt_no_pod(life: Life) -> None:
     """A pod that is not above another has nobody to send away; one that says so sends nobody away."""
     life.node()
     life.seated(1)
@@ -154,7 +154,7 @@ def test_pods_of_the_same_priority_and_policy_never_preempt_nobody(life: Life) -
     assert _orders(life.decide()) == []
 
 
-def test_a_pod_whose_victims_still_terminate_sends_no_others_away(life: Life) -> None:
+def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
     """Whatever else happens meanwhile, also before the watch shows that they go."""
     life.node()
     life.node("n2")
@@ -209,7 +209,7 @@ def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[
     return high, next(one for one in seated if one is not went), show
 
 
-def test_a_vf_that_the_node_does_not_get_back_is_not_waited_for_for_ever(life: Life) -> None:
+def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> None:
     """The pod is told which VF is held for whom; nobody else goes from that node, and it takes another one."""
     high, _, _ = _stuck(life)
     assert life.machine.tick(life.now + VF_PATIENCE_S - 1.0) == []
@@ -239,7 +239,7 @@ def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> Non
     assert _victims(life.decide()) == [stays.metadata.uid]
 
 
-def test_pods_without_vfs_send_others_away_from_a_node_that_lacks_vfs(life: Life) -> None:
+def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
     """A VF that is stuck is no reason against cpu."""
     _, stays, _ = _stuck(life)
     life.machine.tick(life.now + VF_PATIENCE_S)
@@ -259,7 +259,7 @@ def slow(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Li
     machine.check()
 
 
-def test_what_happens_while_victims_are_looked_for_counts(slow: Life) -> None:
+def test_events_during_the_search_for_victims_count(slow: Life) -> None:
     """A place that comes free in between is taken, and nobody goes."""
     seated = [slow.seated(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
     high = slow.pod(1)
@@ -274,7 +274,7 @@ def test_what_happens_while_victims_are_looked_for_counts(slow: Life) -> None:
 
 
 @pytest.mark.parametrize("change", ["gone", "asks anew"])
-def test_a_pod_that_changes_while_its_victims_are_looked_for_is_looked_at_anew(slow: Life, change: str) -> None:
+def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slow: Life, change: str) -> None:
     """Gone, it sends nobody away; asking for less than it did, it is placed by what it asks for now."""
     for name in ("n1", "n2"):
         slow.node(name)
@@ -291,7 +291,7 @@ def test_a_pod_that_changes_while_its_victims_are_looked_for_is_looked_at_anew(s
 
 
 @pytest.mark.parametrize("earlier", range(4))
-def test_what_has_helped_while_victims_are_looked_for_is_not_forgotten(slow: Life, earlier: int) -> None:
+def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, earlier: int) -> None:
     """Room was kept on the node that was looked at already, and is not any more: the pod is not left waiting."""
     slow.node("n1")
     low = slow.seated(0)
@@ -322,7 +322,7 @@ def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
     assert _victims(life.decide()) == [stays.metadata.uid]
 
 
-def test_a_pod_whose_vf_would_stay_out_does_not_go(life: Life) -> None:
+def test_a_pod_whose_vf_would_stay_out_is_no_victim(life: Life) -> None:
     """Its going frees nothing, so that a more important one has to go."""
     life.node(vfs=2)
     low, middle = life.seated(0), life.seated(1)
@@ -332,7 +332,7 @@ def test_a_pod_whose_vf_would_stay_out_does_not_go(life: Life) -> None:
     assert _victims(life.decide()) == [middle.metadata.uid]
 
 
-def test_of_two_pods_that_claim_one_vf_one_does_not_go_alone(life: Life) -> None:
+def test_of_two_pods_that_claim_one_vf_one_alone_is_no_victim(life: Life) -> None:
     """The VF is free when both are gone; here the second of them is too important, and a third one goes."""
     life.node(vfs=2)
     low, third = life.seated(0), life.seated(1)
@@ -347,7 +347,7 @@ def test_of_two_pods_that_claim_one_vf_one_does_not_go_alone(life: Life) -> None
     assert _victims(life.decide()) == [third.metadata.uid]
 
 
-def test_nobody_less_important_gets_what_is_kept_for_a_nominated_pod(life: Life) -> None:
+def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life: Life) -> None:
     """Neither while the victims go nor when the VF is free; one that is more important gets it."""
     life.node()
     low = life.seated(0)
@@ -407,7 +407,7 @@ def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
     assert [one.node for one in _orders(found)] == [left]
 
 
-def test_a_place_that_comes_free_elsewhere_is_taken_at_once(life: Life) -> None:
+def test_a_nominated_pod_goes_to_another_node_that_has_become_free(life: Life) -> None:
     """Nothing is kept any more then, and who was kept away gets the VF of the victim."""
     life.node()
     low = life.seated(0)
@@ -419,7 +419,7 @@ def test_a_place_that_comes_free_elsewhere_is_taken_at_once(life: Life) -> None:
     assert sorted(_binds(life.decide())) == sorted([(high.metadata.uid, "n1"), (late.metadata.uid, "n2")])
 
 
-def test_a_place_elsewhere_is_taken_while_the_victims_terminate(life: Life) -> None:
+def test_a_nominated_pod_may_go_elsewhere_while_its_victims_terminate(life: Life) -> None:
     """The nomination ends with the bind."""
     life.node()
     low = life.seated(0)
@@ -431,7 +431,7 @@ def test_a_place_elsewhere_is_taken_while_the_victims_terminate(life: Life) -> N
     assert len(life.machine.nominations) == 0
 
 
-def test_a_preemption_that_is_refused_is_told_and_tried_again(life: Life) -> None:
+def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
     """Who may not delete pods must learn of it; the pod waits out its backoff."""
     life.node()
     life.seated(0)
@@ -444,7 +444,7 @@ def test_a_preemption_that_is_refused_is_told_and_tried_again(life: Life) -> Non
     assert [one.pod.metadata.uid for one in _orders(life.decide())] == [high.metadata.uid]
 
 
-def test_a_new_leader_believes_the_nomination_that_the_pod_shows(life: Life) -> None:
+def test_a_new_leader_takes_the_nomination_from_the_pods_status(life: Life) -> None:
     """It sends nobody else away while the victims of its predecessor terminate."""
     life.node()
     life.node("n2")
@@ -458,7 +458,7 @@ def test_a_new_leader_believes_the_nomination_that_the_pod_shows(life: Life) -> 
     assert other.spec.node_name
 
 
-def test_each_of_many_replicas_gets_a_victim_and_is_woken_by_its_own(life: Life) -> None:
+def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Life) -> None:
     """Replicas share an answer as long as they wait for the same; those nominated wait for their own victims."""
     for number in range(3):
         life.node(f"n{number}")
@@ -490,7 +490,7 @@ def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
     assert _binds(life.decide()) == [(late.metadata.uid, "n1")]
 
 
-def test_a_pod_does_not_wait_where_nobodys_going_would_help_any_more(life: Life) -> None:
+def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) -> None:
     """Whom it must be near is gone: what its victims leave is kept for it no longer, though one is there yet."""
     life.node(labels={"kubernetes.io/hostname": "n1"})
     friend = life.seated(5, None, metadata={"labels": {"app": "x"}})

@@ -8,7 +8,7 @@ from scheduler.state.relist_diff import missing
 
 
 @pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 10_000])
-def test_those_that_are_not_there_are_named_in_order(size: int) -> None:
+def test_missing_objects_are_named_in_order(size: int) -> None:
     """And nobody else; the pauses are as many as the work takes."""
     chance = random.Random(size)
     known = [f"u{number}" for number in range(size)]

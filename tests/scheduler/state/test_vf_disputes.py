@@ -77,7 +77,7 @@ BOTH = (["default/one", "default/two"], ["claimed by default/one, default/two"])
 
 
 @pytest.mark.parametrize("first", ["node", "pods"])
-def test_two_that_claim_one_vf_are_told_whatever_is_listed_first(first: str, scene: Scene) -> None:
+def test_a_vf_that_two_pods_claim_is_reported_whatever_is_listed_first(first: str, scene: Scene) -> None:
     """After a start nodes and pods come in any order: only together they show a dispute."""
     found = scene.node() if first == "node" else []
     for name in ("one", "two"):
@@ -87,7 +87,7 @@ def test_two_that_claim_one_vf_are_told_whatever_is_listed_first(first: str, sce
     assert scene.machine.vf_disputes.disputed == {VFS: 1}
 
 
-def test_a_dispute_is_told_once(scene: Scene) -> None:
+def test_a_dispute_is_reported_once(scene: Scene) -> None:
     """Not at each heartbeat of the node; a third claimant is news."""
     scene.node()
     scene.claim("one")
@@ -96,7 +96,7 @@ def test_a_dispute_is_told_once(scene: Scene) -> None:
     assert len(_told(scene.claim("three")[1])[0]) == 3
 
 
-def test_a_new_leader_tells_the_disputes_that_stand(scene: Scene) -> None:
+def test_a_new_leader_reports_the_disputes_that_remain(scene: Scene) -> None:
     """The one before may have ended between seeing and telling; one that is over is not told."""
     scene.node()
     (one, _), (_, _) = scene.claim("one"), scene.claim("two")
@@ -106,7 +106,7 @@ def test_a_new_leader_tells_the_disputes_that_stand(scene: Scene) -> None:
     assert scene.machine.vf_disputes.disputed == {}
 
 
-def test_a_disputed_vf_is_given_when_both_are_gone_and_the_node_has_it_back(scene: Scene) -> None:
+def test_a_disputed_vf_is_given_when_both_pods_are_gone_and_the_node_has_it_back(scene: Scene) -> None:
     """Neither pod's end frees it, nor both together while the node's ledger holds it for one of them."""
     scene.node()
     one, two = (scene.claim(name)[0] for name in ("one", "two"))

@@ -144,7 +144,7 @@ async def site(server: ApiServer, client: Client) -> AsyncIterator[Site]:
     await site.clear()
 
 
-async def test_a_static_volume_is_told_its_claim_and_the_pod_is_bound_after(site: Site) -> None:
+async def test_a_static_volume_gets_its_claim_before_the_pod_is_bound(site: Site) -> None:
     """With the claim's uid and the mark of the controller, as kube-scheduler writes it."""
     volume = f"{site.mark}-v"
     await site.volume(volume, nodeAffinity=on(HOST, "n2"))
@@ -178,7 +178,7 @@ async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site) -
     assert await _until(lambda: site.node_of("p")) == node
 
 
-async def test_a_provisioner_that_gives_up_sends_the_pod_back(site: Site) -> None:
+async def test_a_provisioner_that_gives_up_requeues_the_pod(site: Site) -> None:
     """It takes the node away from the claim; the pod is told, and another node is chosen after its backoff."""
     await site.claim("c")
     await site.pod("p", "c")
@@ -189,7 +189,7 @@ async def test_a_provisioner_that_gives_up_sends_the_pod_back(site: Site) -> Non
     assert await site.selected("c") != first
 
 
-async def test_a_claim_that_is_not_there_yet_wakes_its_pod_when_it_comes(site: Site) -> None:
+async def test_a_missing_claim_requeues_its_pod_when_it_is_created(site: Site) -> None:
     """The pod is told in kube-scheduler's words until then."""
     await site.pod("p", "c")
     nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
@@ -199,7 +199,7 @@ async def test_a_claim_that_is_not_there_yet_wakes_its_pod_when_it_comes(site: S
     assert await site.selected("c")
 
 
-async def test_a_write_whose_answer_is_lost_is_taken_for_what_it_was(server: ApiServer, client: Client) -> None:
+async def test_a_write_whose_answer_is_lost_is_recognised_by_reading_it_back(server: ApiServer, client: Client) -> None:
     """The repetition is a conflict with our own write: the claim is read back, and the pod is bound in the end."""
     site = Site(client)
     await site.furnish()
@@ -230,7 +230,7 @@ class _Garbled(Client):
 
 
 @pytest.mark.parametrize("garbled", [("PATCH",), ("PATCH", "GET")])
-async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
+async def test_an_unreadable_answer_is_replaced_by_reading_the_object(
     server: ApiServer, client: Client, garbled: tuple[str, ...]
 ) -> None:
     """Once: whether the write was done is read back; if that cannot be read either the pod is told, and comes again."""

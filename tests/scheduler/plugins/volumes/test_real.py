@@ -164,7 +164,7 @@ async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, S
             yield sides
 
 
-async def test_volumes_let_pods_go_where_kube_scheduler_lets_them_go(sides: tuple[Side, Side]) -> None:
+async def test_pods_with_volumes_go_where_kube_scheduler_puts_them(sides: tuple[Side, Side]) -> None:
     """The same node for the pod or its claim, and the same words up to what other plugins have to say."""
     expected, found = [{case: await side.outcome(case) for case in CASES} for side in sides]
     assert found == expected

@@ -52,7 +52,7 @@ def _volume_gone(store: Store) -> None:
         (_going, 'persistentvolumeclaim "c" is being deleted'),
     ],
 )
-def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
+def test_an_unusable_claim_refuses_the_pod_on_all_nodes(
     arrange: Callable[[Store], None], reason: str, store: Store
 ) -> None:
     """In kube-scheduler's words, and the claim's next change requeues the pod, nothing else does."""
@@ -70,7 +70,7 @@ def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
     assert store.choose() == "n1"
 
 
-def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> None:
+def test_a_bound_volume_restricts_the_pod_to_nodes_where_it_can_be_used(store: Store) -> None:
     """By the volume's node affinity; a node added later that it fits requeues the pod."""
     store.nodes("n1", "n2")
     store.volume("v", where=on(HOST, "n3"), phase="Bound")
@@ -82,7 +82,7 @@ def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> N
     assert store.choose() == "n3"
 
 
-def test_a_bound_claim_whose_volume_is_not_there_is_told_so(store: Store) -> None:
+def test_a_bound_claim_without_its_volume_has_its_own_reason(store: Store) -> None:
     """VolumeBinding counts it node by node in kube-scheduler, VolumeZone refuses before: the volume is named."""
     store.nodes("n1")
     store.claim("c", "v")
@@ -90,7 +90,7 @@ def test_a_bound_claim_whose_volume_is_not_there_is_told_so(store: Store) -> Non
     assert store.told() == '0/1 nodes are available: persistentvolume "v" not found.'
 
 
-def test_a_volume_with_a_zone_label_takes_the_pod_into_that_zone(store: Store) -> None:
+def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store) -> None:
     """Several zones are parted by two underscores; nodes without any such label are everywhere."""
     store.nodes("n1", **{ZONE: "a"})
     store.volume("v", labels={ZONE: "b__c"})
@@ -103,7 +103,7 @@ def test_a_volume_with_a_zone_label_takes_the_pod_into_that_zone(store: Store) -
 
 
 @pytest.mark.parametrize(("zones", "node"), [("a__b", "n2"), ("c__b", "n2"), ("c____b", "n1"), ("__b", "n1")])
-def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_says_nothing(
+def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_is_ignored(
     zones: str, node: str, store: Store
 ) -> None:
     """The names are parted by two underscores."""
@@ -115,7 +115,7 @@ def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_says_not
     assert store.choose() == node
 
 
-def test_the_zone_label_of_an_ephemeral_volume_is_not_looked_at(store: Store) -> None:
+def test_the_zone_label_of_an_ephemeral_volume_is_ignored(store: Store) -> None:
     """As kube-scheduler does: it is of the pod's own claims that it asks for the zone."""
     store.nodes("n1", **{ZONE: "z"})
     pod = store.make_pod("p", spec=EPHEMERAL)
@@ -126,7 +126,7 @@ def test_the_zone_label_of_an_ephemeral_volume_is_not_looked_at(store: Store) ->
     assert store.choose() == "n1"
 
 
-def test_a_volume_is_held_against_labels_not_against_fields_of_the_node(store: Store) -> None:
+def test_a_volume_is_matched_against_labels_not_against_fields_of_the_node(store: Store) -> None:
     """A term of fields alone holds everywhere, for kubelet too; one without anything nowhere."""
     store.nodes("n1", "n2")
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
@@ -138,7 +138,7 @@ def test_a_volume_is_held_against_labels_not_against_fields_of_the_node(store: S
         assert (reason in store.told()) if reason else store.choose() == "n1"
 
 
-def test_the_zone_label_of_old_is_matched_by_the_one_of_now(store: Store) -> None:
+def test_the_deprecated_zone_label_matches_the_current_one(store: Store) -> None:
     """As kube-scheduler translates it."""
     store.nodes("n1", **{ZONE: "a"})
     store.nodes("n2", **{ZONE: "b"})
@@ -193,7 +193,7 @@ def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
         assert store.choose() == "n1"
 
 
-def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
+def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
     """Those that pods use and those that are attached for nobody count once each; a volume there already adds none."""
     store.nodes("n1")
     store.limit("n1", 3)
@@ -227,9 +227,7 @@ def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
         ({"portworxVolume": {"volumeID": "v"}}, "pxd.portworx.com"),
     ],
 )
-def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it_now(
-    source: Any, driver: str, store: Store
-) -> None:
+def test_an_in_tree_volume_counts_for_its_csi_driver(source: Any, driver: str, store: Store) -> None:
     """It takes the place of another, and is itself where its driver knows it."""
     store.nodes("n1")
     store.limit("n1", 1, driver)
@@ -245,7 +243,7 @@ def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it_now(
     assert store.choose() == "n1"
 
 
-def test_a_volume_that_an_old_provisioner_will_make_counts_for_its_driver(store: Store) -> None:
+def test_a_volume_of_an_in_tree_provisioner_counts_for_its_csi_driver(store: Store) -> None:
     """By the class, as long as there is no volume."""
     store.nodes("n1")
     store.limit("n1", 0, "cinder.csi.openstack.org")
@@ -265,7 +263,7 @@ def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
     assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
-def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
+def test_a_detached_volume_no_longer_counts(store: Store) -> None:
     """The attachment's end requeues who waits for it; a change of its status requeues nobody."""
     store.nodes("n1")
     store.limit("n1", 1)
@@ -282,7 +280,7 @@ def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
     assert store.choose() == "n1"
 
 
-def test_a_node_whose_drivers_say_nothing_has_no_limit(store: Store) -> None:
+def test_a_node_whose_drivers_have_no_limit_takes_any_number(store: Store) -> None:
     """As one without a CSINode."""
     store.nodes("n1")
     store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"}]}})
@@ -409,7 +407,7 @@ def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) 
 
 
 @pytest.mark.parametrize("free", [0, 7, 46, 69])
-def test_of_many_nodes_that_one_is_found_whose_disk_is_free(free: int, store: Store) -> None:
+def test_of_many_nodes_the_one_with_a_free_disk_is_found(free: int, store: Store) -> None:
     """However many disks before it are taken, or too small; when it is taken too, every node is counted once."""
     store.storage_class("late", "kubernetes.io/no-provisioner")
     for number in range(70):

@@ -69,7 +69,7 @@ def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: St
     assert _outcome(store) == ["n1"]
 
 
-def test_a_claim_that_got_another_volume_than_was_chosen_sends_the_pod_back(store: Store) -> None:
+def test_a_claim_that_got_another_volume_than_planned_requeues_the_pod(store: Store) -> None:
     """That volume may be usable elsewhere only."""
     store.nodes("n1", "n2")
     store.storage_class("late", "kubernetes.io/no-provisioner")
@@ -169,7 +169,7 @@ def _list_without_it(store: Store) -> None:
         (_time_is_over, "context deadline exceeded"),
     ],
 )
-def test_what_cannot_come_true_gives_the_reservation_back(
+def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(
     happen: Callable[[Store], None], why: str, store: Store
 ) -> None:
     """The pod is told in kube-scheduler's words, comes again after its backoff, and holds nothing until then."""
@@ -202,7 +202,7 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
     assert store.told() == f"binding volumes: {misplaced}"
 
 
-def test_a_write_that_is_refused_gives_the_reservation_back(store: Store) -> None:
+def test_a_refused_write_ends_the_reservation(store: Store) -> None:
     """Such as a claim that somebody else has changed since."""
     order = _late(store)
     told = store.machine.prepared(order, _refused("the object has been modified"), store.now)
@@ -216,7 +216,7 @@ def _refused(why: str) -> PreBindResult:
     return PreBindResult(fault=why)
 
 
-def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Store) -> None:
+def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(store: Store) -> None:
     """What was given up is not bound, nor given up twice, by an answer that comes late."""
     first = _late(store)
     store.gone(PersistentVolumeClaim, "c")
@@ -234,7 +234,7 @@ def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Stor
     assert _outcome(store) == ["n1"]
 
 
-def test_an_old_state_of_the_claim_says_nothing(store: Store) -> None:
+def test_an_old_version_of_the_claim_is_ignored(store: Store) -> None:
     """A watch that is late shows the claim without its node: that is not a provisioner's refusal."""
     order = _late(store)
     store.prepared(order, **{"default/c": str(store._version + 5)})
