@@ -1,4 +1,4 @@
-"""Seated pods are counted by what is asked about them, and what is kept stays equal to a new count."""
+"""Assigned pods are counted by what plugins ask, and what is kept stays equal to a new count."""
 
 from random import Random
 
@@ -20,7 +20,7 @@ def about(app: str, *namespaces: str) -> Question:
 
 
 def test_pods_are_counted_row_by_row() -> None:
-    """Those assigned before the question and those after it, of its namespaces only."""
+    """Pods assigned before the question and after it, of its namespaces only."""
     seated = PodCounts()
     seated.add(2, affinity_info("x"))
     seated.add(2, affinity_info("x"))
@@ -45,7 +45,7 @@ def test_a_change_of_namespace_labels_counts_again() -> None:
 
 
 def test_terms_are_removed_with_their_pods() -> None:
-    """A term is found by whom it speaks of, once however many pods have it, and forgotten with the last of them."""
+    """A term is found by the pods that it selects, once for all pods that have it, and removed with the last."""
     term = Term("zone", Scope(select_labels({"app": "y"}), frozenset("a")))
     seated = PodCounts()
     seated.add(5, affinity_info("x", "a", term))
@@ -63,7 +63,7 @@ def test_terms_are_removed_with_their_pods() -> None:
 
 
 def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one not asked for the longest is given up, and counted again when it is asked again."""
+    """The least recently asked one is dropped, and counted again when it is asked again."""
     monkeypatch.setattr(pod_counts, "_FEWEST_QUESTIONS", 2)
     monkeypatch.setattr(pod_counts, "_MOST_COUNTS", 0)
     seated, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]
@@ -79,7 +79,7 @@ def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_check_finds_a_pod_that_is_not_counted() -> None:
-    """The check compares with a new count, so that a kept number that drifts does not stay unseen."""
+    """The check compares with a new count, so that a number that drifts is found."""
     seated = PodCounts()
     seated.add(0, affinity_info("x"))
     seated.counts(about("x"), 1)

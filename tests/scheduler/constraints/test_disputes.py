@@ -1,4 +1,4 @@
-"""Two live pods that claim one unit of a kind: told as for VFs, and what is free is counted."""
+"""Two live pods that claim one unit of a kind: reported as for VFs, and free units are counted."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -46,14 +46,14 @@ def life(start_life: StartLife, make_node: MakeNode) -> Life:
 
 
 def claim(life: Life, pod: Pod, *units: str, vfs: tuple[AssignedVf, ...] = ()) -> list[Instruction]:
-    """Let a pod be seen that sits on the node and claims these boxes and VFs."""
+    """Show the machine an assigned pod that claims these boxes and VFs."""
     assignment = Assignment(pod.metadata.uid, "n1", vfs, {"box": {"units": [*units]}})
     pod.metadata.annotations = {names.ASSIGNMENT: dump_assignment(assignment)}
     return life.see(pod)
 
 
 def told(instructions: list[Instruction]) -> list[str]:
-    """Return what the log says, then what is said to whom."""
+    """Return the log lines, then the reports."""
     notices = [f"{one.event}: {dict(one.fields)}" for one in instructions if isinstance(one, Notice)]
     return notices + [f"{one.pod.key} {one.reason}: {one.message}" for one in instructions if isinstance(one, Report)]
 
@@ -123,7 +123,7 @@ def test_a_dispute_is_found_when_the_node_is_known_at_last(
 def test_a_vf_and_a_unit_are_disputed_at_once(
     start_life: StartLife, make_node: MakeNode, make_pf: Callable[..., Pf], make_pod: MakePod
 ) -> None:
-    """Each is told by itself."""
+    """Each is reported by itself."""
     life, pf = start_life(Kinds([Kind("box", Boxes())])), make_pf(vfs=1)
     life.see(make_node(pfs=(pf,), annotations={"mooring.dev/inventory.box": "a"}))
     vf = AssignedVf(pf.name, 0, pf.vf_pci(0), pf.link, pf.network)

@@ -13,7 +13,7 @@ from scheduler.placement.vf_accounting import EMPTY
 
 @dataclass
 class Picky:
-    """Proposes its units one by one, but those that are excluded by what another kind took."""
+    """Proposes its units one by one, except those that another kind's choice excludes."""
 
     name: str
     units: Sequence[str]
@@ -31,7 +31,7 @@ class Picky:
 
 
 def test_a_kind_proposes_again_if_a_later_one_finds_no_way() -> None:
-    """The later kind sees what the earlier one took, and the first combination that holds is taken."""
+    """The later kind sees what the earlier one took, and the first combination that fits is taken."""
     later = Picky("b", ["x"], {"x": "1"})
     found = place_together([Picky("a", ["1", "2"]), later], EMPTY)
     assert found == Chosen((), (("a", Proposal(("2",))), ("b", Proposal(("x",)))))
@@ -49,12 +49,12 @@ def test_a_kind_proposes_again_if_a_later_one_finds_no_way() -> None:
 def test_without_a_placement_the_reason_is_the_first_kinds_or_the_combination(
     first: Picky, second: Picky, reason: str
 ) -> None:
-    """What a kind alone lacks it says itself; what only the others make impossible is said of all of them."""
+    """What a kind lacks by itself is its own reason; what only the combination excludes names all of them."""
     assert place_together([first, second], EMPTY) == reason
 
 
 def test_attempts_are_counted_and_running_out_is_an_outcome_of_its_own() -> None:
-    """However long a constraint's proposals go on, the search ends, and says that it was not finished."""
+    """However long a constraint's proposals go on, the search ends, and reports that it was not finished."""
     endless = Picky("a", [str(number) for number in range(10_000)])
     never = Picky("b", [])
     assert place_together([endless, never], EMPTY, budget=20) == OUT_OF_BUDGET

@@ -1,4 +1,4 @@
-"""What the going of less important pods brings one that lacks units of another kind."""
+"""Preemption of less important pods for one that lacks units of another kind."""
 
 from collections.abc import Callable
 

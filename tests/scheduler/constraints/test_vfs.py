@@ -1,4 +1,4 @@
-"""The VFs as a constraint: by the protocol they are judged and placed as by the columns' rules."""
+"""The VFs as a constraint: the protocol judges and places them as the plugin over columns does."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -72,7 +72,7 @@ def test_protocol_and_columns_agree(
     free_vfs: Callable[..., tuple[Machine, FreeVfs]],
     make_pod: MakePod,
 ) -> None:
-    """The same reason or the same score, and the same PFs, whatever is asked and whatever is left."""
+    """The same reason or the same score, and the same PFs, whatever is requested and whatever is left."""
     machine, left = free_vfs(counts, [make_pod(request=one) for one in before])
     placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
     pod_info = _pod_info(make_pod(request=interfaces, annotations=placement))

@@ -1,4 +1,4 @@
-"""Every row of the bind table, from the answers that a real API server was recorded to give."""
+"""Every row of the bind table, from recorded answers of a real API server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ MakePod = Callable[..., Pod]
 
 
 def _recorded(path_end: str, code: int, text: str) -> KubeError:
-    """Return the failure that the recorded answer is, found by its path, status and a part of its message."""
+    """Return the failure of a recorded answer, found by its path, status and a part of its message."""
     for line in RECORDED.read_text().splitlines():
         pair = msgspec.json.decode(line)
         if pair["path"].endswith(path_end) and pair["status"] == code and text in str(pair["response"]):
@@ -61,7 +61,7 @@ def test_too_many_requests_is_not_an_outcome() -> None:
 
 
 def test_an_unknown_conflict_is_resolved_by_reading_the_pod() -> None:
-    """A text that no version used so far is not guessed at."""
+    """A text that no known version uses is not guessed at."""
     body = {"kind": "Status", "reason": "Conflict", "message": "so it goes", "details": {"kind": "pods/binding"}}
     assert isinstance(classify(failure(409, msgspec.json.encode(body))), LookAgain)
 

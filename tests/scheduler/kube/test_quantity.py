@@ -41,7 +41,7 @@ def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
 
 
 def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:
-    """So the amounts of all pods of a node add up, and nobody gives a node what it has not."""
+    """So the amounts of all pods of a node add up, and no pod gives a node what it does not have."""
     assert parse_resources({"memory": "9Ei"}) == {"memory": MOST}
     with pytest.raises(ValueError, match="resource 'cpu': '-1' is below 0"):
         parse_resources({"cpu": "-1"})

@@ -1,4 +1,4 @@
-"""What `scheduler.placement.place` promises, on instances that a person can check by hand."""
+"""What `scheduler.placement.place` guarantees, on instances that a person can check by hand."""
 
 import pytest
 

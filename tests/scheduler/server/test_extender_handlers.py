@@ -1,4 +1,4 @@
-"""The extender over HTTP, with a loop at work beside it: who answers, what is written, what is wrong with a request."""
+"""The extender over HTTP, with a loop at work beside it: who answers, what is written, and invalid requests."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ FULL = "not enough free RDMA VFs"
 
 
 class Stage:
-    """A server, a scheduler's loop and its desk, and kube-scheduler's part in it."""
+    """A server, a scheduler's loop and its handlers, and kube-scheduler's part."""
 
     def __init__(self, server: ApiServer, client: Client) -> None:
         self._server = server
@@ -136,7 +136,7 @@ async def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf:
 
 
 async def test_a_standby_answers_503(stage: Stage) -> None:
-    """To every verb, whatever is asked; once it leads and has listed everything, it answers."""
+    """To every verb and every body; once it leads and has listed everything, it answers."""
     async with stage.run(leads=False):
         for verb in ("filter", "prioritize", "preempt", "bind", "rdma_scheduling"):
             assert await stage.ask(verb, {}) == (503, "this scheduler does not lead")
@@ -159,7 +159,7 @@ async def test_an_invalid_request_is_answered_with_its_error(stage: Stage, monke
 
 
 async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
-    """Asked again, as after a lost answer, it says the same; two pods never get one VF."""
+    """A second request, as after a lost answer, gets the same answer; two pods never get one VF."""
     async with stage.run():
         first, second = await stage.add_pod("a"), await stage.add_pod("b")
         assert await stage.refused("filter", second, "n1") == {}
@@ -199,7 +199,7 @@ async def test_a_pod_of_another_uid_is_not_bound(stage: Stage) -> None:
 
 
 async def test_a_refused_binding_frees_its_vfs(stage: Stage, server: ApiServer) -> None:
-    """The API server's words are kube-scheduler's."""
+    """kube-scheduler gets the API server's message."""
     async with stage.run():
         pod = await stage.add_pod("a")
         server.faults.plan(Fault("POST", "/a/binding", "answer", code=403))
@@ -211,7 +211,7 @@ async def test_a_refused_binding_frees_its_vfs(stage: Stage, server: ApiServer) 
 async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
     stage: Stage, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The VF stays reserved; who asks again waits for the same bind, and elsewhere the pod may not go."""
+    """The VF stays reserved; a second request waits for the same bind, and the pod may not go elsewhere."""
     monkeypatch.setattr(desks, "_ANSWER_S", 0.5)
     async with stage.run():
         pod, other = await stage.add_pod("a"), await stage.add_pod("b")
@@ -230,7 +230,7 @@ async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
 
 
 async def test_a_lease_that_is_lost_before_the_write_is_an_error(stage: Stage) -> None:
-    """Nothing is sent; what is reserved stays so, for when the lease is sure again or this scheduler ends."""
+    """Nothing is sent; the reservation stays until the lease is certain again or this scheduler ends."""
     async with stage.run():
         pod = await stage.add_pod("a")
         stage.holds_lease = False

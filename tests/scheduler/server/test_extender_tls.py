@@ -1,4 +1,4 @@
-"""The extender over HTTPS: who is answered, and what a renewal changes."""
+"""The extender over HTTPS: which clients are answered, and what a renewal changes."""
 
 import asyncio
 import ssl
@@ -43,7 +43,7 @@ def stranger(tmp_path: Path) -> Authority:
 
 @asynccontextmanager
 async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[str]:
-    """Let a scheduler that stands by listen, and give its URL."""
+    """Start a listening standby, and yield its URL."""
     (port,) = free_ports(1)
     nowhere = Client(Access("http://127.0.0.1:1"))
     clients, machine = ApiClients(nowhere, nowhere), Machine("mooring")
@@ -56,7 +56,7 @@ async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[
 
 
 async def ask(url: str, authority: Authority, client: Pair | None = None) -> str:
-    """Ask by a connection of its own, as a client that trusts this authority; return the answer's text."""
+    """Ask over a new connection, as a client that trusts this authority; return the answer's text."""
     tls = ssl.create_default_context(cafile=str(authority.own.certificate))
     if client is not None:
         tls.load_cert_chain(*client)
@@ -65,7 +65,7 @@ async def ask(url: str, authority: Authority, client: Pair | None = None) -> str
 
 
 async def test_the_server_proves_its_identity(authority: Authority, server: Pair, stranger: Authority) -> None:
-    """Whoever trusts its authority is answered, over TLS and nothing else."""
+    """A client that trusts its authority is answered, over TLS and nothing else."""
     async with serving(server) as url:
         assert await ask(url, authority) == STANDS_BY
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -77,7 +77,7 @@ async def test_the_server_proves_its_identity(authority: Authority, server: Pair
 async def test_only_clients_with_a_certificate_of_the_ca_are_answered(
     authority: Authority, server: Pair, stranger: Authority
 ) -> None:
-    """One without a certificate is refused, and so is one whom somebody else has signed, or who signs by himself."""
+    """One without a certificate is refused, and so is one of another authority, or self-signed."""
     async with serving(server, authority.own.certificate) as url:
         assert await ask(url, authority, authority.sign("client")) == STANDS_BY
         for refused in (None, stranger.sign("other"), stranger.own):
@@ -88,7 +88,7 @@ async def test_only_clients_with_a_certificate_of_the_ca_are_answered(
 async def test_renewed_files_are_used_from_the_next_connection_on(
     authority: Authority, server: Pair, stranger: Authority
 ) -> None:
-    """The server's certificate and the clients' authority; a renewal that is half done changes nothing."""
+    """The server's certificate and the clients' authority; a half-finished renewal changes nothing."""
     trusted = authority.own.certificate.with_name("clients.crt")
     trusted.write_bytes(authority.own.certificate.read_bytes())
     known, other, renewed = authority.sign("client"), stranger.sign("other"), stranger.sign("renewed")

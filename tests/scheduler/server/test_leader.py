@@ -44,7 +44,7 @@ async def test_the_first_candidate_leads_and_the_second_waits(client: Client) ->
 
 
 async def test_a_released_lease_is_taken_at_once(client: Client) -> None:
-    """And counts as given, not as taken over: there is nothing of the other's to wait out."""
+    """And counts as released, not as taken over: there is nothing of the other leader's to wait for."""
     first, second = Election(client, "a", "s"), Election(client, "b", "s")
     await first.acquire()
     await first.release()
@@ -53,7 +53,7 @@ async def test_a_released_lease_is_taken_at_once(client: Client) -> None:
 
 
 async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(client: Client, server: ApiServer) -> None:
-    """It gives up after less time than anybody waits before taking over."""
+    """It gives up sooner than any candidate takes over."""
     election = Election(client, "a", "s")
     await election.acquire()
     server.faults.plan(Fault("GET", "/leases/", "answer", times=1000, code=503))
@@ -64,7 +64,7 @@ async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(client: Cl
 
 
 async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
-    """However that came to be."""
+    """Whatever the cause."""
     election = Election(client, "a", "s")
     await election.acquire()
     lease = msgspec.json.decode(await client.request("GET", LEASE))
@@ -75,7 +75,7 @@ async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
 
 
 async def test_a_conflict_does_not_end_leadership(client: Client, server: ApiServer) -> None:
-    """Somebody only wrote to the lease, a label perhaps: who holds it the next look tells."""
+    """Somebody only wrote to the lease, a label perhaps: the next read shows who holds it."""
     election = Election(client, "a", "s")
     await election.acquire()
     server.faults.plan(Fault("PUT", "/leases/", "answer", times=2, code=409))
@@ -101,7 +101,7 @@ async def test_many_candidates_elect_one(client: Client) -> None:
 async def test_a_lease_that_ran_out_was_taken_over_though_the_answer_was_lost(
     client: Client, server: ApiServer
 ) -> None:
-    """The write is found to be there already: the time of the other's last Binding is to be waited out all the same."""
+    """The write turns out to be there already: the other leader's last Binding must be waited for all the same."""
     await Election(client, "a", "s").acquire()
     server.faults.plan(Fault("PUT", "/leases/", "drop_after"))
     async with asyncio.timeout(10):
@@ -110,7 +110,7 @@ async def test_a_lease_that_ran_out_was_taken_over_though_the_answer_was_lost(
 
 
 async def test_leadership_ends_by_the_clock_alone(client: Client) -> None:
-    """Also where nobody comes to look, as after a halt: the check before a write sees it."""
+    """Also without a renewal loop, as after a halt: the check before a write notices."""
     election = Election(client, "a", "s")
     with pytest.raises(LeaseUnsure):
         election.check()

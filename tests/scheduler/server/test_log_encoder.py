@@ -1,4 +1,4 @@
-"""A log line by msgspec says what the standard library's would."""
+"""A log line by msgspec equals the standard library's."""
 
 import json
 from datetime import UTC, datetime

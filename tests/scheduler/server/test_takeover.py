@@ -32,7 +32,7 @@ LEASE_S, REQUEST_S = 15.0, 5.0
 
 
 async def _eventually(found: Callable[[], Awaitable[T | None]], within_s: float = 20.0) -> T:
-    """Ask until there is an answer."""
+    """Poll until there is an answer."""
     async with asyncio.timeout(within_s):
         while (answer := await found()) is None:
             await asyncio.sleep(0.02)
@@ -92,7 +92,7 @@ class Cluster:
 
 
 class Scheduler:
-    """One process, and what it has said."""
+    """One process, and its log lines."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -108,7 +108,7 @@ class Scheduler:
         return [one for one in self.said if one["event"] == event]
 
     async def saying(self, event: str) -> None:
-        """Wait until it says so."""
+        """Wait for this log event."""
 
         async def found() -> bool | None:
             return bool(self.has_said(event)) or None
@@ -116,7 +116,7 @@ class Scheduler:
         await _eventually(found)
 
     async def end(self) -> int:
-        """Wait for its end, all that it has said included."""
+        """Wait for its end, and for all its log lines."""
         async with asyncio.timeout(30):
             status = await self.process.wait()
             await self._reading
@@ -163,7 +163,7 @@ async def _pair(cluster: Cluster) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
 
 
 async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
-    """No release, no goodbye: the lease runs out, the time of a last Binding is waited out, then the standby binds."""
+    """No release: the lease expires, the time of a last Binding is waited out, then the standby binds."""
     async with _pair(cluster) as (leader, standby):
         first = await cluster.holder()
         leader.process.kill()

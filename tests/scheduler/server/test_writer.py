@@ -1,4 +1,4 @@
-"""Conditions and events against a server: the newest wins, too many are dropped, and nobody is told what is over."""
+"""Conditions and events against a server: the newest wins, too many are dropped, and outdated ones are not written."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_a_pending_pod_gets_a_condition_and_an_event(client: Client, writer: Writer) -> None:
-    """The event carries why as data."""
+    """The event carries the reasons as data."""
     pod = await _create(client, "p")
     writer.put(Report(pod, "Unschedulable", "no room", {"v": 1, "nodes": 3}))
     await _until(lambda: _has_condition(client, "p", "no room"))
@@ -78,7 +78,7 @@ async def _has_condition(client: Client, name: str, message: str) -> bool:
 async def test_of_many_messages_about_a_pod_the_newest_is_written(
     client: Client, server: ApiServer, writer: Writer
 ) -> None:
-    """A hundred in one breath are one write, not a hundred."""
+    """A hundred at once are one write, not a hundred."""
     pod = await _create(client, "p")
     before = server.cluster.store.revision
     for number in range(20):
@@ -93,7 +93,7 @@ async def test_of_many_messages_about_a_pod_the_newest_is_written(
 async def test_a_nomination_survives_a_newer_message_without_one(
     client: Client, writer: Writer, *, is_written_to: bool
 ) -> None:
-    """The newer one says nothing of it; also where the older was answered with a conflict."""
+    """The newer one does not mention it; also if the older was answered with a conflict."""
     pod = await _create(client, "p")
     nominated = msgspec.json.encode({"status": {"nominatedNodeName": "n1"}})
     await client.request("PATCH", f"{PODS}/p/status", nominated, STRATEGIC_PATCH)
@@ -107,7 +107,7 @@ async def test_a_nomination_survives_a_newer_message_without_one(
 
 
 async def test_a_pod_that_was_bound_meanwhile_is_not_reported_as_pending(client: Client, writer: Writer) -> None:
-    """The condition was on its way while the Binding overtook it: the version in it is a precondition."""
+    """The Binding overtook the condition: the version in the patch is a precondition."""
     pod = await _create(client, "p")
     target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
@@ -122,7 +122,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_reported_as_pending(client:
 
 
 async def test_a_report_is_not_written_to_another_pod_of_the_same_name(client: Client, writer: Writer) -> None:
-    """Another pod of the same name has another uid and version: what was decided about the first is not its matter."""
+    """Another pod of the same name has another uid and version: the decision was not about it."""
     gone = await _create(client, "p")
     await client.request("DELETE", f"{PODS}/p")
     await _create(client, "p")
@@ -149,7 +149,7 @@ async def test_a_condition_for_another_uid_is_refused(
 
 
 async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(client: Client, writer: Writer) -> None:
-    """It is read again where it has changed but waits still."""
+    """It is read again if it has changed but still waits."""
     pod = await _create(client, "p")
     patch = msgspec.json.encode({"metadata": {"annotations": {"a": "b"}}})
     await client.request("PATCH", f"{PODS}/p", patch, "application/merge-patch+json")
@@ -161,7 +161,7 @@ async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(client: 
 async def test_a_bind_drops_the_reports_that_are_not_written_yet(
     client: Client, server: ApiServer, writer: Writer
 ) -> None:
-    """A pod that found its place is not told any more that it waits."""
+    """A pod that was bound is not reported as pending any more."""
     pod = await _create(client, "p")
     before = server.cluster.store.revision
     writer.put(Report(pod, "Unschedulable", "no room"))
@@ -178,7 +178,7 @@ async def _all_told(server: ApiServer, revision: int) -> bool:
 async def test_conditions_are_written_at_a_limited_rate(
     client: Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many pods wait: a burst, then so many a second; events are not held up by it."""
+    """However many pods wait: a burst, then so many a second; events are not delayed by it."""
     monkeypatch.setattr(writing, "_CONDITIONS_PER_S", 0.1)
     monkeypatch.setattr(writing, "_CONDITIONS_AT_ONCE", 3.0)
     writer = Writer(client, "mooring")
@@ -218,7 +218,7 @@ async def test_events_are_dropped_when_too_many_wait(
 
 
 async def test_a_repeated_event_is_counted(client: Client, writer: Writer) -> None:
-    """One object says how often; if it has gone meanwhile, it is told again."""
+    """One object has the count; if it has gone meanwhile, it is created again."""
     pod = await _create(client, "p")
     for message in ("no room", "no cpu", "no room"):
         writer.put(Report(pod, "Unschedulable", message))
@@ -232,7 +232,7 @@ async def test_a_repeated_event_is_counted(client: Client, writer: Writer) -> No
 
 
 async def test_nothing_is_written_to_a_pod_that_is_gone(client: Client, writer: Writer) -> None:
-    """And holds up nobody else."""
+    """And delays no other report."""
     gone, there = await _create(client, "gone"), await _create(client, "there")
     await client.request("DELETE", f"{PODS}/gone")
     writer.put(Report(gone, "Unschedulable", "no room"))

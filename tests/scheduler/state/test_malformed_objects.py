@@ -1,8 +1,8 @@
-"""Any pod, node or annotation, however malformed, may leave that object out; it never stops or slows the rest.
+"""Any pod, node or annotation, however malformed, may exclude that object; it never stops or slows the rest.
 
-What is malformed comes as bytes of a watch, through HTTP client, watch and decoder into the machine, as it would in the
-program. After each batch a good pod is scheduled; the slowest objects are measured again, so that a busy machine does
-not count.
+Malformed objects come as bytes of a watch, through HTTP client, watch and decoder into the machine, as in the program.
+After each batch a good pod is scheduled; the slowest objects are measured again, so that a busy machine does not
+count.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 BATCHES, BATCH = 100, 100
-# No object may hold the loop up for longer than this, in milliseconds.
+# No object may stop the loop for longer than this, in milliseconds.
 SLOWEST_MS = 50.0
 ASSIGNMENT = (
     '{"v":1,"uid":"UID","node":"n1","vfs":'
@@ -46,7 +46,7 @@ ASSIGNMENT = (
 
 @dataclass
 class Samples:
-    """Objects of each kind of which everything is right, as an API server sends them."""
+    """Valid objects of each kind, as an API server sends them."""
 
     make_node: MakeNode
     make_pf: MakePf
@@ -132,13 +132,13 @@ class Fuzz:
                     self._obey(self.machine.see(kind, event, self.now))
 
     async def put(self, kind: type[Any], text: bytes) -> float:
-        """Let a watch say a line, decide about all that waits, and return the milliseconds that this took."""
+        """Send a watch's line, decide about all that waits, and return the milliseconds that this took."""
         began = time.perf_counter()
         self.marks += 1
         self.mark_seen.clear()
         self.feed.say(SOURCES[kind], text)
         while not self.mark_seen.is_set():
-            # A line that breaks the stream takes the mark behind it along.
+            # A line that breaks the stream drops the mark behind it too.
             self.feed.say(SOURCES[kind], _mark(self.marks))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -157,7 +157,7 @@ class Fuzz:
         self._obey(self.machine.tick(self.now))
 
     def _obey(self, instructions: list[Instruction]) -> None:
-        """Refuse every bind, so that its room is free again."""
+        """Refuse every bind, so that its resources are free again."""
         for one in instructions:
             if isinstance(one, Bind):
                 self.bound.add(one.pod_info.uid)

@@ -1,4 +1,4 @@
-"""Whom the scheduler believes: two pods that claim one VF, and what a node still holds."""
+"""Which claims count: two pods that claim one VF, and what a node still holds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ class Scene:
         return self.machine.nodes(Changed(Identity("n1"), node), 0.0)
 
     def claim(self, name: str) -> tuple[Identity, list[Instruction]]:
-        """Let a bound pod be seen that claims the VF."""
+        """Show a bound pod that claims the VF."""
         pod = self.make_pod(name, node="n1")
         vfs = (
             AssignedVf(
@@ -67,7 +67,7 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
 
 
 def _told(instructions: list[Instruction]) -> tuple[list[str], list[str]]:
-    """Return the pods that are told, and what the log names."""
+    """Return the pods with a report, and the names in the log."""
     reports = [one.pod.key for one in instructions if isinstance(one, Report)]
     notices = [one.fields["reason"] for one in instructions if isinstance(one, Notice) and one.blame == "dispute"]
     return reports, notices
@@ -97,7 +97,7 @@ def test_a_dispute_is_reported_once(scene: Scene) -> None:
 
 
 def test_a_new_leader_reports_the_disputes_that_remain(scene: Scene) -> None:
-    """The one before may have ended between seeing and telling; one that is over is not told."""
+    """The one before may have ended before it reported; a dispute that is over is not reported."""
     scene.node()
     (one, _), (_, _) = scene.claim("one"), scene.claim("two")
     assert _told(scene.machine.vf_disputes.retell()) == BOTH

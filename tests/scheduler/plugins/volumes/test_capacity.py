@@ -1,4 +1,4 @@
-"""Where a driver says how much room it has for new volumes, none is ordered where there is too little."""
+"""If a driver publishes its capacity, no volume is requested where there is too little."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ NO_ROOM = "node(s) did not have enough free storage"
 
 @pytest.fixture
 def driver(store: Store) -> Store:
-    """Give the store whose driver says how much room there is."""
+    """Give the store with a driver that publishes its capacity."""
     _track(store)
     return store
 
@@ -54,7 +54,7 @@ def test_a_volume_is_made_where_the_driver_has_capacity_for_it(driver: Store) ->
     ],
 )
 def test_capacity_without_a_matching_topology_does_not_count(fields: Any, driver: Store) -> None:
-    """In kube-scheduler's words; more room requeues the pod."""
+    """In kube-scheduler's words; more capacity requeues the pod."""
     driver.nodes("n1")
     _room(driver, "n1", "4Gi", **fields)
     driver.claim("c")
@@ -76,7 +76,7 @@ def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store
 
 
 def test_an_existing_volume_needs_no_capacity(driver: Store) -> None:
-    """Room is for new ones only."""
+    """Capacity limits new volumes only."""
     driver.nodes("n1")
     driver.volume("v")
     driver.claim("c")
@@ -85,7 +85,7 @@ def test_an_existing_volume_needs_no_capacity(driver: Store) -> None:
 
 
 def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(driver: Store) -> None:
-    """What grows helps; a driver that says nothing is asked by trying."""
+    """Growth helps; a driver that publishes nothing is simply tried."""
     driver.nodes("n1")
     _room(driver, "n1", "2Gi")
     driver.claim("c", size="4Gi")
@@ -100,7 +100,7 @@ def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(d
 
 
 def test_without_a_driver_that_publishes_capacity_every_node_has_enough(store: Store) -> None:
-    """As one that is no CSI driver."""
+    """As for a provisioner that is not a CSI driver."""
     store.nodes("n1")
     store.claim("c", size="4Gi")
     store.pod("c")

@@ -1,4 +1,4 @@
-"""Where a pod's volumes let it go, and in which words it is told that they let it go nowhere."""
+"""Where a pod's volumes let it go, and the messages if they let it go nowhere."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ def _volume_gone(store: Store) -> None:
 def test_an_unusable_claim_refuses_the_pod_on_all_nodes(
     arrange: Callable[[Store], None], reason: str, store: Store
 ) -> None:
-    """In kube-scheduler's words, and the claim's next change requeues the pod, nothing else does."""
+    """In kube-scheduler's words, and only the claim's next change requeues the pod."""
     store.nodes("n1", "n2")
     arrange(store)
     store.pod("c")
@@ -91,7 +91,7 @@ def test_a_bound_claim_without_its_volume_has_its_own_reason(store: Store) -> No
 
 
 def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store) -> None:
-    """Several zones are parted by two underscores; nodes without any such label are everywhere."""
+    """Several zones are separated by two underscores; nodes without any such label are not excluded."""
     store.nodes("n1", **{ZONE: "a"})
     store.volume("v", labels={ZONE: "b__c"})
     store.claim("c", "v")
@@ -106,7 +106,7 @@ def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store)
 def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_is_ignored(
     zones: str, node: str, store: Store
 ) -> None:
-    """The names are parted by two underscores."""
+    """The names are separated by two underscores."""
     store.nodes("n1", **{ZONE: "z"})
     store.nodes("n2", **{ZONE: "b"})
     store.volume("v", labels={ZONE: zones})
@@ -116,7 +116,7 @@ def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_is_ignor
 
 
 def test_the_zone_label_of_an_ephemeral_volume_is_ignored(store: Store) -> None:
-    """As kube-scheduler does: it is of the pod's own claims that it asks for the zone."""
+    """As in kube-scheduler: it reads the zone only for the pod's own claims."""
     store.nodes("n1", **{ZONE: "z"})
     pod = store.make_pod("p", spec=EPHEMERAL)
     store.volume("v", labels={ZONE: "b"})
@@ -194,7 +194,7 @@ def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
 
 
 def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
-    """Those that pods use and those that are attached for nobody count once each; a volume there already adds none."""
+    """Volumes that pods use and those attached without a pod count once each; a volume already there adds none."""
     store.nodes("n1")
     store.limit("n1", 3)
     for name in ("v1", "v2", "v3"):
@@ -264,7 +264,7 @@ def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
 
 
 def test_a_detached_volume_no_longer_counts(store: Store) -> None:
-    """The attachment's end requeues who waits for it; a change of its status requeues nobody."""
+    """The attachment's end requeues the pods that wait for it; a change of its status requeues none."""
     store.nodes("n1")
     store.limit("n1", 1)
     for name in ("v1", "v2"):
@@ -335,7 +335,7 @@ def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> Non
     ],
 )
 def test_a_volume_of_another_kind_is_not_taken(volume: Any, claim: Any, store: Store) -> None:
-    """Mode, access modes, labels and attributes are the claim's to ask for."""
+    """Mode, access modes, labels and attributes must match the claim."""
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.nodes("n1")
     store.volume("v", of="local", **volume)
@@ -357,7 +357,7 @@ def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> N
 
 
 def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: Store) -> None:
-    """And where that cannot be used, nothing else is taken."""
+    """And if that cannot be used, no other is taken."""
     store.nodes("n1", "n2")
     store.volume("own", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c"}, size="5Gi")
     store.volume("free")
@@ -384,7 +384,7 @@ def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
 
 
 def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
-    """Whoever has chosen it: this is what a new leader finds of what the one before had begun."""
+    """Whichever scheduler selected it: a new leader finds what the one before had begun."""
     store.nodes("n1", "n2")
     store.claim("c", selected="n2")
     store.pod("c")
@@ -392,7 +392,7 @@ def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
 
 
 def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) -> None:
-    """What is kept to find them follows their changes."""
+    """The index follows the volumes' changes."""
     store.nodes("n1", "n2")
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.volume("v", of="local", where=on(HOST, "n1"))

@@ -1,4 +1,4 @@
-"""What comes between a decision and its bind while a pod waits for volumes: its volume taken away, its own changes."""
+"""Events between a decision and its bind while a pod waits for volumes: its volume taken away, its own changes."""
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ def _messages(store: Store) -> list[str]:
 
 
 def test_a_volume_that_no_longer_names_its_claim_ends_the_wait_at_once(store: Store) -> None:
-    """The change says nothing of the claim: who waits for the volume is known all the same."""
+    """The change does not concern the claim: the pods that wait for the volume are found all the same."""
     store.prepared(_matched(store), v="4")
     store.volume("v", claim=_OF_C)
     assert store.run() == []
@@ -52,7 +52,7 @@ def test_an_assumed_volume_that_is_deleted_before_its_claim_shows_ends_the_wait_
 
 
 def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(store: Store) -> None:
-    """The first pod's claim could not be written and its pod goes: no event of the API tells the second."""
+    """The first pod's claim could not be written and the pod is deleted: no event of the API concerns the second."""
     order = _matched(store)
     store.claim("d")
     store.pod("d")
@@ -68,7 +68,7 @@ def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(stor
 
 
 def test_a_selected_node_that_is_given_up_no_longer_restricts_the_claims_other_pods(store: Store) -> None:
-    """They share a claim; the first one has taken the node's room and gone before anything was written."""
+    """They share a claim; the first one took the node's capacity and was deleted before anything was written."""
     store.nodes("n1", node="1")
     store.claim("c")
     cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}
