@@ -37,7 +37,7 @@ MakeNode = Callable[..., Node]
 
 
 class Stage:
-    """A server, a loop, and the time that the loop is told."""
+    """A server, a loop, and the time that the loop sees."""
 
     def __init__(self, server: ApiServer, client: Client) -> None:
         self.server = server
@@ -56,7 +56,7 @@ class Stage:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
-        """Run the loop; it must end once it is told to stop."""
+        """Run the loop; it must end after `stop`."""
         async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
             writer = Writer(self.client, "mooring")
             clients = ApiClients(self.client, leaders)
@@ -113,7 +113,7 @@ def stage(server: ApiServer, client: Client) -> Stage:
     return Stage(server, client)
 
 
-async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
     """It is ready to take over; once it leads it lists everything again, and binds."""
     await stage.add_node(make_node("n1"))
     pod = await stage.add_pod("p")
@@ -128,7 +128,7 @@ async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: Ma
         await eventually(lambda: stage.is_bound("p"))
 
 
-async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage, make_node: MakeNode) -> None:
     """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
     await stage.add_node(make_node("n1"))
     async with stage.run():
@@ -141,8 +141,8 @@ async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage,
         await eventually(lambda: stage.is_bound("p"))
 
 
-async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make_node: MakeNode) -> None:
-    """Told to stop while it asks for the lease, it ends all the same: nothing keeps the lease from the next one."""
+async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, make_node: MakeNode) -> None:
+    """Stopped while it asks for the lease, it ends all the same: nothing keeps the lease from the next leader."""
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
         await eventually(lambda: _is_ready(stage))
@@ -183,7 +183,7 @@ async def test_pods_that_are_listed_together_go_by_age(
 async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
     stage: Stage, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """What its watch has missed it must not give again: nothing is decided before the new lists are there."""
+    """What its watch has missed must not be given again: nothing is decided before the new lists are there."""
     await stage.add_node(make_node("n1", (make_pf(vfs=1),)))
     async with stage.run():
         await eventually(lambda: _is_ready(stage))
@@ -214,7 +214,7 @@ async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode)
 async def test_events_wait_until_few_binds_are_under_way(
     stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An API server that is busy with binds is not asked for events besides; none is lost by it."""
+    """An API server that is busy with binds gets no events besides; none is lost."""
     monkeypatch.setattr(looping, "_PRESSED", 3)
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/slow-[0-9]/binding$", "delay", times=3, delay_s=1.0))
@@ -264,8 +264,8 @@ async def _are_told(stage: Stage, pods: list[str]) -> bool:
     return all([await stage.events(pod) for pod in pods])
 
 
-async def test_nothing_is_decided_or_sent_while_the_lease_is_not_sure(stage: Stage, make_node: MakeNode) -> None:
-    """Neither a new decision nor the repetition of a Binding; once it is sure again, both."""
+async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: Stage, make_node: MakeNode) -> None:
+    """Neither a new decision nor the repetition of a Binding; both once the lease is certain again."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
     async with stage.run():
@@ -299,7 +299,7 @@ async def _held_back(stage: Stage) -> bool:
 
 
 async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: MakeNode) -> None:
-    """Their end is told too; nothing new is begun."""
+    """Their outcomes are reported too; nothing new is started."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.0))
     async with stage.run() as running:
@@ -312,7 +312,7 @@ async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: M
     assert [reason for reason, _ in await stage.events("p")] == ["Scheduled"]
 
 
-async def test_our_own_status_write_is_not_looked_at_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_our_own_status_write_requeues_no_pod(stage: Stage, make_node: MakeNode) -> None:
     """One try, one condition: what we write about a pod requeues neither it nor another."""
     await stage.add_node(make_node("n1"))
     before = _attempts()
@@ -343,7 +343,7 @@ OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"
 
 
 async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **metadata: Any) -> Pod:
-    """Make a pod that is bound with a VF, and then let its node say that there is no such VF."""
+    """Make a pod that is bound with a VF, and then an inventory without that VF."""
     await stage.add_node(make_node("n1", (make_pf(vfs=4),)))
     pod = await stage.add_pod("p", metadata)
     vfs = (AssignedVf("pf0", 3, "0000:04:00.5", "ethernet", "rail0"),)
@@ -359,7 +359,7 @@ async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **me
 
 
 async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Five minutes after its leader saw that its VF is gone, and its owner is told why."""
+    """Five minutes after its leader saw that its VF is gone, and its owner gets the reason."""
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
     async with stage.run():
         stage.loop.lead()
@@ -386,7 +386,7 @@ async def _has_event(stage: Stage, begin: str) -> bool:
 async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
     stage: Stage, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """The uid is a precondition: what came after it under its name stays."""
+    """The uid is a precondition: a new pod of that name stays."""
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
     async with stage.run():
         stage.loop.lead()

@@ -87,7 +87,7 @@ class Cluster:
 
 
 class Scheduler:
-    """One process, and what it has said."""
+    """One process, and its log lines."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -108,7 +108,7 @@ class Scheduler:
         return (datetime.fromisoformat(bound) - datetime.fromisoformat(leading)).total_seconds()
 
     async def saying(self, event: str) -> None:
-        """Wait until it says so."""
+        """Wait for this log event."""
 
         async def found() -> bool | None:
             return bool(self.has_said(event)) or None
@@ -162,8 +162,8 @@ async def _pair(cluster: Cluster) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
             yield leader, standby
 
 
-async def test_a_killed_leader_is_followed_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
-    """No release, no goodbye: the lease runs out, the time of a last Binding is waited out, then the standby binds."""
+async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
+    """No release: the lease expires, the time of a last Binding is waited out, then the standby binds."""
     async with _pair(cluster) as (leader, standby):
         first = await cluster.holder()
         leader.process.kill()
@@ -177,7 +177,7 @@ async def test_a_killed_leader_is_followed_after_its_lease_and_its_last_binding(
         assert {"Node", "Pod"} <= relisted
 
 
-async def test_a_leader_that_was_halted_sends_nothing_when_it_goes_on(cluster: Cluster) -> None:
+async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(cluster: Cluster) -> None:
     """Halted with a Binding under way that is to be repeated, it finds another leading, and ends."""
     async with _pair(cluster) as (leader, _):
         first = await cluster.holder()
@@ -201,7 +201,7 @@ async def _refused_once(cluster: Cluster) -> bool | None:
     return True if sum(fault.times for fault in cluster.server.faults.planned) < 1000 else None
 
 
-async def test_a_leader_that_ends_lets_its_bindings_end_before_it_releases(cluster: Cluster) -> None:
+async def test_a_leader_completes_its_bindings_before_it_releases_the_lease(cluster: Cluster) -> None:
     """What it had sent is there when the next one lists; that one need not wait."""
     async with _pair(cluster) as (leader, standby):
         cluster.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=2.0))
@@ -222,7 +222,7 @@ async def _taken(cluster: Cluster) -> bool | None:
     return True if not cluster.server.faults.planned else None
 
 
-async def test_a_standby_decides_and_tells_nothing(cluster: Cluster) -> None:
+async def test_a_standby_decides_and_reports_nothing(cluster: Cluster) -> None:
     """It only follows: while the leader cannot bind, nobody does."""
     async with _pair(cluster) as (leader, standby):
         leader.process.send_signal(signal.SIGSTOP)
