@@ -13,21 +13,25 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
-from advertiser.capture import capture, recalled
-from advertiser.changes import Changes
-from advertiser.counting import Counting
-from advertiser.facts import Claims
-from advertiser.host import VERSIONS, OfferFile, Roots, read_boot_id, read_host
-from advertiser.inventory import survey
-from advertiser.lost import Reporter
-from advertiser.offer import OfferError
-from advertiser.once import publish_once
-from advertiser.publish import Publisher
-from advertiser.rdmamode import RebootNeededError, ensure_mode
+from advertiser.host.capture import capture, recalled
+from advertiser.host.host_events import Changes
+from advertiser.host.offer_file import OfferFile
+from advertiser.host.read_host import VERSIONS, Roots, read_boot_id, read_host
+from advertiser.init.prepare_pf import Preparer, mark_ready
+from advertiser.init.progress import Counting
+from advertiser.init.rdma_netns_mode import RebootNeededError, ensure_mode
+from advertiser.inventory.build_inventory import survey
+from advertiser.inventory.facts import Claims
+from advertiser.inventory.offer import OfferError
+from advertiser.publish.cluster_view import ClusterView
+from advertiser.publish.http_pages import serving
+from advertiser.publish.lost_vf_reporter import Reporter
+from advertiser.publish.node_resources import StatusResources
+from advertiser.publish.once import publish_once
+from advertiser.publish.publisher import Publisher
+from advertiser.publish.scan_loop import Outlets, Watching
+from advertiser.publish.scanner import Looker
 from advertiser.show import as_json, print_table
-from advertiser.sriov import Preparer, mark_ready
-from advertiser.watching import ClusterView, Looker, Outlets, StatusResources, Watching
-from advertiser.web import serving
 from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import RecordError

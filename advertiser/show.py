@@ -7,7 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from advertiser.inventory import LeftOut, Survey
+from advertiser.inventory.build_inventory import LeftOut, Survey
 from mooring.inventory import Pf, dump_inventory
 
 _COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")

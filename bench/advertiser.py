@@ -24,9 +24,10 @@ from pathlib import Path
 
 import yaml
 
-from advertiser.facts import Claims
-from advertiser.host import OfferFile, Roots
-from advertiser.watching import Look, Looker
+from advertiser.host.offer_file import OfferFile
+from advertiser.host.read_host import Roots
+from advertiser.inventory.facts import Claims
+from advertiser.publish.scanner import Look, Looker
 from bench.shim import rss_mib
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import Host, describe_host

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advertiser.offer import read_offer
+from advertiser.inventory.offer import read_offer
 from cni.spec.network import read_network
 from tests.docs.texts import ROOT
 
