@@ -5,7 +5,7 @@
      "held":{"0000:3b:00.2":{"phase":"held","boot":"5f1c…","uid":"8c2f…"},"0000:3b:00.3":null}}
 
 Of the ledger only what the judgement of a VF needs (null: an entry that cannot be read): no pod's name, no address.
-``eswitch``, the modes that devlink told, is absent in records of before it was asked.
+``eswitch``, the modes that devlink reported, is absent in older records.
 """
 
 import re
@@ -24,8 +24,8 @@ _MOST = 65_536
 _BY_MAC = re.compile(r"[a-z]{2}x[0-9a-f]{12}", re.ASCII)
 
 
-def dump_captured(host: Host) -> str:
-    """Write down what `recall` puts back, without the altnames that are made of a MAC address."""
+def dump_capture_record(host: Host) -> str:
+    """Write down what `restore_record` puts back, without the altnames that are made of a MAC address."""
     altnames = {
         netdev: [name for name in found if not _BY_MAC.fullmatch(name)] for netdev, found in host.altnames.items()
     }
@@ -42,7 +42,7 @@ def dump_captured(host: Host) -> str:
     )
 
 
-def recall(host: Host, text: str) -> Host:
+def restore_record(host: Host, text: str) -> Host:
     """Return a host that was read from a captured tree as it was when captured; raise RecordError."""
     document = parse(text, FILE, RecordError).version(1).fields(_KNOWN)
     held = document.required("held").fields().items()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from advertiser.inventory.facts import Holding
+from advertiser.inventory.facts import AssignedVfKey
 from mooring import names
 from mooring.assignment import verified_assignment
 from mooring.errors import AnnotationError
@@ -13,7 +13,7 @@ from mooring.parsing import parse
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _MOST_DRAINED = 4096
-_Explained = frozenset[Holding]
+_Keys = frozenset[AssignedVfKey]
 
 
 class _Metadata(msgspec.Struct):
@@ -44,28 +44,28 @@ class Node(msgspec.Struct):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-class PodClaims:
+class AssignedVfs:
     """The VFs that the pods of one node hold by live assignments, kept up with the pods."""
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._by_pod: dict[tuple[str, str], _Explained] = {}
-        self.explained: _Explained | None = None
+        self._by_pod: dict[tuple[str, str], _Keys] = {}
+        self.assigned: _Keys | None = None
 
     def take(self, event: Event[Pod]) -> bool:
-        """Apply an event; return whether it changed ``explained`` (None before the first whole list)."""
-        before = self.explained
+        """Apply an event; return whether it changed ``assigned`` (None before the first whole list)."""
+        before = self.assigned
         if isinstance(event, Synced):
             self._by_pod.clear()
         for one in event.entries if isinstance(event, Synced) else (event,):
             self._take(one)
         if before is not None or isinstance(event, Synced):
-            self.explained = frozenset().union(*self._by_pod.values())
-        return before != self.explained
+            self.assigned = frozenset().union(*self._by_pod.values())
+        return before != self.assigned
 
     def _take(self, event: Changed[Pod] | Removed | Unreadable) -> None:
         pod = _key(event.identity)
-        held = _explained_by(event.item, self._node) if isinstance(event, Changed) else frozenset[Holding]()
+        held = _assigned_to(event.item, self._node) if isinstance(event, Changed) else frozenset[AssignedVfKey]()
         # Most pods have no VF: no entry is kept for them.
         self._by_pod.pop(pod, None)
         if held:
@@ -76,7 +76,7 @@ def _key(identity: Identity) -> tuple[str, str]:
     return identity.namespace, identity.name
 
 
-def _explained_by(pod: Pod, node: str) -> _Explained:
+def _assigned_to(pod: Pod, node: str) -> _Keys:
     if pod.status.phase in _OVER:
         return frozenset()
     try:

@@ -1,4 +1,4 @@
-"""The seeds' ``/getpfs``: every PF with its VFs, field for field as rit-k8s-rdma's daemon gave it, from live state.
+"""The ``/getpfs`` of rit-k8s-rdma: every PF with its VFs, field for field as its daemon gave it, from live state.
 
     [{"name":"enp4s0f0","used_tx_rate":0,"capacity_tx_rate":100000,"used_vfs":0,"capacity_vfs":120,"vfs":[{"vf":0,…}]}]
 

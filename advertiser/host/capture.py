@@ -4,8 +4,8 @@
     sys/bus/pci/..., sys/class/...                         the kernel's own links to them
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
 
-Only what ``_KEPT`` names is taken: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's name is
-made of its MAC. A file that the kernel refuses to read (speed without a link: EINVAL) becomes an empty folder of its
+Only what ``_ALLOWLIST`` names is taken: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's name
+is made of its MAC. A file that the kernel refuses to read (speed without a link: EINVAL) becomes an empty folder of its
 name: there, and unreadable. Equal hosts give equal archives, byte for byte.
 """
 
@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from advertiser.formats.capture_record import FILE, dump_captured, recall
+from advertiser.formats.capture_record import FILE, dump_capture_record, restore_record
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
 from mooring.files import read_file
@@ -26,21 +26,27 @@ from mooring.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
 _PAGE = 4096
-Kept: TypeAlias = Mapping[str, "Kept"]
+Allowlist: TypeAlias = Mapping[str, "Allowlist"]
 
 
-def _kept(names: str) -> Kept:
+def _allowed_names(names: str) -> Allowlist:
     return {name: {} for name in names.split()}
 
 
 # By glob, in sysfs's own shape: links are kept as links, and of a folder only what is named below it.
-_BRIDGE = _kept("class vendor device numa_node")
-_NETDEV = _kept("type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device")
-_RDMA: Kept = {"device": {}, "node_type": {}, "ports": {"*": _kept("link_layer rate state")}}
-_CLASSES: Kept = {"net": {"*": _NETDEV}, "infiniband": {"*": _RDMA}, "infiniband_verbs": {"*": _kept("device ibdev")}}
-_SRIOV = _kept("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
-_KEPT: Kept = {**_BRIDGE, **_SRIOV, **_CLASSES, **_kept("driver physfn virtfn*")}
-# Made of a MAC or GUID by most drivers; no more than that it is there is told.
+_BRIDGE = _allowed_names("class vendor device numa_node")
+_NETDEV = _allowed_names(
+    "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
+)
+_RDMA: Allowlist = {"device": {}, "node_type": {}, "ports": {"*": _allowed_names("link_layer rate state")}}
+_CLASSES: Allowlist = {
+    "net": {"*": _NETDEV},
+    "infiniband": {"*": _RDMA},
+    "infiniband_verbs": {"*": _allowed_names("device ibdev")},
+}
+_SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
+_ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
+# Made of a MAC or GUID by most drivers; no more is captured than that it is there.
 _MASKED = "phys_switch_id"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 
@@ -51,16 +57,16 @@ Content: TypeAlias = bytes | str | None
 def capture(sysfs: Path, host: Host, archive: Path) -> int:
     """Write the archive of a host, its tree read again; return its size in bytes. Raise OSError."""
     contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
-    contents[FILE] = dump_captured(host).encode()
+    contents[FILE] = dump_capture_record(host).encode()
     packed = _pack(contents)
     archive.write_bytes(packed)
     return len(packed)
 
 
-def recalled(host: Host, sysfs: Path) -> Host:
+def with_capture_record(host: Host, sysfs: Path) -> Host:
     """Return a host as captured if a record lies beside its tree, else as it is; raise RecordError or OSError."""
     text = read_file(sysfs.parent / FILE)
-    return host if text is None else recall(host, text)
+    return host if text is None else restore_record(host, text)
 
 
 def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
@@ -76,7 +82,7 @@ def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
 
 
 def _function(root: Path, folder: Path) -> Iterator[tuple[Path, Content]]:
-    yield from _take(folder, _KEPT)
+    yield from _take(folder, _ALLOWLIST)
     drivers = root / "bus/pci/drivers"
     if (folder / "driver").is_symlink():
         yield drivers / (folder / "driver").readlink().name, None
@@ -89,7 +95,7 @@ def _function(root: Path, folder: Path) -> Iterator[tuple[Path, Content]]:
             yield from _take(part, _BRIDGE)
 
 
-def _take(path: Path, kept: Kept) -> Iterator[tuple[Path, Content]]:
+def _take(path: Path, kept: Allowlist) -> Iterator[tuple[Path, Content]]:
     if path.is_symlink():
         yield from _link(path)
     elif path.is_dir():

@@ -2,7 +2,7 @@
 
 A VF moves while we read, and neither order of reading is right: with the ledger first a VF just taken has no netdev and
 no holder, with sysfs first one is at home and held. So the ledger is read before and after, and what differs is
-marked unsettled; the next look, rung for by that very change, sees it at rest.
+marked unsettled; the next scan, which that very change sets off, sees it at rest.
 """
 
 from collections.abc import Iterator, Mapping

@@ -19,7 +19,7 @@ from advertiser.host.read_host import PREPARING, Roots, read_host
 from advertiser.inventory import init_plan
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
-from advertiser.inventory.matching import entries_without_pf, matched
+from advertiser.inventory.matching import entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
 from mooring.files import read_file, remove_file, write_file
 from mooring.locks import hold
@@ -31,15 +31,15 @@ _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
 _log = structlog.get_logger()
 # (PF, VFs done, VFs in all)
-Progress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 
 class NoSuchSettingError(ForbiddenError):
     """A setting that the NIC does not have."""
 
 
-class SettingsPort(Protocol):
-    """How a PF is told the settings of its VFs; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
+class VfSettingsWriter(Protocol):
+    """How the settings of VFs are written to their PF; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
 
@@ -47,12 +47,12 @@ class SettingsPort(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Preparer:
-    """Prepares PFs below ``roots``; ``progress`` is told after each VF, ``modes`` asks devlink."""
+class PfPreparer:
+    """Prepares PFs below ``roots``; ``progress`` is called after each VF, ``modes`` asks devlink."""
 
     roots: Roots
-    port: SettingsPort
-    progress: Progress
+    writer: VfSettingsWriter
+    progress: ProgressCallback
     modes: ReadModes = read_modes
 
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
@@ -66,7 +66,7 @@ class Preparer:
             _log.error("offer entry without a PF", node=node, reason=complaint)
             failures.append(ForbiddenError(complaint))
         for function in host.functions:
-            found = matched(function, host, offer, node)
+            found = offered_pf(function, host, offer, node)
             if found is None or found.terms.init is None:
                 continue
             try:
@@ -78,19 +78,19 @@ class Preparer:
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
-            # Read again: whoever had the lock before may have changed what we looked at.
+            # Read again: whoever had the lock before may have changed what was read.
             host = self._read()
             function = _function(host, function.address)
-            found = matched(function, host, offer, node)
+            found = offered_pf(function, host, offer, node)
             if found is None or found.terms.init is None:
                 return
             mode = host.eswitch.get(function.address)
             plan = init_plan.plan(function, pf, link, found.terms.init, host.ledger, mode)
-            if plan.anew:
+            if plan.recreate:
                 self._make_vfs(function, plan)
                 function = _function(self._read(), plan.pci)
             self._prepare_vfs(function, plan, link, host)
-            _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.anew)
+            _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
 
     def _read(self) -> Host:
         return read_host(self.roots, self.modes)
@@ -100,15 +100,15 @@ class Preparer:
         """Keep the VFs' driver from binding by itself meanwhile; the marker holds what autoprobe was."""
         marker = self.roots.run / PREPARING / function.address
         autoprobe = self._device(function.address) / _AUTOPROBE
-        anew = not marker.exists()
-        if anew:
+        is_new = not marker.exists()
+        if is_new:
             write_file(marker, read_file(autoprobe) or "")
         before = (read_file(marker) or "").strip()
         try:
             if before:
                 _write(autoprobe, "0")
         except OSError as refused:
-            if anew:  # nothing was changed: the PF is on offer as before
+            if is_new:  # nothing was changed: the PF is on offer as before
                 remove_file(marker)
             raise init_plan.refusal(function, pf, _AUTOPROBE, "0", refused) from refused
         try:
@@ -156,19 +156,19 @@ class Preparer:
     def _write_settings(self, plan: Plan, index: int, link: LinkType, address: str) -> None:
         if link == "infiniband":
             guid = init_plan.vf_guid(address, index)
-            self._told(plan.pf, index, "guid", partial(self.port.write_guid, plan.pf, index, guid))
+            self._set(plan.pf, index, "guid", partial(self.writer.write_guid, plan.pf, index, guid))
         mac = None if link == "infiniband" else init_plan.vf_mac(address, index)
         for wish in init_plan.settings_in_order(plan.settings, mac):
             try:
-                self._told(plan.pf, index, ", ".join(wish.to_fields()), partial(self.port.write, plan.pf, index, wish))
+                self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
             except NoSuchSettingError:
                 # A NIC that knows no rates has none to reset.
                 if wish.max_tx_rate is None:
                     raise
 
-    def _told(self, pf: str, index: int, names: str, tell: Callable[[], None]) -> None:
+    def _set(self, pf: str, index: int, names: str, write: Callable[[], None]) -> None:
         try:
-            tell()
+            write()
         except OSError as refused:
             name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
             kind = NoSuchSettingError if refused.errno == errno.EOPNOTSUPP else ForbiddenError

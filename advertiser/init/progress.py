@@ -11,7 +11,7 @@ _LINE_S = 5.0
 _log = structlog.get_logger()
 
 
-class Counting:
+class ProgressDisplay:
     """Counts the VFs of each PF; a context, for a bar has to be taken off the screen."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Counting:
     def __exit__(self, *_raised: object) -> None:
         self._bars.stop()
 
-    def tell(self, pf: str, done: int, of: int) -> None:
+    def update(self, pf: str, done: int, of: int) -> None:
         """Show that ``done`` of the VFs ``of`` this PF are prepared."""
         if self._console.is_terminal:
             if pf not in self._tasks:

@@ -1,6 +1,6 @@
-"""From what a host says to what it offers: values in, an inventory and the reasons for what is left out of it, out.
+"""From what a host says to what it offers: values in, an inventory and the reasons for what is not in it, out.
 
-A NIC that cannot be described is left out by name and never hides the others. A PF that can be described, but whose VFs
+A NIC that cannot be described is ignored by name and never hides the others. A PF that can be described, but whose VFs
 may not be used, is in the inventory with them ``out``, so that the scheduler can say why.
 """
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from advertiser.inventory import port
 from advertiser.inventory.driver_settings import settings_of
-from advertiser.inventory.facts import Claims, Host, Netdev, PciFunction
+from advertiser.inventory.facts import ClusterFacts, Host, Netdev, PciFunction
 from advertiser.inventory.guest_nics import why_without_sriov
 from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
-from advertiser.inventory.vf_state import Expected, Setting, reasons_out
+from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
@@ -22,7 +22,7 @@ from mooring.pci import vf_address
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class IgnoredNic:
     """A NIC that is not in the inventory; ``name`` is its netdev's, where it has one."""
 
     pci: str
@@ -31,35 +31,35 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class InventoryResult:
     """What a host offers, and what it has but does not offer."""
 
     inventory: Inventory
-    left_out: tuple[LeftOut, ...]
+    ignored: tuple[IgnoredNic, ...]
 
 
-def survey(host: Host, offer: Offer, claims: Claims, node: str) -> Survey:
+def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
     """Judge every NIC of a host; raises nothing, whatever the host says."""
     pfs: list[Pf] = []
-    left_out: list[LeftOut] = []
+    ignored: list[IgnoredNic] = []
     for function in host.functions:
         netdev = port.main_netdev(function.netdevs)
         try:
-            pf = _describe(function, host, offer, claims, node)
+            pf = _describe(function, host, offer, cluster_facts, node)
             _refuse_unreadable(pf, pfs)
             pfs.append(pf)
         except UnfitError as unfit:
-            left_out.append(LeftOut(function.address, str(unfit), netdev.name if netdev else None))
-    return Survey(Inventory(host.boot, tuple(pfs), host.programs), tuple(left_out))
+            ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
+    return InventoryResult(Inventory(host.boot, tuple(pfs), host.programs), tuple(ignored))
 
 
-def _describe(function: PciFunction, host: Host, offer: Offer, claims: Claims, node: str) -> Pf:
+def _describe(function: PciFunction, host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> Pf:
     vfs = _count(function)
     netdev, at = pf_port(function)
     terms = _terms(function, offer, host, node)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    setting = Setting(host, claims, netdev.name, _obstacle(function, netdev, host))
+    context = PfContext(host, cluster_facts, netdev.name, _obstacle(function, netdev, host))
     return Pf(
         name=netdev.name,
         pci=function.address,
@@ -76,7 +76,7 @@ def _describe(function: PciFunction, host: Host, offer: Offer, claims: Claims, n
         pcie=function.path,
         can=settings_of(function.driver, at.link),
         allow=terms.allow,
-        out=_outs(_judged(function, Expected(vf0, stride, vfs), on_offer, setting)),
+        out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
     )
 
 
@@ -146,11 +146,11 @@ def _place_by_vfs(function: PciFunction) -> tuple[str, int]:
 
 
 def _judged(
-    function: PciFunction, expected: Expected, on_offer: Indexes, setting: Setting
+    function: PciFunction, layout: VfLayout, on_offer: Indexes, context: PfContext
 ) -> Iterator[tuple[int, tuple[str, int]]]:
     """Yield each VF that may not be used, with the reason and the min rate that it still holds."""
-    for index in range(expected.vfs):
-        found = reasons_out(index, function.vfs.get(index), expected, setting)
+    for index in range(layout.vfs):
+        found = unusable_reason(index, function.vfs.get(index), layout, context)
         # A VF that the operator has set aside matters only for the rate that somebody still holds on it.
         if found is not None and (index in on_offer or found[1]):
             yield index, found

@@ -13,7 +13,7 @@ Text = str | None
 # DEVLINK_ESWITCH_MODE_* in include/uapi/linux/devlink.h.
 EswitchMode = Literal["legacy", "switchdev"]
 # Which VF a pod holds: the pod's uid, then PF, VF and PCI address as its assignment names them.
-Holding = tuple[str, str, int, str]
+AssignedVfKey = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ClusterFacts:
     """What the cluster says about this node.
 
-    ``explained`` is what live assignments give to their pods, None where the cluster was not asked;
+    ``assigned`` is what live assignments give to their pods, None where the cluster was not asked;
     ``drained`` are the entries of the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
     """
 
-    explained: frozenset[Holding] | None = None
+    assigned: frozenset[AssignedVfKey] | None = None
     drained: frozenset[str] = frozenset()

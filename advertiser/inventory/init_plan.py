@@ -46,12 +46,12 @@ class ForbiddenError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to make of one PF; ``again`` says that its present VFs go first."""
+    """What to make of one PF; ``recreate`` says that its present VFs go first."""
 
     pci: str
     pf: str
     vfs: int
-    anew: bool
+    recreate: bool
     driver: str
     settings: VfSettings
 
@@ -85,7 +85,7 @@ def plan(
         pci=function.address,
         pf=pf,
         vfs=wanted,
-        anew=present != wanted,
+        recreate=present != wanted,
         driver=init.driver or _VF_DRIVERS.get(own, own),
         settings=init.settings,
     )

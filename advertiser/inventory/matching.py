@@ -19,7 +19,7 @@ class UnfitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class OfferedPf:
     """A PF that the offer speaks of: its netdev's name, its link type, and the terms."""
 
     name: str
@@ -55,13 +55,13 @@ def pf_port(function: PciFunction) -> tuple[Netdev, Port]:
     return netdev, at
 
 
-def matched(function: PciFunction, host: Host, offer: Offer, node: str) -> Matched | None:
+def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> OfferedPf | None:
     """Return how a PF is offered whether or not it has VFs; None for what is no PF with a netdev, or not on offer."""
     terms = offer.terms(candidate(function, host, node))
     if terms is None or _unfit(function) is not None:
         return None
     netdev, at = pf_port(function)
-    return Matched(netdev.name, at.link, terms)
+    return OfferedPf(netdev.name, at.link, terms)
 
 
 def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
@@ -70,10 +70,10 @@ def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
     That an entry before it decides about a PF is no reason: the entry finds what it is for.
     """
     candidates = [(function, candidate(function, host, node)) for function in host.functions]
-    for index, rule in enumerate(offer.rules):
-        if rule.terms is None or rule.terms.init is None or not rule.is_for(node):
+    for index, entry in enumerate(offer.entries):
+        if entry.terms is None or entry.terms.init is None or not entry.is_for(node):
             continue
-        unfit = [(function.address, _unfit(function)) for function, each in candidates if rule.matches(each)]
+        unfit = [(function.address, _unfit(function)) for function, each in candidates if entry.matches(each)]
         if all(why is not None for _, why in unfit):
             advice = "if that is as it should be, name the nodes that the entry is for by `node`"
             yield f"pfs[{index}] of the offer makes VFs, {_found(unfit)}: {advice}"

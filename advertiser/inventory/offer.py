@@ -12,7 +12,7 @@
                                             # where given, their trust, spoofchk, link_state and driver
     - match: {name: "enp5s0"}
       offer: false
-    resources: [rdma-sriov/vf]              # of the seeds' extended resources, those to publish in node status: also
+    resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
                                             # rdma-sriov/dev-infiniband-mount and tencent.com/rdma; none where absent
     rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
 
@@ -35,7 +35,7 @@ from mooring.settings import VfSettings
 RdmaNetns = Literal["shared", "exclusive"]
 
 DEFAULT_NETWORK = "default"
-_MOST_RULES = 1024
+_MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
 _KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init"})
@@ -88,7 +88,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OfferEntry:
     """One entry: the globs by selector, and the terms (None: not offered)."""
 
     match: tuple[tuple[str, str], ...]
@@ -106,32 +106,33 @@ class Rule:
 class Offer:
     """The operator's choice; ``rdma_netns`` None leaves the RDMA stack's mode as it is."""
 
-    rules: tuple[Rule, ...]
+    entries: tuple[OfferEntry, ...]
     rdma_netns: RdmaNetns | None = None
     resources: tuple[str, ...] = ()
 
     def terms(self, candidate: Candidate) -> Terms | None:
         """Return how this PF is offered, None if it is not."""
-        return next((rule.terms for rule in self.rules if rule.matches(candidate)), None)
+        return next((entry.terms for entry in self.entries if entry.matches(candidate)), None)
 
 
 # Where the operator says nothing: every PF whose VFs have RDMA, on one network.
-EVERYTHING = Offer((Rule((), Terms()),))
+EVERYTHING = Offer((OfferEntry((), Terms()),))
 
 
 def read_offer(text: str, name: str) -> Offer:
     """Read an offer, given as JSON, from the file ``name``; raise OfferError."""
     document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns", "resources"})
-    rules = tuple(_rule(item) for item in document.required("pfs").items(_MOST_RULES))
-    return Offer(rules, document.optional("rdma_netns", _rdma_netns), document.optional("resources", _resources) or ())
+    entries = tuple(_entry(item) for item in document.required("pfs").items(_MOST_ENTRIES))
+    resources = document.optional("resources", _resources) or ()
+    return Offer(entries, document.optional("rdma_netns", _rdma_netns), resources)
 
 
-def _rule(value: Value) -> Rule:
+def _entry(value: Value) -> OfferEntry:
     document = value.fields(_KNOWN)
     match = document.optional("match", _globs) or ()
     if document.optional("offer", Value.boolean) is False:
-        return Rule(match, None)
-    return Rule(match, _terms(value))
+        return OfferEntry(match, None)
+    return OfferEntry(match, _terms(value))
 
 
 def _terms(value: Value) -> Terms:

@@ -14,7 +14,7 @@ from mooring.kube.retry import until_definite
 _log = structlog.get_logger()
 
 
-class Reporter:
+class LostVfReporter:
     """Writes one Event for each VF that is lost, however often it is seen, and whichever advertiser sees it."""
 
     def __init__(self, client: Client, node: str) -> None:
@@ -23,7 +23,7 @@ class Reporter:
         self._known: frozenset[LostVf] = frozenset()
         self._queue: asyncio.Queue[LostVf] = asyncio.Queue()
 
-    def saw(self, lost: frozenset[LostVf]) -> None:
+    def update(self, lost: frozenset[LostVf]) -> None:
         """Take what is lost now."""
         for vf in sorted(lost - self._known, key=lambda vf: vf.pci):
             self._queue.put_nowait(vf)

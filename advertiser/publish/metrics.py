@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from advertiser.inventory.build_inventory import Survey
+from advertiser.inventory.build_inventory import InventoryResult
 
 
 class Metrics:
-    """Counters in a registry of their own; ``age_s`` returns the age of the last look at the host, in seconds."""
+    """Counters in a registry of their own; ``age_s`` returns the age of the last scan, in seconds."""
 
     def __init__(self, age_s: Callable[[], float]) -> None:
         self._registry = CollectorRegistry()
@@ -22,22 +22,22 @@ class Metrics:
         age.set_function(age_s)
         self._vfs = Gauge("mooring_inventory_vfs", "VFs on offer and not out.", ("pf",), registry=self._registry)
         self._up = Gauge("mooring_inventory_pf_up", "1 where the PF's link is up.", ("pf",), registry=self._registry)
-        self._left_out = Gauge("mooring_inventory_left_out", "NICs that are not offered.", registry=self._registry)
+        self._ignored = Gauge("mooring_inventory_left_out", "NICs that are not offered.", registry=self._registry)
 
     def patched(self) -> None:
         self._patches.inc()
 
-    def failed(self) -> None:
+    def scan_failed(self) -> None:
         self._failures.inc()
 
-    def looked(self, survey: Survey) -> None:
-        """Show what a look at the host has found."""
+    def scanned(self, result: InventoryResult) -> None:
+        """Show what a scan has found."""
         self._vfs.clear()
         self._up.clear()
-        for pf in survey.inventory.pfs:
+        for pf in result.inventory.pfs:
             self._vfs.labels(pf.name).set(len(pf.usable))
             self._up.labels(pf.name).set(pf.up)
-        self._left_out.set(len(survey.left_out))
+        self._ignored.set(len(result.ignored))
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -52,29 +52,29 @@ class Publisher:
         self._node = node
         self._patched = patched
         self._patch = patch
-        self._wanted: str | None = None
-        self._there: str | None = None
+        self._desired: str | None = None
+        self._observed: str | None = None
         self._exists = False
         self._changed = asyncio.Event()
 
-    def want(self, text: str) -> None:
+    def set_desired(self, text: str) -> None:
         """Take the text that the node should carry from now on."""
-        self._wanted = text
+        self._desired = text
         self._changed.set()
 
-    def found(self, text: str | None) -> None:
+    def set_observed(self, text: str | None) -> None:
         """Take what the node carries now, None where it carries nothing."""
-        self._there, self._exists = text, True
+        self._observed, self._exists = text, True
         self._changed.set()
 
-    def lost(self) -> None:
-        """Take that there is no such node."""
+    def node_gone(self) -> None:
+        """Note that there is no such node."""
         self._exists = False
 
     @property
     def published(self) -> bool:
         """Return whether the node carries what it should."""
-        return self._exists and self._wanted is not None and self._wanted == self._there
+        return self._exists and self._desired is not None and self._desired == self._observed
 
     async def run(self) -> None:
         """Write whenever it is due; return never."""
@@ -86,16 +86,16 @@ class Publisher:
                 await asyncio.sleep(BETWEEN_PATCHES_S)
 
     def _due(self) -> bool:
-        return self._exists and self._wanted is not None and self._wanted != self._there
+        return self._exists and self._desired is not None and self._desired != self._observed
 
     @retry
     async def _write(self, _path: str) -> None:
         """Make one attempt with the text that is wanted by now; the path is there for the log of repetitions."""
-        text = self._wanted
+        text = self._desired
         if text is None or not self._due():
             return
         await self._patch(self._client, self._node, text)
-        self._there = text
+        self._observed = text
         # What came while the answer was under way is compared again.
         self._changed.set()
         self._patched()

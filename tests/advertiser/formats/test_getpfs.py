@@ -1,4 +1,4 @@
-"""The seeds' /getpfs, field for field."""
+"""/getpfs of rit-k8s-rdma, field for field."""
 
 from advertiser.formats.getpfs import pfs_document
 from mooring.indexes import Indexes
@@ -44,7 +44,7 @@ KERNEL = VfSettings(
 )
 
 
-def test_every_field_is_the_seeds() -> None:
+def test_every_field_is_as_in_rit_k8s_rdma() -> None:
     """Names, words and units as rit-k8s-rdma's clients read them."""
     (pf,) = pfs_document(Inventory("b", (PF,)), {"enp4s0f0": {0: KERNEL}}, {HELD.pci: HELD})
     vfs = pf.pop("vfs")

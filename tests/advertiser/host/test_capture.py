@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from advertiser.__main__ import main
-from advertiser.formats.capture_record import FILE, dump_captured
-from advertiser.host.capture import capture, recalled
+from advertiser.formats.capture_record import FILE, dump_capture_record
+from advertiser.host.capture import capture, with_capture_record
 from advertiser.host.read_host import Roots, read_host
 from advertiser.host.sysfs import read_functions
-from advertiser.inventory.build_inventory import Survey, survey
-from advertiser.inventory.facts import Claims, EswitchMode, Host, PciFunction
+from advertiser.inventory.build_inventory import InventoryResult, build_inventory
+from advertiser.inventory.facts import ClusterFacts, EswitchMode, Host, PciFunction
 from advertiser.inventory.offer import EVERYTHING, Offer, read_offer
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
@@ -60,11 +60,11 @@ def there_and_back(host: Host, sysfs: Path, tmp_path: Path) -> Host:
     unpacked = unpack(tmp_path / "host.tar.gz", tmp_path / "elsewhere")
     functions = read_functions(unpacked)
     here = Host("another", functions, {"0000:04:00.2": entry("0000:04:00.2", "theirs")}, altnames={"eth0": ("x",)})
-    return recalled(here, unpacked)
+    return with_capture_record(here, unpacked)
 
 
-def judged(host: Host, offer: Offer = EVERYTHING) -> Survey:
-    return survey(host, offer, Claims(), "n1")
+def judged(host: Host, offer: Offer = EVERYTHING) -> InventoryResult:
+    return build_inventory(host, offer, ClusterFacts(), "n1")
 
 
 def test_every_layout_is_judged_alike_at_home_and_elsewhere(
@@ -193,10 +193,10 @@ def test_a_record_that_cannot_be_read_is_named(spoilt: str, tmp_path: Path) -> N
     """A spoilt record would otherwise pass for a host without altnames and holders."""
     (tmp_path / FILE).write_text(spoilt)
     with pytest.raises(RecordError, match=FILE):
-        recalled(Host("b", ()), tmp_path / "sys")
+        with_capture_record(Host("b", ()), tmp_path / "sys")
 
 
-def test_the_mode_that_devlink_told_is_recalled(
+def test_the_mode_that_devlink_reported_is_restored(
     named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path], tmp_path: Path
 ) -> None:
     """Both ways: against a representor, and where none is to be seen. What was not told stays unknown."""
@@ -210,8 +210,8 @@ def test_the_mode_that_devlink_told_is_recalled(
 
 def test_a_record_of_before_devlink_was_asked_is_read(tmp_path: Path) -> None:
     """An archive in an old report is still an archive."""
-    document = json.loads(dump_captured(Host("then", ())))
+    document = json.loads(dump_capture_record(Host("then", ())))
     del document["eswitch"]
     (tmp_path / FILE).write_text(json.dumps(document))
     here = Host("here", (), eswitch={"0000:17:00.0": "switchdev"})
-    assert recalled(here, tmp_path / "sys") == Host("then", ())
+    assert with_capture_record(here, tmp_path / "sys") == Host("then", ())

@@ -7,9 +7,9 @@ import pytest
 
 from advertiser.host.read_host import PREPARING, Roots
 from advertiser.init import prepare_pf
-from advertiser.init.prepare_pf import Preparer
+from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
-from advertiser.inventory.offer import EVERYTHING, Init, Offer, Rule, Terms
+from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring.locks import hold
@@ -51,8 +51,8 @@ def device(roots: Roots, pci: str) -> Path:
 def prepared(roots: Roots) -> tuple[list[str], list[str]]:
     """Return what could not be prepared, as text, and the PFs of which every VF was counted."""
     done: list[str] = []
-    offer = Offer((Rule((), Terms(init=Init(2))),))
-    preparer = Preparer(roots, Nic(), lambda pf, count, of: done.extend([pf] * (count == of)))
+    offer = Offer((OfferEntry((), Terms(init=Init(2))),))
+    preparer = PfPreparer(roots, Nic(), lambda pf, count, of: done.extend([pf] * (count == of)))
     return [str(failure) for failure in preparer.prepare_all(offer, "n1")], done
 
 
@@ -65,7 +65,7 @@ def test_nothing_is_done_to_a_host_that_has_what_it_should(roots: Roots) -> None
 
 def test_an_offer_without_init_prepares_nothing(roots: Roots) -> None:
     """What the operator did not ask for is not touched."""
-    assert Preparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
+    assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
     assert not (roots.run / PREPARING).exists()
 
 
@@ -76,8 +76,8 @@ def test_a_pf_that_devlink_says_is_in_switchdev_mode_is_not_prepared(roots: Root
         return {address: "switchdev" if address == FIRST else "legacy" for address in addresses}
 
     nic, done = Nic(), []
-    offer = Offer((Rule((), Terms(init=Init(1))),))
-    (failure,) = Preparer(roots, nic, lambda pf, *_: done.append(pf), modes).prepare_all(offer, "n1")
+    offer = Offer((OfferEntry((), Terms(init=Init(1))),))
+    (failure,) = PfPreparer(roots, nic, lambda pf, *_: done.append(pf), modes).prepare_all(offer, "n1")
     assert str(failure).startswith("enp4s0f0: the PF is in switchdev mode")
     assert (device(roots, FIRST) / "sriov_numvfs").read_text() == "2\n"
     assert done == ["enp4s0f1"]

@@ -12,19 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advertiser.host.sysfs import SysfsError, read_functions
-from advertiser.inventory.build_inventory import Survey, survey
-from advertiser.inventory.facts import Claims, Host
+from advertiser.inventory.build_inventory import InventoryResult, build_inventory
+from advertiser.inventory.facts import ClusterFacts, Host
 from advertiser.inventory.offer import EVERYTHING, Offer
 from mooring.inventory import dump_inventory, read_inventory
 
 Tree = Mapping[str, Any]
 
 
-def judged(sysfs: Path, offer: Offer = EVERYTHING) -> Survey:
-    return survey(Host("boot", read_functions(sysfs)), offer, Claims(), "n1")
+def judged(sysfs: Path, offer: Offer = EVERYTHING) -> InventoryResult:
+    return build_inventory(Host("boot", read_functions(sysfs)), offer, ClusterFacts(), "n1")
 
 
-def published(found: Survey) -> list[Any]:
+def published(found: InventoryResult) -> list[Any]:
     document = json.loads(dump_inventory(found.inventory))
     pfs: list[Any] = document["pfs"]
     return pfs
@@ -34,7 +34,7 @@ def test_a_layout_gives_the_inventory_that_a_person_wrote_down(layout: Tree, tre
     """Every field of every PF, and the reason for every device that is left out."""
     found = judged(tree(layout))
     assert layout["pfs_expected"] == published(found)
-    assert layout["left_out"] == {left.pci: left.why for left in found.left_out}
+    assert layout["left_out"] == {left.pci: left.why for left in found.ignored}
 
 
 def test_240_vfs_fit_into_two_kibibytes(named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]) -> None:
@@ -92,8 +92,8 @@ def test_any_part_missing_or_garbage_gives_an_inventory_or_a_reason(
         return
     assert read_inventory(dump_inventory(found.inventory)) == found.inventory
     functions = {function.address for function in read_functions(broken)}
-    assert functions == {pf.pci for pf in found.inventory.pfs} | {left.pci for left in found.left_out}
-    assert all(left.why for left in found.left_out)
+    assert functions == {pf.pci for pf in found.inventory.pfs} | {left.pci for left in found.ignored}
+    assert all(left.why for left in found.ignored)
 
 
 def spoil(path: Path, content: bytes | None) -> None:
@@ -115,7 +115,7 @@ def test_one_broken_pf_never_hides_the_other(named_layout: Callable[[str], Tree]
     (sysfs / "bus/pci/devices/0000:3b:00.0/sriov_numvfs").write_text("many")
     found = judged(sysfs)
     assert published(found) == before[1:]
-    assert [left.pci for left in found.left_out] == ["0000:3b:00.0"]
+    assert [left.pci for left in found.ignored] == ["0000:3b:00.0"]
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_a_name_that_no_reader_takes_is_kept_out_of_the_annotation(
     found = judged(sysfs)
     assert len(found.inventory.pfs) == 1
     assert read_inventory(dump_inventory(found.inventory)) == found.inventory
-    assert complaint in found.left_out[0].why
+    assert complaint in found.ignored[0].why

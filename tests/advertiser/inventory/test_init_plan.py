@@ -22,13 +22,13 @@ def function(numvfs: int, total: int = 16, driver: str = "mlx5_core", *, netdev:
 
 
 @pytest.mark.parametrize(
-    ("present", "wanted", "anew", "vfs"), [(0, 4, True, 4), (4, 4, False, 4), (2, 4, True, 4), (0, None, True, 16)]
+    ("present", "wanted", "recreate", "vfs"), [(0, 4, True, 4), (4, 4, False, 4), (2, 4, True, 4), (0, None, True, 16)]
 )
 def test_vfs_are_made_anew_only_where_their_number_differs(
-    present: int, wanted: int | None, anew: bool, vfs: int
+    present: int, wanted: int | None, recreate: bool, vfs: int
 ) -> None:
     decided = plan(function(present), "eth0", "ethernet", Init(wanted), {})
-    assert (decided.anew, decided.vfs, decided.driver) == (anew, vfs, "mlx5_core")
+    assert (decided.recreate, decided.vfs, decided.driver) == (recreate, vfs, "mlx5_core")
 
 
 @pytest.mark.parametrize(("driver", "bound"), [("ice", "iavf"), ("igb", "igbvf"), ("bnxt_en", "bnxt_en")])
@@ -43,7 +43,7 @@ def test_a_vf_in_use_forbids_another_number_and_is_named() -> None:
         plan(function(2), "eth0", "ethernet", Init(4), {"0000:3b:00.2": None})
     with pytest.raises(ForbiddenError, match="no netdev in the host"):
         plan(function(2, netdev=False), "eth0", "ethernet", Init(4), {})
-    assert not plan(function(2, netdev=False), "eth0", "ethernet", Init(2), {"0000:3b:00.2": None}).anew
+    assert not plan(function(2, netdev=False), "eth0", "ethernet", Init(2), {"0000:3b:00.2": None}).recreate
 
 
 def test_a_pf_in_switchdev_mode_is_left_as_it_is() -> None:
@@ -115,6 +115,6 @@ def test_the_offer_says_what_init_makes() -> None:
         '"rdma_netns":"exclusive"}'
     )
     offer = read_offer(document, "offer.yaml")
-    inits = [rule.terms.init for rule in offer.rules if rule.terms is not None]
+    inits = [rule.terms.init for rule in offer.entries if rule.terms is not None]
     assert inits == [Init(None, VfSettings(trust=True), "vfio-pci"), Init(8)]
     assert offer.rdma_netns == "exclusive"

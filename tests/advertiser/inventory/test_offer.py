@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.sysfs import read_functions
-from advertiser.inventory.build_inventory import Survey, survey
-from advertiser.inventory.facts import Claims, Host
+from advertiser.inventory.build_inventory import InventoryResult, build_inventory
+from advertiser.inventory.facts import ClusterFacts, Host
 from advertiser.inventory.offer import EVERYTHING, Candidate, Offer, OfferError, Terms, read_offer
 from mooring.indexes import Indexes
 from mooring.inventory import Allow
@@ -129,8 +129,8 @@ def test_terms_shape_the_inventory(
     )
     (pf,) = found.inventory.pfs
     assert (str(pf.vfs), pf.mbps, pf.offer_mbps) == ("2-3", 100_000, 80_000)
-    assert [(left.name, left.why) for left in found.left_out] == [("ens1f1np1", "not on offer")]
+    assert [(left.name, left.why) for left in found.ignored] == [("ens1f1np1", "not on offer")]
 
 
-def _judge(sysfs: Path, terms: Offer) -> Survey:
-    return survey(Host("boot", read_functions(sysfs)), terms, Claims(), "n1")
+def _judge(sysfs: Path, terms: Offer) -> InventoryResult:
+    return build_inventory(Host("boot", read_functions(sysfs)), terms, ClusterFacts(), "n1")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from advertiser.inventory.facts import Claims, Host, Vf
-from advertiser.inventory.vf_state import Expected, Reason, Setting, reasons_out
+from advertiser.inventory.facts import ClusterFacts, Host, Vf
+from advertiser.inventory.vf_state import PfContext, Reason, VfLayout, unusable_reason
 from mooring.ledger import LedgerEntry, Netns, Original, Phase
 from mooring.settings import VfSettings
 
 ADDRESS = "0000:04:00.5"
-EXPECTED = Expected("0000:04:00.2", 1, 8)
+EXPECTED = VfLayout("0000:04:00.2", 1, 8)
 HOME = Vf(ADDRESS, exists=True, driver="mlx5_core", netdev=True, rdma=True)
 AWAY = replace(HOME, netdev=False, rdma=False)
 ENTRY = LedgerEntry(
@@ -33,13 +33,13 @@ LIVE = frozenset({("pod-1", "enp4s0f0", 3, ADDRESS)})
 def why(
     vf: Vf | None,
     entry: LedgerEntry | None = None,
-    claims: Claims | None = None,
+    claims: ClusterFacts | None = None,
     unsettled: frozenset[str] = frozenset(),
     obstacle: str | None = None,
 ) -> Reason | None:
     host = Host("now", (), {ADDRESS: entry} if entry else {}, unsettled)
-    setting = Setting(host, claims or Claims(LIVE), "enp4s0f0", obstacle)
-    return reasons_out(3, vf, EXPECTED, setting)
+    setting = PfContext(host, claims or ClusterFacts(LIVE), "enp4s0f0", obstacle)
+    return unusable_reason(3, vf, EXPECTED, setting)
 
 
 def test_a_vf_at_home_may_be_used() -> None:
@@ -55,24 +55,24 @@ def test_a_vf_in_a_live_pod_stays_on_offer_without_its_netdev(phase: Phase) -> N
 
 def test_a_holder_that_no_live_assignment_explains_is_named_with_its_rate() -> None:
     """After a forced deletion the node still holds the VF and its share of the bandwidth."""
-    assert why(AWAY, ENTRY, Claims(frozenset())) == ("held by pod pod-1", 5000)
+    assert why(AWAY, ENTRY, ClusterFacts(frozenset())) == ("held by pod pod-1", 5000)
 
 
 def test_another_vf_of_the_same_pod_explains_nothing() -> None:
     """The pod's uid is not enough: its assignment must name this VF."""
     other = ("pod-1", "enp4s0f0", 4, "0000:04:00.6")
-    assert why(AWAY, ENTRY, Claims(frozenset({other}))) == ("held by pod pod-1", 5000)
+    assert why(AWAY, ENTRY, ClusterFacts(frozenset({other}))) == ("held by pod pod-1", 5000)
 
 
 @pytest.mark.parametrize("before", [("pod-1", "eth0", 3, ADDRESS), ("pod-1", "enp4s0f0", 4, ADDRESS)])
 def test_an_assignment_of_a_pf_or_vf_by_its_former_name_explains_nothing(before: tuple[str, str, int, str]) -> None:
     """The scheduler counts an assignment by PF, VF and address: under a new name the VF would be free for it."""
-    assert why(AWAY, ENTRY, Claims(frozenset({before}))) == ("held by pod pod-1", 5000)
+    assert why(AWAY, ENTRY, ClusterFacts(frozenset({before}))) == ("held by pod pod-1", 5000)
 
 
 def test_without_a_cluster_holders_are_taken_as_explained() -> None:
     """`show` works with no cluster and accuses nobody."""
-    assert why(AWAY, ENTRY, Claims(None)) is None
+    assert why(AWAY, ENTRY, ClusterFacts(None)) is None
 
 
 def test_a_held_vf_found_at_home_is_lost() -> None:
@@ -100,20 +100,20 @@ def test_what_changed_while_we_read_is_not_judged(vf: Vf, entry: LedgerEntry | N
 
 def test_an_unreadable_ledger_entry_keeps_its_vf_out() -> None:
     """Somebody may hold it."""
-    setting = Setting(Host("now", (), {ADDRESS: None}), Claims(LIVE), "enp4s0f0")
-    assert reasons_out(3, HOME, EXPECTED, setting) == ("its ledger entry cannot be read", 0)
+    setting = PfContext(Host("now", (), {ADDRESS: None}), ClusterFacts(LIVE), "enp4s0f0")
+    assert unusable_reason(3, HOME, EXPECTED, setting) == ("its ledger entry cannot be read", 0)
 
 
 @pytest.mark.parametrize("entry", ["enp4s0f0", "enp4s0f0/3"])
 def test_a_drained_pf_or_vf_is_out(entry: str) -> None:
     """By the whole PF or by the one VF."""
-    assert why(HOME, claims=Claims(LIVE, frozenset({entry}))) == ("drained", 0)
+    assert why(HOME, claims=ClusterFacts(LIVE, frozenset({entry}))) == ("drained", 0)
 
 
 @pytest.mark.parametrize("entry", ["enp4s0f1", "enp4s0f0/30", "enp4s0"])
 def test_another_drain_leaves_it_alone(entry: str) -> None:
     """Names are compared whole."""
-    assert why(HOME, claims=Claims(LIVE, frozenset({entry}))) is None
+    assert why(HOME, claims=ClusterFacts(LIVE, frozenset({entry}))) is None
 
 
 @pytest.mark.parametrize(

@@ -73,18 +73,18 @@ async def settled() -> None:
 
 async def test_nothing_is_written_before_both_sides_are_known(server: Server, publisher: Publisher) -> None:
     """Neither what is wanted nor what is there can be guessed."""
-    publisher.want("a")
+    publisher.set_desired("a")
     await settled()
     assert server.texts == []
-    publisher.found(None)
+    publisher.set_observed(None)
     assert await writes(server, 1) == ["a"]
     assert publisher.published
 
 
 async def test_equal_texts_cost_no_write(server: Server, publisher: Publisher) -> None:
     """A restart of the advertiser on a node at rest writes nothing."""
-    publisher.found("a")
-    publisher.want("a")
+    publisher.set_observed("a")
+    publisher.set_desired("a")
     await settled()
     assert server.texts == []
     assert publisher.published
@@ -92,21 +92,21 @@ async def test_equal_texts_cost_no_write(server: Server, publisher: Publisher) -
 
 async def test_what_somebody_wrote_is_put_right(server: Server, publisher: Publisher) -> None:
     """Edited or removed, ours comes back."""
-    publisher.found("a")
-    publisher.want("a")
-    publisher.found("forged")
+    publisher.set_observed("a")
+    publisher.set_desired("a")
+    publisher.set_observed("forged")
     assert await writes(server, 1) == ["a"]
-    publisher.found(None)
+    publisher.set_observed(None)
     assert await writes(server, 2) == ["a", "a"]
 
 
 async def test_a_flood_of_changes_is_a_patch_a_second(server: Server, publisher: Publisher) -> None:
     """The last text is the one that counts; those between are never written."""
-    publisher.found(None)
-    publisher.want("0")
+    publisher.set_observed(None)
+    publisher.set_desired("0")
     await writes(server, 1)
     for number in range(1, 500):
-        publisher.want(str(number))
+        publisher.set_desired(str(number))
     assert await writes(server, 2) == ["0", "499"]
     (first, _), (second, _) = server.writes
     assert second - first >= BETWEEN_PATCHES_S
@@ -128,10 +128,10 @@ async def test_a_failed_write_is_repeated_with_the_latest_text(
     """Throttled, refused, lost: the next attempt writes what is wanted by then."""
     server.failures = [failure, failure]
     server.hold.clear()
-    publisher.found(None)
-    publisher.want("old")
+    publisher.set_observed(None)
+    publisher.set_desired("old")
     await server.called.wait()
-    publisher.want("new")
+    publisher.set_desired("new")
     server.hold.set()
     assert await writes(server, 1) == ["new"]
 
@@ -139,10 +139,10 @@ async def test_a_failed_write_is_repeated_with_the_latest_text(
 async def test_a_change_during_the_write_is_not_forgotten(server: Server, publisher: Publisher) -> None:
     """What came while the answer was under way is written next."""
     server.hold.clear()
-    publisher.found(None)
-    publisher.want("old")
+    publisher.set_observed(None)
+    publisher.set_desired("old")
     await server.called.wait()
-    publisher.want("new")
+    publisher.set_desired("new")
     server.hold.set()
     assert await writes(server, 2) == ["old", "new"]
 
@@ -151,13 +151,13 @@ async def test_a_node_that_is_gone_is_not_written_to(server: Server, publisher: 
     """The repetition ends with the node; a new node of that name is written at once."""
     server.failures = [Unknown(Status(0))]
     server.hold.clear()
-    publisher.found(None)
-    publisher.want("a")
+    publisher.set_observed(None)
+    publisher.set_desired("a")
     await server.called.wait()
-    publisher.lost()
+    publisher.node_gone()
     server.hold.set()
     await asyncio.sleep(0.3)
     assert server.texts == []
     assert not publisher.published
-    publisher.found(None)
+    publisher.set_observed(None)
     assert await writes(server, 1) == ["a"]

@@ -74,7 +74,7 @@ async def test_nothing_is_written_at_rest(server: ApiServer, advertiser: Adverti
     """Over resyncs without a change the node's version stays as it is."""
     first = await until(server, lambda annotations: INVENTORY in annotations)
     for _ in range(3):
-        await advertiser.looked()
+        await advertiser.scanned()
     assert (await node(server))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
@@ -142,7 +142,7 @@ async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
     uid = await bind_pod(server)
     hold(tmp_path, uid)
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
-    await advertiser.looked()
+    await advertiser.scanned()
     assert "out" not in inventory_of(await node(server))
     async with aiohttp.ClientSession(server.url) as session:
         params = {"gracePeriodSeconds": "0"}
@@ -172,18 +172,18 @@ async def test_a_pf_renamed_under_a_live_pod_keeps_the_pods_vf_out(
 
 
 async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(server: ApiServer, tmp_path: Path) -> None:
-    """It is out; one Event on the pod, however often it is looked at and by a restarted advertiser too."""
+    """It is out; one Event on the pod, however often it is scanned and by a restarted advertiser too."""
     async with advertising(tmp_path, "--resync", "0.2") as first:
         await until(server, lambda annotations: INVENTORY in annotations)
         uid = await bind_pod(server)
         hold(tmp_path, uid)
-        await first.looked()
+        await first.scanned()
         await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
         (tmp_path / "sys/bus/pci/devices" / VF1 / "net/eth0").mkdir()
         found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
         assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"lost: in the host, yet held by pod {uid}"}]
         (event,) = await events(server)
-        await first.looked()
+        await first.scanned()
     assert (event["reason"], event["type"], event["involvedObject"]["uid"]) == ("VfLost", "Warning", uid)
     assert event["message"].startswith(f"VF 1 of enp4s0f0 ({VF1}) is back in the host's network namespace")
     # Nothing is delayed: it tells whether the request came.
@@ -193,7 +193,7 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
         async with asyncio.timeout(PATIENCE_S):
             while told_again.times:
                 await asyncio.sleep(0.02)
-        await again.looked()
+        await again.scanned()
         assert "out" in inventory_of(await node(server))
     assert len(await events(server)) == 1
 
@@ -219,19 +219,19 @@ async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiSe
     async with advertising(tmp_path, "--resync", "0.2", "--offer", str(tmp_path / "offer.yaml")) as advertiser:
         await status_becomes(server, {"capacity": counts, "allocatable": counts})
         # The inventory is written beside it.
-        await advertiser.looked()
+        await advertiser.scanned()
         version = (await node(server))["metadata"]["resourceVersion"]
-        await advertiser.looked()
+        await advertiser.scanned()
         assert (await node(server))["metadata"]["resourceVersion"] == version
         await set_status(server, {"rdma-sriov/vf": "0", "tencent.com/rdma": None})
         await status_becomes(server, {"capacity": counts, "allocatable": counts})
         await annotate(server, {DRAIN: '["enp4s0f0/2"]'})
         less = counts | {"rdma-sriov/vf": "7", "tencent.com/rdma": "7"}
         await status_becomes(server, {"capacity": less, "allocatable": less})
-        await advertiser.looked()
+        await advertiser.scanned()
         await sync_as_a_kubelet(server)
         version = (await node(server))["metadata"]["resourceVersion"]
-        await advertiser.looked()
+        await advertiser.scanned()
         assert (await node(server))["metadata"]["resourceVersion"] == version
 
 
@@ -271,7 +271,7 @@ async def test_a_drained_vf_is_out_by_its_annotations_event(server: ApiServer, t
 
 
 async def test_getpfs_and_readiness_are_served(server: ApiServer, tmp_path: Path) -> None:
-    """Ready when published; the seeds' endpoint answers from live state; an unreadable host is a 500."""
+    """Ready when published; /getpfs answers from live state; an unreadable host is a 500."""
     async with advertising(tmp_path) as advertiser:
         await until(server, lambda annotations: INVENTORY in annotations)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{advertiser.port}") as session:
