@@ -100,7 +100,7 @@ class ClusterDryRun:
         return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else found
 
     def is_counted(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether any filter counts assigned pods of this kind, once all have been asked."""
+        """Return whether any filter counts assigned pods of this kind; valid once each has run."""
         found = self._counted.get(affinity_info)
         if found is None:
             found = self._counted[affinity_info] = not self._cache.pod_counts.is_passed_over(affinity_info)
