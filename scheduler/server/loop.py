@@ -35,9 +35,9 @@ from scheduler.cycle.instructions import (
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.server import metrics
 from scheduler.server.bind import bind
-from scheduler.server.delete_victims import preempt
+from scheduler.server.delete_victims import delete_victims
 from scheduler.server.evict import evict
-from scheduler.server.pre_bind import prepare
+from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reflectors import Listed, Reflectors, Seen, taken_apart
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
@@ -311,11 +311,11 @@ class Loop:
                     waited = self._machine.pending_pods.waited(instruction.pod_info.uid)
                     self.start(self._bind(instruction, *waited))
                 case PreBind():
-                    self.start(self._prepare(instruction))
+                    self.start(self._pre_bind(instruction))
                 case Evict():
                     self.start(self._evict(instruction))
                 case DeleteVictims():
-                    self.start(self._preempt(instruction))
+                    self.start(self._delete_victims(instruction))
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
@@ -342,18 +342,19 @@ class Loop:
             _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         self._receive(_Bound(decision, outcome))
 
-    async def _prepare(self, order: PreBind) -> None:
-        self._receive(_Prepared(order, await prepare(self._clients.leaders, order)))
+    async def _pre_bind(self, order: PreBind) -> None:
+        self._receive(_Prepared(order, await pre_bind(self._clients.leaders, order)))
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._clients.leaders, order)
         metrics.EVICTIONS.by[ending,] += 1
         self._receive(_Evicted(order, ending))
 
-    async def _preempt(self, order: DeleteVictims) -> None:
+    async def _delete_victims(self, order: DeleteVictims) -> None:
         metrics.PREEMPTIONS.by[()] += 1
         metrics.VICTIMS.of().observe(len(order.victims))
-        self._receive(_Preempted(order, await preempt(self._clients.leaders, order, self._machine.scheduler_name)))
+        deleted = await delete_victims(self._clients.leaders, order, self._machine.scheduler_name)
+        self._receive(_Preempted(order, deleted))
 
     def _report(self, report: Report) -> None:
         if not self._leads:
