@@ -5,7 +5,7 @@ and goes, and `check` proves them, and everything else that is kept, against a n
 scratch.
 
 A pod is assumed from the decision on. Only a definite answer ends that: the watch shows it bound (then what the watch
-shows holds), the bind is refused for good (`remove`), or the pod is gone.
+shows holds), the bind is refused for good (`forget`), or the pod is gone.
 """
 
 import heapq
@@ -104,7 +104,7 @@ class _Unready:
 
 
 class Cache:
-    """Nodes by name and assigned pods by pod uid; assigned pods on nodes that are not known yet are kept for their coming."""
+    """Nodes by name, and assigned pods by uid; those of a node that is not known yet are kept until it is."""
 
     def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = NodeColumns()
@@ -220,6 +220,16 @@ class Cache:
             since = self._free_since.setdefault(assigned.node, {})
             since |= {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
         return assigned
+
+    def assume(self, assigned: AssignedPod, now: float) -> None:
+        """Count a pod on the node that was chosen for it, before the API server knows of it."""
+        assigned.assumed = True
+        self.put(assigned, now)
+
+    def forget(self, uid: str, now: float) -> AssignedPod | None:
+        """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
+        assigned = self._assigned_pods.get(uid)
+        return self.remove(uid, now) if assigned is not None and assigned.assumed else None
 
     def finish_binding(self, uid: str) -> None:
         """Take a pod as bound: the API server has said so."""

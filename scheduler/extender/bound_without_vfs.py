@@ -71,7 +71,7 @@ class BoundWithoutVfs:
 
 
 def _is_stranded(pod: Pod) -> bool:
-    """Return whether a bound pod asks for VFs by annotation and has no assignment; what cannot be read asks for none."""
+    """Return whether a bound pod asks for VFs by annotation and has no assignment; an unreadable one asks for none."""
     annotations = pod.annotations
     if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:
         return False

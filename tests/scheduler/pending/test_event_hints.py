@@ -1,4 +1,4 @@
-"""Which cluster events let which waiting pods be tried again, through the machine: those that can help, and no others."""
+"""Which cluster events requeue which waiting pods, through the machine: those that can help, and no others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -198,7 +198,7 @@ def test_a_bind_that_was_refused_gives_others_what_it_had(scene: Scene) -> None:
     (decision,) = scene.machine.step(scene.now) or []
     assert isinstance(decision, Bind)
     assert scene.tries() == [second.metadata.uid]
-    scene.machine.bound(decision, Outcome("gone"), scene.now)
+    scene.machine.finished(decision, Outcome("gone"), scene.now)
     scene.remove(first)
     assert scene.tries() == [second.metadata.uid]
 
@@ -216,7 +216,7 @@ def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene)
     scene.pod(spec=_spec("8"))
     near = scene.pod(spec=near_it)
     assert len(scene.tries()) == 3
-    scene.machine.bound(decision, BOUND, scene.now)
+    scene.machine.finished(decision, BOUND, scene.now)
     seen = msgspec.to_builtins(bound)
     seen["spec"]["nodeName"] = "n1"
     seen["metadata"] |= {"labels": zone, "resourceVersion": "9"}
@@ -247,7 +247,7 @@ def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scen
     else:
         scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"}})
     assert scene.tries() == [pod.metadata.uid]
-    assert scene.machine.nominations.node_of(pod.metadata.uid) == "n1"
+    assert scene.machine.nominator.node_of(pod.metadata.uid) == "n1"
 
 
 def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> None:
