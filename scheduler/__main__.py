@@ -32,14 +32,14 @@ from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
 PROGRAM = "mooring-scheduler"
-# A bind's request is given up after this long, in seconds; it is what a new leader waits out.
+# Seconds after which a bind's request is given up; a new leader waits as long before its first bind.
 _REQUEST_S = 5.0
 _READ_S = 15.0
-# Objects made and not freed before the youngest are looked through (some ms), and how many such passes before the next
-# older are: hardly ever, they are as many as the cluster. By Python's own thresholds (700, 10, 10) it takes a tenth of
-# all CPU.
+# Allocations net of frees before the youngest generation is collected (some ms), and collections of one generation
+# before the next older one: hardly ever, as the older ones hold the whole cluster. With Python's own thresholds (700,
+# 10, 10) garbage collection takes a tenth of all CPU.
 _ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
-# Connections for lists and the lease, for conditions and events, and for binds: none may hold up another.
+# Connections for lists and the lease, for conditions and events, and for binds, so that none delays another.
 _READS = 16
 _TELLS = 17
 _WRITES = 48
@@ -85,10 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spare_collections() -> None:
-    """Let garbage be collected seldom: a pass over a large cluster's objects would hold everything up for seconds.
+    """Collect garbage seldom: a pass over a large cluster's objects would stop everything for seconds.
 
-    What has been listed is frozen, that is never looked at again; what changes is freed by reference counts. Next to
-    nothing dies in cycles.
+    What has been listed is frozen, so the collector skips it; what changes is freed by reference counts. Hardly
+    anything is in cycles.
     """
     gc.set_threshold(_ALLOCATIONS, _YOUNG, _MIDDLE)
 
@@ -130,7 +130,7 @@ async def _alone(loop: Loop) -> None:
 
 
 async def _stand(election: Election, loop: Loop) -> None:
-    """Follow the cluster; lead once the lease is ours, and give it back when all binds have ended."""
+    """Follow the cluster; lead once the lease is ours, and release it when all binds have ended."""
     async with asyncio.TaskGroup() as group:
         candidacy = group.create_task(_lead(election, loop))
         drained = await loop.run()
@@ -140,7 +140,7 @@ async def _stand(election: Election, loop: Loop) -> None:
 
 
 async def _lead(election: Election, loop: Loop) -> None:
-    # Who knows the cluster already is served first, and leads at once: the second list finds little that is new.
+    # A scheduler that is ready knows the cluster: it leads at once, and its second list finds little that is new.
     await loop.ready()
     took_over = await election.acquire()
     # A Binding that an earlier leader sent may still arrive for as long as its requests last.

@@ -80,7 +80,7 @@ class DryRuns:
         return found
 
     def is_watched(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether any rule about the whole cluster looks at assigned pods of a signature, once all have been asked."""
+        """Return whether any cluster-wide filter counts assigned pods of this kind; valid once each has run."""
         found = self._watched.get(affinity_info)
         if found is None:
             found = self._watched[affinity_info] = not self.cache.pod_counts.is_passed_over(affinity_info)

@@ -11,7 +11,7 @@ from scheduler.queue import ClusterEvent, Queue
 
 
 class VolumeEvents:
-    """Keeps the volume cache; a change requeues the pods that it may help, and has waiting volumes looked at again."""
+    """Takes the events of volumes and claims: requeues the pods they may help, checks those that wait for volumes."""
 
     def __init__(self, volume_cache: VolumeCache, queue: Queue, volume_waits: VolumeWaits) -> None:
         self._volume_cache = volume_cache

@@ -1,9 +1,9 @@
-"""Write what a pod's volumes need before it is bound, each patch repeated until its answer is definite.
+"""PreBind: write what a pod's volumes need before the bind, each patch repeated until its answer is definite.
 
-As kube-scheduler's PreBind does: a volume is told its claim, a claim the node that its volume is to be made for; the
-rest is the volume controller's and the provisioner's. The version is a precondition: what somebody has changed since
-the decision is not what was decided about. An answer that cannot be read says no more than a conflict does: the object
-is read back, once, to see what is written.
+As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node that its volume is to be made for; the
+rest is done by the volume controller and the provisioner. The version is a precondition: an object that has changed
+since the decision is not the one that was decided about. An answer that cannot be read shows no more than a conflict
+does: the object is read back, once, to see what is written.
 """
 
 from collections.abc import Iterator
@@ -35,18 +35,18 @@ class _Patch:
     told: str
 
     def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
-        """Return the object of an answer; raise MsgspecError if it is none."""
+        """Return the object of an answer; raise MsgspecError if it is not one."""
         return msgspec.json.decode(answer, type=self.kind)
 
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
-        """Return whether an object says already what is to be written."""
+        """Return whether an object already has what is to be written."""
         if isinstance(shown, PersistentVolume):
             return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.told
         return shown.selected_node == self.told
 
 
 async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
-    """Write a plan and return what became of it; nothing is taken back where a later write fails."""
+    """Write a plan and return the result; nothing is undone if a later write fails."""
     versions: dict[str, str] = {}
     try:
         for patch in _patches(order.plan):
@@ -61,7 +61,7 @@ async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
 
 
 async def _carry_out(client: Client, patch: _Patch) -> str:
-    """Return the version of the object that says what was to be written; raise MsgspecError if none can be read."""
+    """Return the version of the object with the written fields; raise MsgspecError if none can be read."""
     try:
         shown = patch.read(await _send(client, "PATCH", patch.path, patch.body, MERGE_PATCH))
     except (Conflict, msgspec.MsgspecError):
@@ -100,7 +100,7 @@ def _tell_volume(match: Match) -> _Patch:
     }
     metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
     if match.volume.spec.claim_ref is None:
-        # Whoever has named the claim himself keeps the volume when the claim goes.
+        # A volume whose claimRef its owner has set keeps it when the claim goes.
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     body = msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": reference}})
     return _Patch(volume.name, f"/api/v1/persistentvolumes/{volume.name}", body, PersistentVolume, claim.uid)

@@ -209,7 +209,7 @@ class Machine:
         return bool(self._trying)
 
     def give_up(self) -> list[Instruction]:
-        """Set aside the pod whose decision a bug has cut short: its owner is told, and other pods have their turn."""
+        """Mark the pod unschedulable whose decision was cut short by a bug; the others of its signature go on."""
         uid, self._trying = self._trying, ""
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
@@ -243,9 +243,9 @@ class Machine:
         return [PreBind(decision, decision.plan)]
 
     def _known(self, pod_info: PodInfo) -> Unschedulable | None:
-        """Return the answer that an unschedulable pod of the same signature got, if nothing since then could help.
+        """Return the answer of an unschedulable pod of the same signature, if nothing since could have helped.
 
-        It speaks of the nodes as they are, so a change of a node ends it even if it helps no pod.
+        The answer describes the nodes as they are, so any change of a node ends it.
         """
         uid = self.queue.answered(self._signature(pod_info)) if self.queue.has_unschedulable else ""
         renewed, answer = (uid and self.pending_pods[uid].answer) or (-1, None)

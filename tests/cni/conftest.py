@@ -17,7 +17,7 @@ from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
 
 NODE = "cnihost"
-PATIENCE_S = 20
+PATIENCE_S = 90
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -34,7 +34,7 @@ class SimulatedHost:
     layout: Layout
     pod: str
 
-    def enter(self, *command: str, timeout_s: float = 60, **options: Any) -> "subprocess.CompletedProcess[str]":
+    def enter(self, *command: str, timeout_s: float = 180, **options: Any) -> "subprocess.CompletedProcess[str]":
         nsenter = ("nsenter", f"--net={self.layout.netns}", *command)
         return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=timeout_s, **options)
 
@@ -156,7 +156,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     assert process.poll() is None
     yield layout
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(90) == 0
 
 
 @pytest.fixture

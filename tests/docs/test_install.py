@@ -296,7 +296,7 @@ def _content(path: Path) -> str:
     return "binary"
 
 
-def _until(reached: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+def _until(reached: Callable[[], bool], what: str, limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not reached():
         assert time.monotonic() < deadline, f"not reached: {what}"

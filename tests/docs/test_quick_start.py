@@ -28,7 +28,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
-def until(reached: Callable[[], bool], what: str, limit_s: float = 40.0) -> None:
+def until(reached: Callable[[], bool], what: str, limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not reached():
         assert time.monotonic() < deadline, f"not reached: {what}"

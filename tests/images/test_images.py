@@ -42,7 +42,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _until(condition: Callable[[], bool], limit_s: float = 60) -> None:
+def _until(condition: Callable[[], bool], limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline
@@ -51,7 +51,7 @@ def _until(condition: Callable[[], bool], limit_s: float = 60) -> None:
 
 def _answer(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
             return response.status, response.read().decode()
     except OSError as refused:
         return 0, str(refused)
@@ -76,13 +76,13 @@ def test_the_advertiser_publishes_its_node_from_the_image(engine: Engine, kubeco
     server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
     body, kind = json.dumps(node).encode(), {"Content-Type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(f"{server}/api/v1/nodes", body, kind), timeout=10).close()
+    urllib.request.urlopen(urllib.request.Request(f"{server}/api/v1/nodes", body, kind), timeout=60).close()
     there = Path("/etc/kubeconfig")
     flags = ("once", f"--kubeconfig={there}", "--node-name=n1")
     container = engine.start("advertiser", flags, {kubeconfig: there})
     _until(lambda: engine.exit_code(container) is not None)
     assert engine.exit_code(container) == 0, engine.log("advertiser")
-    with urllib.request.urlopen(f"{server}/api/v1/nodes/n1", timeout=10) as response:
+    with urllib.request.urlopen(f"{server}/api/v1/nodes/n1", timeout=60) as response:
         inventory = json.load(response)["metadata"]["annotations"]["mooring.dev/inventory"]
     assert json.loads(inventory)["v"] == 1
 

@@ -21,10 +21,10 @@ from devcluster.runtime.images import write_images
 
 STATE, RUN = Path("/var/lib/mooring"), Path("/run/mooring")
 DEVICES = Path("/sys/bus/pci/devices")
-CALL_S = 60
+CALL_S = 90
 
 
-def until(condition: Callable[[], bool], limit_s: float = 30) -> None:
+def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -14,7 +14,7 @@ from mooring import names
 
 PODS_WITH_VFS, PLAIN = 90, 10
 RATES_MBPS = (0, 500, 2_000, 5_000)
-pytestmark = [pytest.mark.root, pytest.mark.containerd, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.containerd, pytest.mark.timeout(900)]
 
 
 def until(reached: Callable[[], bool], limit_s: float, what: str) -> None:
@@ -36,7 +36,7 @@ def test_a_hundred_pods_live_and_end_by_their_promises(tmp_path: Path) -> None:
 
 def live_and_end(cluster: Cluster) -> None:
     api = Api(cluster.url)
-    until(lambda: published(api) == len(cluster.nodes), 30, "inventories published")
+    until(lambda: published(api) == len(cluster.nodes), 90, "inventories published")
     before = {node: hosts.state(cluster.layout(node)) for node in cluster.nodes}
     recorder = Recorder(api)
     recorder.start()
@@ -44,7 +44,7 @@ def live_and_end(cluster: Cluster) -> None:
     plain = [DemoPod(f"plain-{number}", "Running", "asks for nothing") for number in range(PLAIN)]
     for pod in (*pods, *plain):
         api.request("POST", PODS, pod.manifest())
-    until(lambda: all(map(check.is_running, api.pods().values())), 120, "a hundred pods Running")
+    until(lambda: all(map(check.is_running, api.pods().values())), 300, "a hundred pods Running")
     found = api.pods()
     given, views = check.look(cluster, found)
     assert (len(found), len(given), len(views)) == (100, PODS_WITH_VFS, 100)
@@ -53,12 +53,12 @@ def live_and_end(cluster: Cluster) -> None:
     assert_held(check.exactly_applied(given, views, pods))
     assert_held(check.untouched(found, views, [pod.name for pod in plain]))
     api.delete_pods()
-    until(lambda: not api.pods(), 120, "every pod deleted")
+    until(lambda: not api.pods(), 300, "every pod deleted")
 
     def after() -> check.Verdict:
         return check.given_back(before, {node: hosts.state(cluster.layout(node)) for node in cluster.nodes})
 
-    until(lambda: after().held, 20, f"every VF back: {after().breaches}")
+    until(lambda: after().held, 90, f"every VF back: {after().breaches}")
 
 
 def asking(number: int) -> DemoPod:

@@ -16,7 +16,7 @@ from cri_api.v1 import api_pb2 as cri
 pytestmark = pytest.mark.containerd
 
 
-def until(condition: Callable[[], bool], limit_s: float = 20) -> None:
+def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -134,7 +134,7 @@ def test_containers_of_a_pod_that_went_past_the_cni_plugin_are_refused(node: Any
 
 def _run_without(node: Any, client: Any, pod: Any) -> str:
     """Run a pod once containerd has read the shortened chain: its VF then stays where it is."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while True:
         sandbox = str(client.run(pod))
         if not node.held() or time.monotonic() > deadline:

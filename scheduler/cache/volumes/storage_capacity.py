@@ -1,6 +1,6 @@
-"""How large the volumes are that drivers can still make, for the drivers that tell by CSIStorageCapacity. Pure.
+"""The storage capacity that drivers publish as CSIStorageCapacity. Pure.
 
-A driver of local disks tells it for each node and class, so that it is found by a label that the node must have.
+A driver of local disks publishes it for each node and class, so that it is indexed by a label that the node must have.
 Source: hasEnoughCapacity of kube-scheduler's volumebinding.
 """
 
@@ -18,7 +18,7 @@ _Label = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """A volume of a class for a node that the selector takes may have so many bytes."""
+    """The largest volume of a class, in bytes, for the nodes that the selector takes."""
 
     storage_class: str
     nodes: Selector
@@ -26,7 +26,7 @@ class _Room:
 
     @property
     def label(self) -> _Label | None:
-        """Return a label that all its nodes have; None where there is none such."""
+        """Return a label that all its nodes have; None without such a label."""
         return next(iter(self.nodes.equal), None)
 
 
@@ -37,7 +37,7 @@ class _Class:
 
 
 class Capacities:
-    """Which drivers tell, and what they tell, by namespace/name."""
+    """The drivers that publish capacity, and what they publish, by namespace/name."""
 
     def __init__(self, capacities: Mapping[str, _Room] | None = None) -> None:
         self._telling: set[str] = set()
@@ -47,7 +47,7 @@ class Capacities:
             self._put(key, capacity)
 
     def put_driver(self, driver: CSIDriver) -> bool:
-        """Know of a driver; return whether more may be made now."""
+        """Record a driver; return whether more volumes may be provisioned now."""
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
@@ -60,7 +60,7 @@ class Capacities:
         return told
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
-        """Know of one, in place of what was known of it; return whether more may be made now."""
+        """Record a capacity object; return whether more volumes may be provisioned now."""
         known, room = self._capacities.get(capacity.key), _read(capacity)
         if known != room:
             self.remove(capacity.key)
@@ -80,19 +80,19 @@ class Capacities:
             del self._classes[capacity.storage_class]
 
     def drivers(self) -> Iterable[str]:
-        """Return the drivers that tell."""
+        """Return the drivers that publish capacity."""
         return self._telling
 
     def keys(self) -> Iterable[str]:
         return self._capacities.keys()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
-        """Return the node labels that decide how much room there is for a class."""
+        """Return the node labels that decide how much capacity a class has."""
         found = self._classes.get(storage_class)
         return () if found is None else found.keys.keys()
 
     def has_room(self, storage_class: StorageClass, wanted: int, labels: Mapping[str, str | None]) -> bool:
-        """Return whether a volume of so many bytes can be made for a node with these labels, as far as is told."""
+        """Return whether the published capacity admits a volume of so many bytes for a node with these labels."""
         if storage_class.provisioner not in self._telling:
             return True
         there = {key: value for key, value in labels.items() if value is not None}
@@ -100,7 +100,7 @@ class Capacities:
         return any(capacity.largest >= wanted and capacity.nodes.matches(there) for capacity in near)
 
     def check(self) -> None:
-        """Raise AssertionError unless it is as if all had been put again."""
+        """Assert that the index equals a new one of the same objects."""
         assert Capacities(self._capacities)._classes == self._classes, "the rooms by class are not those that are there"
 
     def _put(self, key: str, capacity: _Room) -> None:
@@ -110,14 +110,14 @@ class Capacities:
         found.by_label.setdefault(capacity.label, {})[key] = capacity
 
     def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Room]:
-        """Yield all of a class that a node with these labels can reach, and maybe others."""
+        """Yield all capacities of a class that a node with these labels can reach, and maybe others."""
         by_label = self._classes.get(storage_class, _Class()).by_label
         for label in (None, *labels.items()):
             yield from by_label.get(label, {}).values()
 
 
 def _read(capacity: CSIStorageCapacity) -> _Room:
-    """Return what is told; what cannot be read is no room, as one without a topology is on no node."""
+    """Return the capacity of an object: none if it is unreadable, and on no node without a topology."""
     told = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         nodes = read_selector(capacity.node_topology)

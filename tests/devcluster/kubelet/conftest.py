@@ -71,7 +71,7 @@ def make_pod() -> Callable[..., Pod]:
     return make
 
 
-async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = 30) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = 90) -> Any:
     """Return the condition's value once it is true; fail after ``limit_s`` seconds."""
     deadline = time.monotonic() + limit_s
     while not (value := await condition()):

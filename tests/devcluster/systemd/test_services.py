@@ -34,7 +34,7 @@ def _write(tmp_path: Path, name: str, text: str) -> None:
 
 
 async def _until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(90):
         while not reached():
             await asyncio.sleep(0.02)
 

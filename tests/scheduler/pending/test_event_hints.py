@@ -1,4 +1,4 @@
-"""Which cluster events requeue which waiting pods, through the machine: those that can help, and no others."""
+"""Which cluster events requeue which unschedulable pods, through the machine: those that they may help."""
 
 from collections.abc import Callable
 from typing import Any

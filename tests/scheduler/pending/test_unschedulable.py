@@ -199,7 +199,7 @@ def _copy(pod: Pod) -> Pod:
 def test_nobody_is_parked_who_could_be_placed(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """After each event, and once all requeued pods have been tried, a new try of the others changes nothing."""
+    """After each event, once the requeued pods have been tried, another try of the others changes nothing."""
     play = Play(seed, machine, (make_node, make_pf, make_pod))
     for step in range(200):
         play.act()

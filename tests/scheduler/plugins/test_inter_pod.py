@@ -242,7 +242,7 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
     ],
 )
 def test_required_terms_of_both_sides_hold(seated: list[Json], incoming: Json, expected: list[str]) -> None:
-    """The pod's own, and what assigned pods keep away from; the first of a group that wants to be together may start."""
+    """The pod's own terms and the assigned pods' anti-affinity; the first pod of a group with affinity may start."""
     namespaces = {"default": {}, "n1": {"team": "1"}, "n2": {"team": "2"}}
     assert verdicts(inter_pod_affinity, four(), seated, incoming, namespaces=namespaces) == expected
 

@@ -86,7 +86,7 @@ def affinity_refusal(world: World, pod: Json, node: Json) -> str:
 
 
 def _bothered(world: World, owner: Json, other: Json, seated: Json, node: Json) -> bool:
-    """Return whether the owner keeps away from the other, one of them being assigned and the other to be on the node."""
+    """Return whether the owner's anti-affinity keeps the other, assigned pod or candidate, off this node."""
     return any(
         term_means(world, term, owner, other) and together(world, term["topologyKey"], node, seated)
         for term in terms(owner, "podAntiAffinity", REQUIRED)

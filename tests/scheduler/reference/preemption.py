@@ -134,7 +134,7 @@ def priority(pod: Json) -> int:
 
 
 def refusal(strife: Strife, pod: Json, node: Json) -> str:
-    """Return why a node will not do: "lasting" if no pod's going would change it, "now" if one's might; empty if it does.
+    """Return why a node is refused: "lasting" if no eviction could help, "now" if one might; empty if it fits.
 
     Nominated pods of the same or a higher priority count as assigned; so does their absence.
     """

@@ -86,7 +86,7 @@ async def test_a_proxys_page_is_no_word_on_the_pod(client: Client, server: ApiSe
 async def test_a_timeout_after_the_write_is_our_bind(client: Client, server: ApiServer) -> None:
     """The answer comes after we have given up on it."""
     pod = await _create(client)
-    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.5))
+    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=3.0))
     assert (await bind(client, _decision(pod))).kind == "bound"
 
 

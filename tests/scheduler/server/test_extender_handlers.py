@@ -67,7 +67,7 @@ class Stage:
                     yield
             finally:
                 self.loop.stop()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(90):
                     await running
                 self.machine.check()
 
@@ -122,7 +122,7 @@ class Stage:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not await holds():
             await asyncio.sleep(0.01)
 

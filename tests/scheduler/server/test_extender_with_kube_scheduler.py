@@ -126,13 +126,13 @@ async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await process.wait()
 
 
 async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
     """Ask until there is an answer, forty seconds at the most."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(90):
         while (answer := await found()) is None:
             await asyncio.sleep(0.05)
     return answer

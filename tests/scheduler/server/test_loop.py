@@ -65,7 +65,7 @@ class Stage:
                 yield running
             finally:
                 self.loop.stop()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(90):
                     await running
                 self.machine.check()
 
@@ -108,7 +108,7 @@ class Stage:
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not await holds():
             await asyncio.sleep(0.01)
 
@@ -159,7 +159,7 @@ async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make
 
         stage.loop._reading.ended = late  # type: ignore[method-assign]
         stage.loop.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             await asyncio.shield(running)
 
 

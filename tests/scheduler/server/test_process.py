@@ -101,7 +101,7 @@ class Cluster:
 
 async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
     """Ask until there is an answer, twenty seconds at the most."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while (answer := await found()) is None:
             await asyncio.sleep(0.02)
     return answer
@@ -117,7 +117,7 @@ async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await process.communicate()
 
 
@@ -326,7 +326,7 @@ async def test_wrong_usage_and_no_way_in_end_with_their_status(
 ) -> None:
     """2 for usage, 1 for a failure; one line says why."""
     async with running(cluster, *flags) as process:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             _, said = await process.communicate()
         assert process.returncode == status
         assert b"Traceback" not in said

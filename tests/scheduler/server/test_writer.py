@@ -54,7 +54,7 @@ async def _events(client: Client) -> list[Any]:
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(90):
         while not await holds():
             await asyncio.sleep(0.01)
 

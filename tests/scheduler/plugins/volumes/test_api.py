@@ -111,7 +111,7 @@ class Site:
 
 
 async def _until(holds: Callable[[], Awaitable[str]]) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not (found := await holds()):
             await asyncio.sleep(0.02)
     return found
@@ -130,7 +130,7 @@ async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
             yield
         finally:
             loop.stop()
-            async with asyncio.timeout(25):
+            async with asyncio.timeout(90):
                 await running
             machine.check()
 
@@ -271,5 +271,5 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
 
         await _until(said)
         loop.stop()
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(90):
             await running
