@@ -121,7 +121,7 @@ def _check_attachment(call: Call, entry: LedgerEntry) -> None:
 
 
 def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:
-    """Say whether a live sandbox has a VF: also one whose namespace has lost its path, while a process keeps it."""
+    """Return whether a live sandbox has a VF: also one whose namespace has lost its path, while a process keeps it."""
     if entry.boot != node.boot or entry.phase == "returning":
         return False
     if netns.is_same(entry.netns.path, entry.netns.cookie):

@@ -27,6 +27,6 @@ def run(node: Node, call: Call, conf: Conf) -> None:
 
 
 def _is_of(entry: LedgerEntry, call: Call, conf: Conf) -> bool:
-    """Say whether a sandbox's DEL is for a VF: one of a delegate's network where the configuration names a network."""
+    """Return whether a sandbox's DEL is for a VF: of a delegate's network where the configuration names one."""
     of_network = conf.network is None or entry.attachment is None or entry.attachment.network == conf.network
     return entry.container == call.container and of_network

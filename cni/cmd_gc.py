@@ -42,7 +42,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
 
 
 def _is_ours(entry: LedgerEntry, conf: Conf) -> bool:
-    """Say whether a VF was attached by this configuration; an entry that does not say so counts as ours."""
+    """Return whether a VF was attached by this configuration; an entry that does not say so counts as ours."""
     return entry.attachment is None or entry.attachment.name == conf.name
 
 

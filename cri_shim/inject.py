@@ -168,7 +168,7 @@ def add_to_container(
 
 
 def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
-    """Say whether a device stands where an added one goes; a folder stands for all that lies in it."""
+    """Return whether a device stands where an added one goes; a folder stands for all that lies in it."""
     path = posixpath.normpath(device.container_path)
     return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
 

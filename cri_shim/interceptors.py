@@ -99,7 +99,7 @@ class Interceptors:
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
     async def _remove_record(self, uid: str) -> bool:
-        """Remove a record unless its pod has come back meanwhile; say whether it was removed."""
+        """Remove a record unless its pod has come back meanwhile; return whether it was removed."""
         with self._in_use(uid) as use:
             async with use.turn:
                 if use.calls > 1:

@@ -147,7 +147,7 @@ class Cluster:
 
 
 def has_containerd() -> bool:
-    """Say whether this machine can run the real runtime."""
+    """Return whether this machine can run the real runtime."""
     return all(shutil.which(command) for command in ("containerd", "runc", "ctr"))
 
 

@@ -79,7 +79,7 @@ def dump_interfaces(interfaces: tuple[VfRequest, ...]) -> str:
 
 
 def asks_for_vfs(annotations: Mapping[str, str]) -> bool:
-    """Say whether a pod's request is anything but absent or empty; a request that cannot be read counts as one."""
+    """Return whether a pod's request is anything but absent or empty; a request that cannot be read counts as one."""
     try:
         request = read_request(annotations)
     except AnnotationError:

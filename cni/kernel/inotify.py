@@ -41,7 +41,7 @@ class Watch:
 
 
 def hung_up(caller: int) -> bool:
-    """Say whether the peer of a socket has closed it; that it sends no more is not enough."""
+    """Return whether the peer of a socket has closed it; that it sends no more is not enough."""
     poll = select.poll()
     poll.register(caller, 0)
     return bool(poll.poll(0))

@@ -67,7 +67,7 @@ def find(name: str) -> Link | None:
 
 
 def exists(name: str) -> bool:
-    """Say whether a link has this name or altname; unlike `find` it waits for no other link's move."""
+    """Return whether a link has this name or altname; unlike `find` it waits for no other link's move."""
     try:
         return _index(name) > 0
     except OSError:
@@ -193,7 +193,7 @@ def remove_rules(table: int) -> None:
 
 
 def has_rules(version: int) -> bool:
-    """Say whether this kernel routes IPv4 or IPv6 by rules (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)."""
+    """Return whether this kernel has policy routing (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)."""
     return bool(_rules(socket.AF_INET if version == 4 else socket.AF_INET6))
 
 

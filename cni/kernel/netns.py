@@ -63,7 +63,7 @@ def cookie_of(path: str) -> int:
 
 
 def is_same(path: str, cookie: int) -> bool:
-    """Say whether the namespace at ``path`` is still the one with that cookie."""
+    """Return whether the namespace at ``path`` is still the one with that cookie."""
     try:
         return cookie_of(path) == cookie
     except NetnsGoneError:

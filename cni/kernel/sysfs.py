@@ -34,7 +34,7 @@ class Sysfs:
             return None
 
     def lacks_netdev(self, pci: str) -> bool:
-        """Say whether a function has no netdev at all: the folder of one in another namespace is there, and empty."""
+        """Return whether a function has no netdev at all: the folder of one in another namespace exists, empty."""
         return not (self._device(pci) / "net").exists()
 
     def rdma(self, pci: str) -> str | None:

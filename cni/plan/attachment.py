@@ -119,7 +119,7 @@ def one_by_one(settings: VfSettings) -> list[VfSettings]:
 
 
 def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: OSError) -> str:
-    """Say what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
+    """Return what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
     what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
     return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)
 

@@ -78,7 +78,7 @@ class Ledger:
 
 
 def _is_anothers(path: Path, container: str | None) -> bool:
-    """Say whether a file surely is another container's entry: a node has hundreds, and a whole look takes longer."""
+    """Return whether a file surely is another container's entry: a node has hundreds, and a whole look takes longer."""
     try:
         return container is not None and json.loads(read_file(path) or "")["container"] != container
     except (ValueError, TypeError, KeyError, RecursionError):

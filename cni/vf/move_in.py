@@ -102,7 +102,7 @@ def move_device_in(node: Node, entry: LedgerEntry) -> None:
 
 
 def _move_rdma(entry: LedgerEntry) -> bool:
-    """Move a VF's RDMA device into the pod in exclusive mode; say whether it did."""
+    """Move a VF's RDMA device into the pod in exclusive mode; return whether it did."""
     if entry.rdma is None or rdma.mode() != "exclusive":
         return False
     rdma.move(entry.rdma, entry.netns.path)

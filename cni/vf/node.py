@@ -37,7 +37,7 @@ def temporary_name(pci: str) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Say whether a name is one of those."""
+    """Return whether a name is one of those."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
@@ -58,7 +58,7 @@ def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
 
 
 def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
-    """Say whether all that a VF has is on the host: its netdev and, in exclusive mode, its RDMA device.
+    """Return whether all that a VF has is on the host: its netdev and, in exclusive mode, its RDMA device.
 
     Waits up to ``limit_s`` seconds: the kernel takes its time over a namespace that died.
     """
@@ -66,7 +66,7 @@ def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
 
 
 def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    """Say whether there is a link of our name or of sysfs'; asked without RTNL, for which a look would have to wait."""
+    """Return whether there is a link of our name or of sysfs'; asked without RTNL, which a look would wait for."""
     names = (temporary_name(entry.pci), node.sysfs.netdev(entry.pci))
     return entry.original.name is None or any(name is not None and netlink.exists(name) for name in names)
 

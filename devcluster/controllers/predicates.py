@@ -1,4 +1,4 @@
-"""Say whether a pod may run on a node: selector, required affinity, taints, what is cordoned. Pure.
+"""Decide whether a pod may run on a node: selector, required affinity, taints, what is cordoned. Pure.
 
 Which resources are left is not asked: the stand-in for kube-scheduler places the pods of an installation, no load.
 """

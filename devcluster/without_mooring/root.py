@@ -144,7 +144,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def is_possible() -> str | None:
-    """Say why this machine cannot have such hosts, None where it can."""
+    """Return why this machine cannot have such hosts, None where it can."""
     if os.geteuid() != 0:
         return "needs root"
     missing = [

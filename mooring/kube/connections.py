@@ -99,7 +99,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Say whether another request can be sent."""
+        """Return whether another request can be sent."""
         return self._waiting is None and self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, request: bytes, until: float) -> Answer:
