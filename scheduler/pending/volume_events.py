@@ -12,7 +12,7 @@ from scheduler.queue import ClusterEvent, Queue
 
 
 class VolumeEvents:
-    """Takes the watches' word; what may help a pod requeues it, what concerns one that waits for volumes is looked at."""
+    """Takes the events of volumes and claims: requeues the pods they may help, checks those that wait for volumes."""
 
     def __init__(self, cache: Cache, queue: Queue) -> None:
         self._volume_cache = cache.volumes

@@ -1,6 +1,6 @@
-"""Counts and distributions as plain numbers, which Prometheus reads when it asks.
+"""Counters and histograms as plain numbers, which Prometheus reads on a scrape.
 
-All work is done in one thread, so that nothing need be locked, and to count is to add to an entry of a dictionary.
+All work is done in one thread, so that no lock is needed, and counting is adding to an entry of a dictionary.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from prometheus_client.registry import REGISTRY, Collector
 
 
 class Count(Collector):
-    """What has happened so often, by the values of its labels: ``by["bound",] += 1``."""
+    """A counter, by the values of its labels: ``by["bound",] += 1``."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
         self._about = name, text, labels
@@ -31,7 +31,7 @@ class Count(Collector):
 
 
 class Buckets:
-    """How many values were at most each bound, the last one's being infinite, and their sum."""
+    """How many values were at most each bound, of which the last is infinite, and their sum."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -46,7 +46,7 @@ class Buckets:
 
 
 class Distribution(Collector):
-    """How large something was, by the values of its labels; ``of`` gives the buckets to observe it in."""
+    """A histogram, by the values of its labels; ``of`` returns the buckets to observe a value in."""
 
     def __init__(self, name: str, text: str, bounds: Sequence[float], labels: Sequence[str] = ()) -> None:
         self._about = name, text, labels
@@ -57,7 +57,7 @@ class Distribution(Collector):
         REGISTRY.register(self)
 
     def of(self, *values: str) -> Buckets:
-        """Return the buckets of these values of its labels; look them up once where it is often."""
+        """Return the buckets of these label values; keep them where values come often."""
         found = self._by.get(values)
         if found is None:
             found = self._by[values] = Buckets(self._bounds)

@@ -1,4 +1,4 @@
-"""What Prometheus sees, under the field's names where the field has one (kube-scheduler's ``scheduler_*``)."""
+"""The scheduler's metrics, under kube-scheduler's names (``scheduler_*``) where it has them."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod 
 BINDS = Count("mooring_binds", "Binds by what became of them", ["outcome"])
 NOTICES = Count("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
 EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
-# Prometheus sees an increase only of what was there before: of the first eviction too.
+# Prometheus computes an increase only from a series that exists: so the first eviction counts too.
 EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
 VICTIMS = Distribution(
@@ -53,15 +53,15 @@ EXTENDER_REQUESTS = Count(
 )
 REPORTS_DROPPED = Count("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
-# kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
+# kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MOST_ATTEMPTS = 15
-# Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
+# One in so many decisions is timed in phases, as kube-scheduler samples its plugins.
 _ONE_IN = 10
 _PLACED = (Bind, PreBind)
 
 
 class Timed:
-    """One decision on the clock; where it is sampled ``record_phase`` takes the time since its last call."""
+    """A decision that is being timed; if it is sampled ``record_phase`` takes the time since its last call."""
 
     __slots__ = ("_last", "began", "phases", "record_phase")
 
@@ -77,7 +77,7 @@ class Timed:
 
 
 class ProfileMetrics:
-    """The counts of one profile: the pods of one schedulerName."""
+    """The metrics of one profile: the pods of one schedulerName."""
 
     def __init__(self, profile: str) -> None:
         results = ("scheduled", "unschedulable", "error")
@@ -90,11 +90,11 @@ class ProfileMetrics:
         self._decisions = 0
 
     def begin(self) -> Timed:
-        """Begin to time a decision."""
+        """Start to time a decision."""
         return Timed(sampled=self._decisions % _ONE_IN == 0)
 
     def decision(self, timed: Timed, instructions: Sequence[Instruction]) -> None:
-        """Count a decision; one with a bind ends as an attempt with `bind`."""
+        """Count a decision; one with a bind becomes an attempt with `bind`."""
         spent_s = time.perf_counter() - timed.began
         self._decisions += 1
         self._decision_s.observe(spent_s)
@@ -102,19 +102,19 @@ class ProfileMetrics:
         if not is_placed:
             self._attempt("unschedulable", spent_s)
         for point, lap_s in timed.phases:
-            # Only the last of them has refused the pod.
+            # Only the last plugin has rejected the pod.
             status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
             POINT_S.of(point, status, self._profile).observe(lap_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
-        """Count the definite end of a bind."""
+        """Count the definite outcome of a bind."""
         bound = outcome.kind == "bound"
         BINDS.by[outcome.kind,] += 1
         self._bind_s["Success" if bound else "Error"].observe(spent_s)
         self._attempt("scheduled" if bound else "error", spent_s)
 
     def scheduled(self, waited_s: float, attempts: int) -> None:
-        """Count a pod that was bound after so long in the queue."""
+        """Count a pod that was bound, with its time in the queue."""
         WAITED_S.of(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
         self._tries.observe(attempts)
 
@@ -123,12 +123,12 @@ class ProfileMetrics:
         self._attempt_s[result].observe(spent_s)
 
 
-# Ours to kube-scheduler's; a pod that is out is being bound, which the field does not count as pending.
+# Our queue names to kube-scheduler's; a pod in flight is being bound, which kube-scheduler does not count as pending.
 _QUEUES = {"in_flight": "binding"}
 
 
 class _Derived(Collector):
-    """Gauges derived from the machine when they are read: there is not a second count to drift."""
+    """Gauges that are derived from the machine when they are read, so that no second count can drift."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -199,5 +199,5 @@ class _Derived(Collector):
 
 
 def expose(machine: Machine) -> None:
-    """Let the machine's state be read; once a process."""
+    """Register the gauges of the machine's state; once for each process."""
     REGISTRY.register(_Derived(machine))

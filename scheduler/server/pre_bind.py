@@ -1,6 +1,6 @@
-"""Write what a pod's volumes need before it is bound, each patch repeated until its answer is definite.
+"""PreBind: write what a pod's volumes need before the bind, each patch repeated until its answer is definite.
 
-An answer that cannot be read says no more than a conflict does: the object is read back, once, to see what is written.
+An answer that cannot be read shows no more than a conflict does: the object is read back, once, to see what is written.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from scheduler.server.volume_patches import Write, writes
 
 
 async def prepare(client: Client, order: PreBind) -> PreBindResult:
-    """Write a plan and return what became of it; nothing is taken back where a later write fails."""
+    """Write a plan and return the result; nothing is undone if a later write fails."""
     versions: dict[str, str] = {}
     try:
         for write in writes(order.plan):
@@ -28,7 +28,7 @@ async def prepare(client: Client, order: PreBind) -> PreBindResult:
 
 
 async def _carry_out(client: Client, write: Write) -> str:
-    """Return the version of the object that says what was to be written; raise MsgspecError if none can be read."""
+    """Return the version of the object with the written fields; raise MsgspecError if none can be read."""
     try:
         shown = write.read(await _send(client, "PATCH", write.path, write.body, MERGE_PATCH))
     except (Conflict, msgspec.MsgspecError):

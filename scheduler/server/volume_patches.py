@@ -1,8 +1,8 @@
-"""What is written so that a pod's volumes get bound: bodies only, pure.
+"""The patches that get a pod's volumes bound: bodies only, pure.
 
-As kube-scheduler's PreBind does: a volume is told its claim, a claim the node that its volume is to be made for; the
-rest is the volume controller's and the provisioner's. The version is a precondition: what somebody has changed since
-the decision is not what was decided about.
+As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node that its volume is to be made for; the
+rest is done by the volume controller and the provisioner. The version is a precondition: an object that has changed
+since the decision is not the one that was decided about.
 """
 
 from collections.abc import Iterator
@@ -21,23 +21,23 @@ from scheduler.kube.storage_objects import (
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``told`` what it will say."""
+    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` what it will say."""
 
     key: str
     path: str
     body: bytes
     kind: type[PersistentVolume] | type[PersistentVolumeClaim]
-    told: str
+    value: str
 
     def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
-        """Return the object of an answer; raise MsgspecError if it is none."""
+        """Return the object of an answer; raise MsgspecError if it is not one."""
         return msgspec.json.decode(answer, type=self.kind)
 
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
-        """Return whether an object says already what is to be written."""
+        """Return whether an object already has what is to be written."""
         if isinstance(shown, PersistentVolume):
-            return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.told
-        return shown.selected_node == self.told
+            return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.value
+        return shown.selected_node == self.value
 
 
 def writes(plan: VolumePlan) -> Iterator[Write]:
@@ -63,7 +63,7 @@ def _tell_volume(match: Match) -> Write:
     }
     metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
     if match.volume.spec.claim_ref is None:
-        # Whoever has named the claim himself keeps the volume when the claim goes.
+        # A volume whose claimRef its owner has set keeps it when the claim goes.
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     body = msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": reference}})
     return Write(volume.name, f"/api/v1/persistentvolumes/{volume.name}", body, PersistentVolume, claim.uid)

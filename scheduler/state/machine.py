@@ -161,7 +161,7 @@ class Machine:
         return bool(self._trying)
 
     def give_up(self) -> list[Instruction]:
-        """Leave out the pod whose decision a fault of ours has cut short: it is told, and its signature get their turn."""
+        """Mark the pod unschedulable whose decision was cut short by a fault of ours; others of its signature go on."""
         uid, self._trying = self._trying, ""
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
@@ -195,9 +195,9 @@ class Machine:
         return [PreBind(decision, decision.plan)]
 
     def _known(self, pod_info: PodInfo) -> Unschedulable | None:
-        """Return the answer of a unschedulable pod of the same signature, where nothing has happened since that could help.
+        """Return the answer of an unschedulable pod of the same signature, if nothing since could have helped.
 
-        It speaks of the nodes as they are, so that a change of one which helps nobody ends it too.
+        The answer describes the nodes as they are, so any change of a node ends it.
         """
         uid = self.queue.answered(self._affinity_info(pod_info)) if self.queue.has_unschedulable else ""
         renewed, answer = (uid and self.pending_pods[uid].answer) or (-1, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advertiser.offer import read_offer
+from advertiser.inventory.offer import read_offer
 from cni.spec.network import read_network
 from tests.docs.texts import ROOT
 
@@ -30,7 +30,7 @@ def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
 def test_the_offers_are_ones_that_the_advertiser_takes() -> None:
     """Every field that the advertiser's page and the installation's show exists."""
     [text], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
-    assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").rules for one in (text, small))
+    assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").entries for one in (text, small))
 
 
 def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
