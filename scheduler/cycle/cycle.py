@@ -25,6 +25,7 @@ from scheduler.cycle.cluster_filters import (
 )
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
+from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption import Futile, Preemption
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
@@ -94,11 +95,14 @@ class SchedulingCycle:
     ``named`` is how many nodes are named for each reason in ``why``.
     """
 
-    def __init__(self, cache: Cache, named: int = _NAMED) -> None:
+    def __init__(
+        self, cache: Cache, nominated_pods: NominatedPods, preemption: Preemption, named: int = _NAMED
+    ) -> None:
         self._cache = cache
         self._named = named
         self._signature_scores = KeptSignatureScores(cache.nodes)
-        self.preemption = Preemption(cache)
+        self._nominated_pods = nominated_pods
+        self._preemption = preemption
 
     @property
     def budget_spent(self) -> int:
@@ -125,7 +129,7 @@ class SchedulingCycle:
         if isinstance(volumes, NoNode):
             return self._nowhere(pod_info, volumes)
         signature_scores = self._signature_scores.of(pod_info)
-        if not others and not volumes and self.preemption.nominations.of(pod_info.uid) is None:
+        if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
             best = signature_scores.best()
             record_phase("Score")
@@ -147,7 +151,7 @@ class SchedulingCycle:
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
         text = f"0/{total} nodes are available: {reason}."
         if total:
-            text = f"{text} preemption: {self.preemption.hopeless(pod_info).reason}"
+            text = f"{text} preemption: {self._preemption.hopeless(pod_info).reason}"
         return Unschedulable(pod_info, text, refusal.requeue_on, why)
 
     def _choose_by_all(
@@ -207,12 +211,12 @@ class SchedulingCycle:
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
         """Return the places of these rows: where the pod is nominated first, as others went for it; then the best."""
-        nominated = self._cache.nodes.row_of.get(self.preemption.nominations.node_of(pod_info.uid), -1)
+        nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
     def _conflicts_with_nominated(self, pod_info: PodInfo) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
-        rivals = self.preemption.nominations.rivals(pod_info.uid, pod_info.priority)
+        rivals = self._nominated_pods.counting_for(pod_info)
         if not rivals:
             return _nobody
         dry_runs: DryRuns | None = None
@@ -236,7 +240,7 @@ class SchedulingCycle:
             return self._unschedulable(pod_info, refused)
         rows = [one.rows for one in refused if one.requeue_on & _LEAVING and not one.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
-        found = self.preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
+        found = self._preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
         if found is None:
             return None
         verdict = self._unschedulable(pod_info, refused)
@@ -293,7 +297,7 @@ class SchedulingCycle:
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.chosen is None:
             return None
-        nominated = self.preemption.nominations.rivals(pod_info.uid, pod_info.priority).get(node)
+        nominated = self._nominated_pods.counting_for(pod_info).get(node)
         if nominated:
             # The very VFs that they wait for are left to them.
             dry_runs = DryRuns(pod_info, self._cache, reserves_only=True)

@@ -122,7 +122,7 @@ def test_kept_scores_equal_new_ones(
             pod = _pod(random, make_pod)
             machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
             for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
-                machine.bound(decision, BOUND, float(now))
+                machine.finished(decision, BOUND, float(now))
                 seated.append(pod)
         else:
             gone = seated.pop(random.randrange(len(seated)))

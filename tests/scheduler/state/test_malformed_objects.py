@@ -161,7 +161,7 @@ class Fuzz:
         for one in instructions:
             if isinstance(one, Bind):
                 self.bound.add(one.pod_info.uid)
-                self._obey(self.machine.bound(one, Outcome("gone"), self.now))
+                self._obey(self.machine.finished(one, Outcome("gone"), self.now))
             elif isinstance(one, Notice):
                 self.unreadable_objects += 1
 

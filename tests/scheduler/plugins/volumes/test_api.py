@@ -25,7 +25,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.storage_objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.pre_bind import prepare
+from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 from tests.scheduler.plugins.volumes.conftest import HOST, on
@@ -236,7 +236,7 @@ async def test_an_unreadable_answer_is_replaced_by_reading_the_object(
     plan = VolumePlan("n1", provisions=(claim,))
     async with _Garbled(Access(server.url), timeout_s=2.0) as way:
         way.garbled = frozenset(garbled)
-        outcome = await prepare(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
+        outcome = await pre_bind(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
         assert way.asked == ("PATCH", "GET")
     now = await site.call("GET", f"{CLAIMS}/c")
     assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
