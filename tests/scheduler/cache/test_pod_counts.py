@@ -11,8 +11,8 @@ from scheduler.kube.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selectors import EVERYTHING, select_labels
 
 
-def affinity_info(app: str, namespace: str = "a", *repelled: Term) -> AffinityInfo:
-    return AffinityInfo(namespace, (("app", app),), repelled=repelled)
+def affinity_info(app: str, namespace: str = "a", *required_anti_affinity: Term) -> AffinityInfo:
+    return AffinityInfo(namespace, (("app", app),), required_anti_affinity=required_anti_affinity)
 
 
 def about(app: str, *namespaces: str) -> Question:
@@ -51,14 +51,14 @@ def test_terms_are_removed_with_their_pods() -> None:
     seated.add(5, affinity_info("x", "a", term))
     seated.add(6, affinity_info("x", "a", term))
     seated.add(6, affinity_info("z", "a", term))
-    assert seated.repelling.about(affinity_info("x"), {}) == []
-    assert seated.repelling.about(affinity_info("y", "b"), {}) == []
-    ((found, row_counts),) = seated.repelling.about(affinity_info("y"), {})
+    assert seated.anti_affinity_terms.about(affinity_info("x"), {}) == []
+    assert seated.anti_affinity_terms.about(affinity_info("y", "b"), {}) == []
+    ((found, row_counts),) = seated.anti_affinity_terms.about(affinity_info("y"), {})
     assert found == term
     assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
         seated.remove(row, affinity_info(app, "a", term))
-    assert seated.repelling.about(affinity_info("y"), {}) == []
+    assert seated.anti_affinity_terms.about(affinity_info("y"), {}) == []
     seated.check([])
 
 
