@@ -125,7 +125,7 @@ class Machine:
             case DeleteVictims(), DeleteVictimsResult():
                 return self._finish_delete_victims(order, result, now)
             case _:
-                raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
+                raise TypeError(type(order).__name__, type(result).__name__)
 
     def _finish_bind(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         uid = decision.pod_info.uid
@@ -192,7 +192,7 @@ class Machine:
 
         ``record_phase`` is told what has been done.
         """
-        if not self.queue.is_tried(self._trying):
+        if not self.queue.is_in_flight(self._trying):
             self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
             if not self._trying:
                 return None

@@ -1,4 +1,4 @@
-"""Which pod is next: priority, age, backoff, and being requeued by what can help."""
+"""The scheduling queue: priority, age, backoff, and the events that requeue an unschedulable pod."""
 
 import pytest
 from hypothesis import settings
@@ -38,7 +38,7 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
+def test_only_an_event_that_it_waits_for_requeues_an_unschedulable_pod() -> None:
     """A pod gone does not help one that waits for a node; nothing but its own change helps a malformed one."""
     queue = Queue()
     for uid, waits_for in (
@@ -57,8 +57,8 @@ def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
     assert _pop_all(queue, 100.0) == ["never"]
 
 
-def test_a_woken_pod_still_waits_out_its_backoff() -> None:
-    """What happens often cannot make a pod that does not fit eat all the time."""
+def test_a_requeued_pod_still_waits_out_its_backoff() -> None:
+    """Frequent events do not make a pod that fits nowhere take up all the time."""
     queue = Queue()
     queue.add("a", 0, "", 0.0)
     queue.pop(0.0)
@@ -68,7 +68,7 @@ def test_a_woken_pod_still_waits_out_its_backoff() -> None:
     assert queue.pop(1.0) == "a"
 
 
-def test_a_forgotten_pod_never_comes_again() -> None:
+def test_a_deleted_pod_is_never_popped() -> None:
     """From any place, active, backoff or unschedulable."""
     queue = Queue()
     for uid in ("active", "backoff", "unschedulable"):
@@ -84,8 +84,8 @@ def test_a_forgotten_pod_never_comes_again() -> None:
     assert queue.next_ready() is None
 
 
-def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
-    """Pop all that are ready and park them as one signature."""
+def _add_all_unschedulable(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
+    """Pop all that are ready and add them as unschedulable, under one signature."""
     popped = []
     while (uid := queue.pop(now)) is not None:
         popped.append(uid)
@@ -93,27 +93,27 @@ def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.V
     return popped
 
 
-def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
-    """However many wait, and however often something happens, one try tells for all of them."""
+def test_an_event_requeues_one_of_ten_thousand_replicas() -> None:
+    """However many wait, and however often an event comes, one try answers for all of them."""
     queue = Queue()
     for number in range(10_000):
         queue.add(f"p{number:05}", 0, "", 0.0)
-    assert len(_park_all(queue, 0.0)) == 10_000
+    assert len(_add_all_unschedulable(queue, 0.0)) == 10_000
     tried = 0
     for second in range(20, 120, 10):
         for _ in range(100):
             queue.move_on_event(ClusterEvent.VFS_FREED, float(second))
-        tried += len(_park_all(queue, float(second)))
+        tried += len(_add_all_unschedulable(queue, float(second)))
     assert tried == 10
     queue.check()
 
 
-def test_a_scout_that_finds_a_place_sends_the_next() -> None:
-    """Three VFs are free for five replicas: three are placed, the fourth tells for the fifth."""
+def test_a_probe_that_gets_a_node_is_followed_by_the_next() -> None:
+    """Three VFs are free for five replicas: three are placed, the fourth answers for the fifth."""
     queue, places, tried = Queue(), 3, []
     for name in "abcde":
         queue.add(name, 0, name, 0.0)
-    _park_all(queue, 0.0)
+    _add_all_unschedulable(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     while (uid := queue.pop(5.0)) is not None:
         tried.append(uid)
@@ -128,12 +128,12 @@ def test_a_scout_that_finds_a_place_sends_the_next() -> None:
 
 
 @pytest.mark.parametrize("lost", ["deleted", "changed", "refused for good"])
-def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
-    """What woke it may help the others all the same."""
+def test_a_probe_that_gives_no_answer_is_replaced(lost: str) -> None:
+    """The event that requeued it may still help the others."""
     queue = Queue()
     for uid in "ab":
         queue.add(uid, 0, uid, 0.0)
-    _park_all(queue, 0.0)
+    _add_all_unschedulable(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     if lost == "deleted":
         queue.delete("a")
@@ -147,12 +147,12 @@ def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
     assert queue.depths()["in_flight"] == (2 if lost == "changed" else 1)
 
 
-def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
-    """Other rules than before: all of them wait for what helps these, and are named to be told."""
+def test_an_answer_holds_for_all_pods_of_its_signature() -> None:
+    """Where other plugins refuse than before, all wait for what helps these, and are returned to be told."""
     queue = Queue()
     for uid in "abc":
         queue.add(uid, 0, uid, 0.0)
-    _park_all(queue, 0.0)
+    _add_all_unschedulable(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     assert queue.pop(5.0) == "a"
     assert queue.add_unschedulable("a", ClusterEvent.NODE_TAINTS, "signature") == {"b", "c"}
@@ -163,7 +163,7 @@ def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
 
 
 def test_a_pod_that_was_tried_goes_behind_those_that_came_before_the_try() -> None:
-    """Priority, then the time of queueing, as PrioritySort has it: one that never fits holds up nobody."""
+    """Priority, then the time of queueing, as PrioritySort has it: a pod that never fits holds up no other."""
     queue = Queue()
     queue.add("old", 0, "a", 0.0)
     assert queue.pop(1.0) == "old"
@@ -183,13 +183,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.popped: set[str] = set()
 
     @rule(uid=st.sampled_from("abcde"), priority=st.integers(-1, 1))
-    def offer(self, uid: str, priority: int) -> None:
+    def add(self, uid: str, priority: int) -> None:
         self.queue.add(uid, priority, "", self.now)
         self.known.add(uid)
         self.popped.discard(uid)
 
     @rule(uid=st.sampled_from("abcde"))
-    def forget(self, uid: str) -> None:
+    def delete(self, uid: str) -> None:
         self.queue.delete(uid)
         self.known.discard(uid)
         self.popped.discard(uid)

@@ -56,7 +56,7 @@ def test_a_pod_gets_its_units_in_the_one_write(
     assert life.place(make_pod(annotations=_asking())) == "0/1 nodes are available: 1 not enough free cad licences."
 
 
-def test_a_parked_pod_is_woken_when_units_are_free(
+def test_an_unschedulable_pod_is_requeued_when_units_are_free(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
     """A pod that is gone frees its units, a node whose inventory grows has more: both help at once."""

@@ -94,7 +94,7 @@ def _with_port() -> Json:
     return {"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody(scene: Scene) -> None:
+def test_a_heartbeat_of_a_node_requeues_no_pod(scene: Scene) -> None:
     """Its conditions' times, its other annotations, the versions of its programs: no rule reads them."""
     scene.node()
     scene.pod(request=[{}, {}])
@@ -115,7 +115,7 @@ def test_a_heartbeat_of_a_node_wakes_nobody(scene: Scene) -> None:
     ],
     ids=["inventory", "allocatable", "labels", "taints"],
 )
-def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: str, scene: Scene) -> None:
+def test_a_change_of_a_node_requeues_the_pods_that_it_can_help(change: Json, helped: str, scene: Scene) -> None:
     """A pod refused for VFs by what the node offers, one for cpu by what it has, and so on; a new node, all of them."""
     tainted: Json = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
     tolerating = {"tolerations": [{"key": "k", "operator": "Exists"}]}
@@ -203,7 +203,7 @@ def test_a_bind_that_was_refused_gives_others_what_it_had(scene: Scene) -> None:
     assert scene.tries() == [second.metadata.uid]
 
 
-def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene) -> None:
+def test_a_bind_with_labels_requeues_only_the_pods_that_labels_can_help(scene: Scene) -> None:
     """API servers since 1.35 write the node's zone on a pod that is bound: nothing was freed by that."""
     zone = {"topology.kubernetes.io/zone": "z1"}
     term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": zone}}
@@ -233,7 +233,7 @@ def _among(kind: str, label: str) -> Json:
 
 
 @pytest.mark.parametrize("how", ["labels", "seated"])
-def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scene: Scene) -> None:
+def test_what_lets_a_preemption_help_requeues_a_pod_refused_for_cpu(how: str, scene: Scene) -> None:
     """The rule that stood against it refuses no node as everybody sits; a pod that comes then gets no old answer."""
     foreign = {"schedulerName": "default-scheduler", "priority": 100}
     scene.node(labels={"zone": "a"})
@@ -250,7 +250,7 @@ def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scen
     assert scene.machine.nominator.node_of(pod.metadata.uid) == "n1"
 
 
-def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> None:
+def test_what_lets_a_pod_run_beside_a_nominated_one_requeues_it(scene: Scene) -> None:
     """It was refused for that one only: here one more VF is enough."""
     scene.node(vfs=1)
     scene.pod(node="n1", spec=_spec("8") | {"schedulerName": "default-scheduler", "priority": 0})
@@ -308,7 +308,7 @@ def test_a_flood_of_replicas_is_looked_at_once_when_it_comes(scene: Scene) -> No
     assert {one.message for one in told} == {told[0].message}
     scene.node(vfs=2)
     come(1)
-    # It comes before the scout that was sent, whose backoff is not over, and takes the VF that is free now.
+    # It comes before the probe that was sent, whose backoff is not over, and takes the VF that is free now.
     assert looked.count("PreFilter") == 2
     come(2)
     assert looked.count("PreFilter") == 3, "the first of them says anew that nothing is left"

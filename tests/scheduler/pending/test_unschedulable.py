@@ -196,7 +196,7 @@ def _copy(pod: Pod) -> Pod:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nobody_is_parked_who_could_be_placed(
+def test_no_pod_is_unschedulable_that_could_be_placed(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """After each event, once the requeued pods have been tried, another try of the others changes nothing."""

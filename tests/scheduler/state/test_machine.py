@@ -222,7 +222,7 @@ def test_a_result_of_another_kind_of_write_is_an_error(
     """It changes nothing: what was reserved stays so until the write's own result."""
     _see(machine, make_node(), make_pod())
     (decision,) = _binds(_steps(machine))
-    with pytest.raises(TypeError, match="PreBindResult is not the result of Bind"):
+    with pytest.raises(TypeError, match="'Bind', 'PreBindResult'"):
         machine.finished(decision, PreBindResult(), 0.0)
     assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
 
@@ -271,7 +271,7 @@ def test_a_malformed_request_is_named_and_scheduled_once_fixed(
     assert [one.pod_info.uid for one in _binds(_steps(machine))] == [bad.metadata.uid]
 
 
-def test_our_own_status_writes_wake_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+def test_our_own_status_writes_requeue_no_pod(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
     """A pod that only got its condition is not looked at again, and is told a thing once."""
     pod = make_pod(request=[{}])
     _see(machine, make_node(), pod)
@@ -289,7 +289,7 @@ def test_our_own_status_writes_wake_nobody(machine: Machine, make_node: MakeNode
     assert _steps(machine, now=90.0) == []
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+def test_a_heartbeat_of_a_node_requeues_no_pod(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
     """A node whose facts are the same is the same node."""
     _see(machine, make_node(), make_pod(request=[{}]))
     _steps(machine)

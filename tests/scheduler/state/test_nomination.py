@@ -458,7 +458,7 @@ def test_a_new_leader_believes_the_nomination_that_the_pod_shows(life: Life) -> 
     assert other.spec.node_name
 
 
-def test_each_of_many_replicas_gets_a_victim_and_is_woken_by_its_own(life: Life) -> None:
+def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Life) -> None:
     """Replicas share an answer as long as they wait for the same; those nominated wait for their own victims."""
     for number in range(3):
         life.node(f"n{number}")
