@@ -1,10 +1,11 @@
-"""Time discovery, measure the annotation, and weigh `mooring-advertiser serve` at rest; a line a host, as root.
+"""Time discovery, and measure the annotation and `mooring-advertiser serve` at rest; a line a host, as root.
 
-    python -m bench.advertiser [--looks 50] [--seconds 180]
+    python -m bench.advertiser [--scans 50] [--seconds 180]
 
-Discovery is a whole look at a simulated host's tree: sysfs, ledger, altnames by RTNETLINK, judgement. The tree lies in
-a temporary folder: the kernel's own sysfs makes its text at each read, which takes longer. At rest the program runs in
-the simulated host's network namespace, with as many netdevs, against devcluster's API server over loopback.
+Discovery is a whole scan of a simulated host's tree: sysfs, ledger, altnames by RTNETLINK, and what follows from them.
+The tree lies in a temporary folder: the kernel's own sysfs makes its text at each read, which takes longer. At rest the
+program runs in the simulated host's network namespace, with as many netdevs, against devcluster's API server over
+loopback.
 """
 
 import argparse
@@ -24,9 +25,10 @@ from pathlib import Path
 
 import yaml
 
-from advertiser.facts import Claims
-from advertiser.host import OfferFile, Roots
-from advertiser.watching import Look, Looker
+from advertiser.host.offer_file import OfferFile
+from advertiser.host.read_host import Roots
+from advertiser.inventory.facts import ClusterFacts
+from advertiser.publish.scanner import Scan, Scanner
 from bench.shim import rss_mib
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import Host, describe_host
@@ -37,9 +39,9 @@ from mooring.names import INVENTORY
 
 _NODE = "bench-advertiser"
 _SHAPES = ((2, 120), (8, 254))
-# Imports, the first looks and the first patch are not rest.
+# Imports, the first scans and the first patch are not rest.
 _SETTLING_S = 10
-# For a simulated host to come up, and to end.
+# Seconds for a simulated host to start, and to end.
 _HOST_S = 300.0
 _GOALS = (
     "goals for 2 PFs x 120 VFs: discovery under 50 ms, annotation under 2048 bytes, RSS under 100 MiB, CPU under 0.1 %"
@@ -55,30 +57,30 @@ class Rest:
     written: bool
 
 
-def discovery(host: Host, looks: int) -> tuple[list[float], int, int]:
-    """Return each look's milliseconds, and the annotation's bytes: as it is, and with every second VF unbound."""
+def discovery(host: Host, scans: int) -> tuple[list[float], int, int]:
+    """Return each scan's milliseconds, and the annotation's bytes: as it is, and with every second VF unbound."""
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
         root = Path(folder)
         build(root / "sys", host)
         roots = Roots(root / "sys", root / "state", root / "run")
-        looker = Looker(roots, OfferFile(root / "offer.yaml", required=False), _NODE)
-        looker.look(Claims())
-        times = [timed(looker) for _ in range(looks)]
-        healthy = annotation_bytes(looker.look(Claims()))
+        scanner = Scanner(roots, OfferFile(root / "offer.yaml", required=False), _NODE)
+        scanner.scan(ClusterFacts())
+        times = [timed(scanner) for _ in range(scans)]
+        healthy = annotation_bytes(scanner.scan(ClusterFacts()))
         for function in host.functions():
             if function.vf is not None and function.vf % 2:
                 (root / "sys/bus/pci/devices" / function.pci / "driver").unlink()
-        return times, healthy, annotation_bytes(looker.look(Claims()))
+        return times, healthy, annotation_bytes(scanner.scan(ClusterFacts()))
 
 
-def timed(looker: Looker) -> float:
+def timed(scanner: Scanner) -> float:
     start = time.perf_counter()
-    looker.look(Claims())
+    scanner.scan(ClusterFacts())
     return (time.perf_counter() - start) * 1000
 
 
-def annotation_bytes(look: Look) -> int:
-    return len(dump_inventory(look.survey.inventory).encode())
+def annotation_bytes(scan: Scan) -> int:
+    return len(dump_inventory(scan.result.inventory).encode())
 
 
 @contextmanager
@@ -131,7 +133,7 @@ def metadata(url: str) -> dict[str, dict[str, str]]:
 
 
 def at_rest(pfs: int, vfs: int, seconds: int) -> Rest:
-    """Let the advertiser be for ``seconds`` and say what it took."""
+    """Let the advertiser rest for ``seconds`` and return what it used."""
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, serving(pfs, vfs, Path(folder)) as (pid, url):
         time.sleep(_SETTLING_S)
         version, before_s, start = metadata(url)["resourceVersion"], cpu_s(pid), time.monotonic()
@@ -155,18 +157,18 @@ def line(host: str, times: Sequence[float], sizes: Sequence[int], rest: Rest) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--looks", type=int, default=50, help="looks at each host (default 50)")
+    parser.add_argument("--scans", type=int, default=50, help="scans of each host (default 50)")
     parser.add_argument("--seconds", type=int, default=180, help="at rest, three times the resync (default 180)")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}")
-    heads = ("look p50 ms", "max ms", "bytes", "half unbound", "RSS MiB", "CPU %", "written")
+    heads = ("scan p50 ms", "max ms", "bytes", "half unbound", "RSS MiB", "CPU %", "written")
     print(f"{'':18}", *(f"{head:>12}" for head in heads))
     for pfs, vfs in _SHAPES:
         gc.collect()
-        times, *sizes = discovery(describe_host(_NODE, 1, pfs=pfs, vfs=vfs), options.looks)
+        times, *sizes = discovery(describe_host(_NODE, 1, pfs=pfs, vfs=vfs), options.scans)
         rest = at_rest(pfs, vfs, options.seconds)
         print(line(f"{pfs} PFs x {vfs} VFs", times, sizes, rest), flush=True)
-    print(f"{options.looks} looks; CPU of one core over {options.seconds} s at rest, resync 60 s\n{_GOALS}")
+    print(f"{options.scans} scans; CPU of one core over {options.seconds} s at rest, resync 60 s\n{_GOALS}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The ledger ``<state>/vfs/<pci>.json``: one entry a VF that is handed out, written before the first change to the VF.
+"""The ledger ``<state>/vfs/<pci>.json``: one entry for each assigned VF, written before the first change to the VF.
 
     {"v":1,"pci":"0000:3b:00.2","pf":"enp59s0f0","vf":0,"phase":"held","boot":"5f1c…","uid":"8c2f…","pod":"ns/name",
      "container":"<sandbox id>","ifname":"net1","netns":{"path":"/var/run/netns/cni-…","cookie":4711},
@@ -52,7 +52,7 @@ _ATTACHMENT = ("name", "ifname", "network")
 _MOST = 64
 # PATH_MAX.
 _LONGEST_PATH = 4096
-# PID_MAX_LIMIT of a 64-bit kernel; and more monitors than anybody runs.
+# PID_MAX_LIMIT of a 64-bit kernel; and more monitors than any host runs.
 _MOST_PID, _MOST_PIDS = 1 << 22, 4096
 
 
@@ -66,11 +66,11 @@ class Netns:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A VF before it was touched: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
+    """A VF before it was changed: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
 
     ``name`` is None for a VF without a netdev. ``flags`` are those IFF_* of the netdev that a pod may change, and
-    ``txqueuelen`` is in packets. ``users`` are processes of the host's own (monitors) that had its RDMA device open:
-    they are not the pod's when it is given back.
+    ``txqueuelen`` is in packets. ``users`` are the host's own processes (monitors) that had its RDMA device open: they
+    do not belong to the pod when the VF is restored.
     """
 
     name: str | None = None
@@ -86,7 +86,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class Ipam:
-    """What gave the addresses, kept to give them back: CNI_IFNAME of that call, its conf, the plugins' folders."""
+    """What allocated the addresses, kept to release them: CNI_IFNAME of that call, its conf, the plugins' folders."""
 
     ifname: str
     conf: Mapping[str, object] = field(hash=False)
@@ -95,7 +95,7 @@ class Ipam:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """The CNI call that attached a VF: its configuration's ``name``, CNI_IFNAME, and the VF's network of ours."""
+    """The CNI call that attached a VF: its configuration's ``name``, CNI_IFNAME, and Mooring's network of the VF."""
 
     name: str
     ifname: str
@@ -104,7 +104,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One VF in somebody's hands."""
+    """One VF that is assigned to a pod."""
 
     pci: str
     pf: str
@@ -125,14 +125,14 @@ class LedgerEntry:
 
 
 def ledger_name(address: str) -> str:
-    """Return an entry's path below the state folder; raise RecordError if ``address`` is no PCI address."""
+    """Return an entry's path below the state folder; raise RecordError if ``address`` is not a PCI address."""
     if not is_address(address):
         raise RecordError(FOLDER, "", f"{address!r} is not a PCI address such as '0000:3b:00.2'")
     return f"{FOLDER}/{address}.json"
 
 
 def read_ledger_entry(text: str, name: str) -> LedgerEntry:
-    """Read the entry that lies under ``name``; raise RecordError, also if it is another VF's."""
+    """Read the entry stored under ``name``; raise RecordError, also if it is another VF's."""
     whole = parse(text, name, RecordError).version(1)
     document = whole.fields(_KNOWN)
     entry = LedgerEntry(

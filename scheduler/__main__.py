@@ -40,8 +40,8 @@ _READ_S = 15.0
 # 10, 10) garbage collection takes a tenth of all CPU.
 _ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
 # Connections for lists and the lease, for conditions and events, and for binds, so that none delays another.
-_READS = 16
-_TELLS = 17
+_READ_CONNECTIONS = 16
+_REPORT_CONNECTIONS = 17
 _WRITES = 48
 
 
@@ -102,21 +102,21 @@ async def _run(config: Config, access: Access) -> None:
     machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started, kinds=installed())
     metrics.expose(machine)
     async with (
-        Client(access, connections=_READS, timeout_s=_READ_S) as api,
-        Client(access, connections=_TELLS, timeout_s=_READ_S) as telling,
+        Client(access, connections=_READ_CONNECTIONS, timeout_s=_READ_S) as api,
+        Client(access, connections=_REPORT_CONNECTIONS, timeout_s=_READ_S) as reporting_client,
     ):
         identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
         election = Election(api, identity, f"{config.scheduler_name}-scheduler", config.lease_namespace)
         guard = election.check if config.leader_elect else _no_guard
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
-            writer = Writer(telling, config.scheduler_name)
+            writer = Writer(reporting_client, config.scheduler_name)
             clients = ApiClients(api, leaders)
             loop = Loop(machine, clients, writer, time.time, may_decide, gc.freeze)
-            desk = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
+            handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
-            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, desk, tls):
+            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, handlers, tls):
                 await (_stand(election, loop) if config.leader_elect else _alone(loop))
 
 

@@ -26,6 +26,7 @@ from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import demands_on
 from scheduler.plugins import constraints, rdma_vfs
+from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import ClusterEvent, Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
@@ -85,11 +86,11 @@ class ExtenderPods:
         if row is None:
             return 0
         total, weights = 0, 0
-        for preference in (rdma_vfs.SCORE, constraints.SCORE):
-            score = preference.pre_filter(pod_info, nodes)
+        for plugin in (rdma_vfs.SCORE, constraints.SCORE):
+            score = plugin.pre_filter(pod_info, nodes)
             if score is not None:
-                total += preference.weight * int(score(nodes.row_view(row)))
-                weights += preference.weight
+                total += WEIGHT_OF[plugin.name] * int(score(nodes.row_view(row)))
+                weights += WEIGHT_OF[plugin.name]
         return total * MOST // (100 * max(weights, 1))
 
     def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
@@ -193,7 +194,7 @@ class ExtenderPods:
         return self.nominated_pods.counting_for(pod_info)
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
-        return DryRuns(pod_info, self.cache, lambda _: {}, is_wide=False, only_gives=True)
+        return DryRuns(pod_info, self.cache, reserves_only=True)
 
 
 def _elsewhere(assigned: AssignedPod) -> str:

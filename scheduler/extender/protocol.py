@@ -151,11 +151,11 @@ def prioritized(scores: Mapping[str, int]) -> bytes:
 
 def preempted(victims: Mapping[str, Victims]) -> bytes:
     """Return an ExtenderPreemptionResult; for either form of the request it names pods by uid."""
-    told = {
+    result = {
         node: {"Pods": [{"UID": uid} for uid in one.uids], "NumPDBViolations": one.broken_budgets}
         for node, one in victims.items()
     }
-    return _encode({"NodeNameToMetaVictims": told})
+    return _encode({"NodeNameToMetaVictims": result})
 
 
 def _fields(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:

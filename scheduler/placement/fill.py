@@ -67,7 +67,7 @@ class Fillings:
     """
 
     def __init__(self, capacity: Bin, items: Sequence[tuple[int, Item]], least: int, slack: int, steps: Steps) -> None:
-        self.room, self.least, self.slack, self.steps = capacity, least, min(slack, capacity.size), steps
+        self.capacity, self.least, self.slack, self.steps = capacity, least, min(slack, capacity.size), steps
         self.sized = [(index, item) for index, item in items if item.size]
         self.weightless = [(index, item) for index, item in items if not item.size]
         self.sizes = [item.size for _, item in self.sized]
@@ -79,8 +79,8 @@ class Fillings:
         self.taken: list[int] = []
 
     def _reach(self) -> list[int]:
-        """Return for each position which sums the items from there on can reach: bit ``room.size - sum``."""
-        sums = 1 << self.room.size
+        """Return for each position which sums the items from there on can reach: bit ``capacity.size - sum``."""
+        sums = 1 << self.capacity.size
         reach = [sums]
         for size in reversed(self.sizes):
             sums |= sums >> size
@@ -98,7 +98,7 @@ class Fillings:
     def __iter__(self) -> Iterator[int]:
         for waste in bits(self.reach[0] & ((1 << self.slack + 1) - 1)):
             self.steps.spend(1 + self.slack // BITS_A_STEP)
-            for slots in self._subsets(0, self.room.size - waste, self.room.slots):
+            for slots in self._subsets(0, self.capacity.size - waste, self.capacity.slots):
                 weightless = min(slots, len(self.weightless))
                 if len(self.taken) + weightless >= self.least and not self._can_be_better(waste, slots):
                     yield from self._with_weightless(weightless)
@@ -119,7 +119,7 @@ class Fillings:
                 position = self.unlike[position]
 
     def _reaches(self, position: int, total: int) -> int:
-        return total >= 0 and self.reach[position] >> self.room.size - total & 1
+        return total >= 0 and self.reach[position] >> self.capacity.size - total & 1
 
     def _largest(self, position: int, slots: int) -> int:
         return self.before[min(position + slots, len(self.sizes))] - self.before[position]

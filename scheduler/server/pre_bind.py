@@ -26,13 +26,13 @@ from scheduler.kube.storage_objects import (
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``told`` what it will say."""
+    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` what it will say."""
 
     key: str
     path: str
     body: bytes
     kind: type[PersistentVolume] | type[PersistentVolumeClaim]
-    told: str
+    value: str
 
     def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
         """Return the object of an answer; raise MsgspecError if it is not one."""
@@ -41,8 +41,8 @@ class _Patch:
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
         """Return whether an object already has what is to be written."""
         if isinstance(shown, PersistentVolume):
-            return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.told
-        return shown.selected_node == self.told
+            return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.value
+        return shown.selected_node == self.value
 
 
 async def pre_bind(client: Client, order: PreBind) -> PreBindResult:

@@ -125,7 +125,7 @@ class Machine:
             case DeleteVictims(), DeleteVictimsResult():
                 return self._finish_delete_victims(order, result, now)
             case _:
-                raise TypeError(type(order).__name__, type(result).__name__)
+                raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
 
     def _finish_bind(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         uid = decision.pod_info.uid

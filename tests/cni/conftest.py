@@ -5,8 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +14,10 @@ import pytest
 
 from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
+from tests.support.polling import wait_until
 
 NODE = "cnihost"
 PATIENCE_S = 90
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ class SimulatedHost:
         command = ("nsenter", f"--net={layout.netns}", *composed_cni(layout), "serve", *options)
         with log, subprocess.Popen(command, stderr=log) as server:
             try:
-                until(lambda: (layout.run / "cni.sock").exists() or server.poll() is not None)
+                wait_until(lambda: (layout.run / "cni.sock").exists() or server.poll() is not None)
                 yield server
             finally:
                 server.send_signal(signal.SIGTERM)
@@ -152,7 +145,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     command = (sys.executable, "-m", "devcluster.hosts", "up", "--root", str(root), "--node", NODE, "--vfs", "4")
     process = subprocess.Popen(command)
     layout = Layout.at(root, NODE)
-    until(lambda: layout.description.exists() or process.poll() is not None)
+    wait_until(lambda: layout.description.exists() or process.poll() is not None)
     assert process.poll() is None
     yield layout
     process.terminate()

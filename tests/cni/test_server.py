@@ -17,7 +17,7 @@ import pytest
 from cni.forwarder import render
 from cni.kernel.inotify import hung_up, watching
 from cni.server.socket_server import ContainerLocks
-from tests.cni.conftest import until
+from tests.support.polling import wait_until
 
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
 SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
@@ -125,7 +125,7 @@ class TestServed:
             for _ in range(20):
                 caller = host.begin("ADD")
                 # From the first entry on its ADD is under way; it may end before the signal comes.
-                until(lambda: bool(list((host.layout.state / "vfs").glob("*.json"))))
+                wait_until(lambda: bool(list((host.layout.state / "vfs").glob("*.json"))))
                 caller.send_signal(signal.SIGKILL)
                 caller.wait()
                 if was_undone(host):
@@ -133,7 +133,7 @@ class TestServed:
                 assert host.call("DEL") == {"status": 0}
             else:
                 pytest.fail("no caller was killed while its ADD was under way")
-            until(lambda: host.everything() == before)
+            wait_until(lambda: host.everything() == before)
 
     def test_adds_that_nobody_waits_for_stop_waiting(self, host: Any, other_netns: str) -> None:
         """One waits for a held VF, one for its turn, when both callers are killed: the DEL is answered at once."""

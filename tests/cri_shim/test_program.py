@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,15 +17,9 @@ from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
 from cri_shim.notify import watchdog_interval_s
+from tests.support.polling import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -92,12 +85,12 @@ def test_it_tells_systemd_when_it_is_ready_and_ends_cleanly(start: Start, host: 
 def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host: Path) -> None:
     """The lock died with its holder; the stale socket is not an obstacle, a living one is."""
     killed = start()
-    until(lambda: served(host))
+    wait_until(lambda: served(host))
     killed.kill()
     killed.wait()
     assert (host / "cri.sock").exists()
     again = start()
-    until(lambda: served(host))
+    wait_until(lambda: served(host))
     second = start()
     _, log = second.communicate(timeout=90)
     assert second.returncode == 1
@@ -128,7 +121,7 @@ def test_metrics_are_served_on_every_address_where_no_host_is_named(start: Start
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     start("--metrics-addr", f":{port}")
-    until(lambda: served(host))
+    wait_until(lambda: served(host))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         assert b"mooring_cri_calls_total" in answer.read()
 

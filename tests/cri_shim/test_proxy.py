@@ -3,7 +3,7 @@
 import asyncio
 import stat
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from cri_shim.listen import ListenError
 from cri_shim.metrics import Metrics
 from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
+from tests.support.polling import until
 
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -30,12 +31,6 @@ OPTIONS = (
 
 def stubs(channel: Any) -> tuple[Any, Any]:
     return cri_grpc.RuntimeServiceStub(channel), cri_grpc.ImageServiceStub(channel)
-
-
-async def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
-    async with asyncio.timeout(limit_s):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class Shim:

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
-from advertiser.metrics import Metrics as AdvertiserMetrics
+from advertiser.publish.metrics import Metrics as AdvertiserMetrics
 from cni.__main__ import Options as CniOptions
 from cni.server.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from advertiser.publish import patch_inventory
+from advertiser.publish.publisher import patch_inventory
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options

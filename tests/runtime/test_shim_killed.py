@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +9,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
+from tests.support.polling import wait_until
 from tests.support.seeds import Part
 
 PODS, KILLS = 24, 8
@@ -114,7 +114,7 @@ def test_a_shim_killed_under_load_costs_retries_only(node: Any, part: Part) -> N
         assert node.held() == {pod.vfs[0].pci: pod.uid for pod in (old, *pods)}
         for sandbox in (kept_sandbox, *(sandbox for sandbox, _, _ in lived)):
             client.remove(sandbox)
-    until(lambda: node.held() == {} and node.at_rest() == before)
+    wait_until(lambda: node.held() == {} and node.at_rest() == before)
 
 
 def live(node: Any, pod: Any, answered: Answered) -> tuple[str, str, list[grpc.StatusCode]]:
@@ -132,10 +132,3 @@ def kill_again_and_again(node: Any, answered: Answered, part: Part) -> None:
         node.processes.kill("shim")
         node.processes.restart("shim")
         node.processes.await_ready("shim", node.answers)
-
-
-def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)

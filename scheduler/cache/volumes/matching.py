@@ -157,10 +157,10 @@ def find_volume(
 def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
     """Return the volumes of the claim's class that are reserved for it, by their claimRef or by an assumed plan."""
     promised = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
-    told = [] if promised is None else [promised]
-    told += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
+    candidates = [] if promised is None else [promised]
+    candidates += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
     owners = ((claim.key, ""), (claim.key, claim.metadata.uid))
-    return [one for one in told if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
+    return [one for one in candidates if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
 
 
 def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:

@@ -128,10 +128,10 @@ class PvIndex:
         assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"
 
 
-def _discard(shelves: dict[Key, _ByName], key: Key, name: str) -> None:
-    del shelves[key][name]
-    if not shelves[key]:
-        del shelves[key]
+def _discard(index: dict[Key, _ByName], key: Key, name: str) -> None:
+    del index[key][name]
+    if not index[key]:
+        del index[key]
 
 
 def affinity_keys(affinity: NodeSelector | None) -> set[str]:

@@ -17,7 +17,7 @@ _Label = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _Capacity:
     """The largest volume of a class, in bytes, for the nodes that the selector takes."""
 
     storage_class: str
@@ -32,16 +32,16 @@ class _Room:
 
 @dataclass(slots=True)
 class _Class:
-    by_label: dict[_Label | None, dict[str, _Room]] = field(default_factory=dict)
+    by_label: dict[_Label | None, dict[str, _Capacity]] = field(default_factory=dict)
     keys: Counter[str] = field(default_factory=Counter)
 
 
 class Capacities:
     """The drivers that publish capacity, and what they publish, by namespace/name."""
 
-    def __init__(self, capacities: Mapping[str, _Room] | None = None) -> None:
-        self._telling: set[str] = set()
-        self._capacities: dict[str, _Room] = {}
+    def __init__(self, capacities: Mapping[str, _Capacity] | None = None) -> None:
+        self._publishing: set[str] = set()
+        self._capacities: dict[str, _Capacity] = {}
         self._classes: dict[str, _Class] = {}
         for key, capacity in (capacities or {}).items():
             self._put(key, capacity)
@@ -51,21 +51,21 @@ class Capacities:
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
-        self._telling.add(name)
+        self._publishing.add(name)
         return False
 
     def remove_driver(self, name: str) -> bool:
-        told = name in self._telling
-        self._telling.discard(name)
-        return told
+        was_publishing = name in self._publishing
+        self._publishing.discard(name)
+        return was_publishing
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
         """Record a capacity object; return whether more volumes may be provisioned now."""
-        known, room = self._capacities.get(capacity.key), _read(capacity)
-        if known != room:
+        known, read = self._capacities.get(capacity.key), _read(capacity)
+        if known != read:
             self.remove(capacity.key)
-            self._put(capacity.key, room)
-        return known is None or (known != room and room.largest >= known.largest)
+            self._put(capacity.key, read)
+        return known is None or (known != read and read.largest >= known.largest)
 
     def remove(self, key: str) -> None:
         capacity = self._capacities.pop(key, None)
@@ -81,7 +81,7 @@ class Capacities:
 
     def drivers(self) -> Iterable[str]:
         """Return the drivers that publish capacity."""
-        return self._telling
+        return self._publishing
 
     def keys(self) -> Iterable[str]:
         return self._capacities.keys()
@@ -93,7 +93,7 @@ class Capacities:
 
     def has_room(self, storage_class: StorageClass, wanted: int, labels: Mapping[str, str | None]) -> bool:
         """Return whether the published capacity admits a volume of so many bytes for a node with these labels."""
-        if storage_class.provisioner not in self._telling:
+        if storage_class.provisioner not in self._publishing:
             return True
         there = {key: value for key, value in labels.items() if value is not None}
         near = self._near(storage_class.metadata.name, there)
@@ -103,27 +103,27 @@ class Capacities:
         """Assert that the index equals a new one of the same objects."""
         assert Capacities(self._capacities)._classes == self._classes, "the rooms by class are not those that are there"
 
-    def _put(self, key: str, capacity: _Room) -> None:
+    def _put(self, key: str, capacity: _Capacity) -> None:
         self._capacities[key] = capacity
         found = self._classes.setdefault(capacity.storage_class, _Class())
         found.keys.update(capacity.nodes.keys())
         found.by_label.setdefault(capacity.label, {})[key] = capacity
 
-    def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Room]:
+    def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Capacity]:
         """Yield all capacities of a class that a node with these labels can reach, and maybe others."""
         by_label = self._classes.get(storage_class, _Class()).by_label
         for label in (None, *labels.items()):
             yield from by_label.get(label, {}).values()
 
 
-def _read(capacity: CSIStorageCapacity) -> _Room:
+def _read(capacity: CSIStorageCapacity) -> _Capacity:
     """Return the capacity of an object: none if it is unreadable, and on no node without a topology."""
-    told = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    published = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         nodes = read_selector(capacity.node_topology)
     except ValueError:
         nodes = NOTHING
-    return _Room(capacity.storage_class_name, nodes, _bytes(told))
+    return _Capacity(capacity.storage_class_name, nodes, _bytes(published))
 
 
 def _bytes(quantity: Quantity | None) -> int:

@@ -126,10 +126,10 @@ class VolumeCache:
 
     def keep(self, kind: type[Stored], there: Iterable[Identity]) -> StorageChange:
         """Drop the objects of this kind that are not in ``there``."""
-        kept, told = {_key(kind, identity) for identity in there}, StorageChange()
+        kept, change = {_key(kind, identity) for identity in there}, StorageChange()
         for key in sorted(set(self._known(kind)) - kept):
-            told |= self._remove(kind, key)
-        return told
+            change |= self._remove(kind, key)
+        return change
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
@@ -174,10 +174,10 @@ class VolumeCache:
                 if there is not None and there.spec == item.spec:
                     # An attachment's status changes; only its existence counts.
                     return StorageChange()
-                told = self._remove(VolumeAttachment, name)
+                change = self._remove(VolumeAttachment, name)
                 self._attachments[name] = item
                 self._attached_to.setdefault(item.spec.node_name, {})[name] = item
-                return told
+                return change
 
     def _remove(self, kind: type[Stored], key: str) -> StorageChange:
         if kind is PersistentVolumeClaim:

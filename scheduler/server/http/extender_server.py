@@ -33,7 +33,7 @@ def serve(
         ("bind", extender_handlers.bind),
         ("rdma_scheduling", extender_handlers.filter_as_seeds),
     ):
-        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _told))
+        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _error))
     # Their answers have no field for an error.
     for verb, answer in (("prioritize", extender_handlers.prioritize), ("preempt", extender_handlers.preempt)):
         application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _refused))
@@ -70,7 +70,7 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _told(error: str) -> web.Response:
+def _error(error: str) -> web.Response:
     return _json(failed(error))
 
 

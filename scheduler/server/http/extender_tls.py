@@ -48,7 +48,7 @@ class _Renewing:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._stamps = files.stamps()
-        self._told = ""
+        self._reported = ""
         self.context = files.context()
 
     def renew(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -56,16 +56,16 @@ class _Renewing:
         try:
             self._look()
         except OSError as unusable:
-            if str(unusable) != self._told:
-                self._told = str(unusable)
-                _log.warning("certificates of the extender not read anew", reason=self._told)
+            if str(unusable) != self._reported:
+                self._reported = str(unusable)
+                _log.warning("certificates of the extender not read anew", reason=self._reported)
         connection.context = self.context
 
     def _look(self) -> None:
         stamps = self._files.stamps()
         if stamps != self._stamps:
             self.context = self._files.context()
-            self._stamps, self._told = stamps, ""
+            self._stamps, self._reported = stamps, ""
             _log.info("certificates of the extender read anew", certificate=str(self._files.certificate))
 
 

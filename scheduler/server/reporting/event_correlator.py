@@ -42,11 +42,11 @@ class EventCorrelator:
     """The events that were written: a repetition is counted in the existing one, and too many are dropped."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[tuple[str, str, str], EventRecord] = OrderedDict()
+        self._records: OrderedDict[tuple[str, str, str], EventRecord] = OrderedDict()
         self._paces: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def tell(self, uid: str, reason: str, message: str, telling: EventRecord, now: float) -> EventRecord | None:
-        """Return how to write an event, ``telling`` if it is new; None if this object has had too many.
+    def tell(self, uid: str, reason: str, message: str, record: EventRecord, now: float) -> EventRecord | None:
+        """Return how to write an event, ``record`` if it is new; None if this object has had too many.
 
         ``uid`` is that of the object that the event is about, ``now`` in seconds of any clock.
         """
@@ -57,13 +57,13 @@ class EventCorrelator:
         if bucket.take(now) > 0:
             return None
         key = (uid, reason, message)
-        known = self._told.pop(key, None)
-        found = telling if known is None else EventRecord(known.name, known.count + 1, known.first)
-        self._told[key] = found
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        known = self._records.pop(key, None)
+        found = record if known is None else EventRecord(known.name, known.count + 1, known.first)
+        self._records[key] = found
+        if len(self._records) > _REMEMBERED:
+            self._records.popitem(last=False)
         return found
 
     def forget(self, uid: str, reason: str, message: str) -> None:
         """Record that an event no longer exists: API servers delete them after an hour."""
-        self._told.pop((uid, reason, message), None)
+        self._records.pop((uid, reason, message), None)

@@ -42,7 +42,7 @@ def status_patch(report: Report, now: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
-def event(report: Report, component: str, telling: EventRecord, now: str) -> bytes:
+def event(report: Report, component: str, record: EventRecord, now: str) -> bytes:
     """Return the Event that tells a pod's owner."""
     pod = report.pod.metadata
     related = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
@@ -51,7 +51,7 @@ def event(report: Report, component: str, telling: EventRecord, now: str) -> byt
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": telling.name,
+                "name": record.name,
                 "namespace": pod.namespace,
                 "annotations": {names.WHY: _dump(report.why)},
             },
@@ -62,9 +62,9 @@ def event(report: Report, component: str, telling: EventRecord, now: str) -> byt
             "source": {"component": component},
             "reportingComponent": component,
             "reportingInstance": component,
-            "firstTimestamp": telling.first,
+            "firstTimestamp": record.first,
             "lastTimestamp": now,
-            "count": telling.count,
+            "count": record.count,
         }
         | related
     )
@@ -81,11 +81,11 @@ def _reference(pod: Pod) -> dict[str, str]:
     }
 
 
-def repetition(report: Report, telling: EventRecord, now: str) -> bytes:
+def repetition(report: Report, record: EventRecord, now: str) -> bytes:
     """Return the merge patch that counts a repeated event."""
     annotations = {names.WHY: _dump(report.why)}
     return msgspec.json.encode(
-        {"count": telling.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
+        {"count": record.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
     )
 
 

@@ -47,7 +47,7 @@ class Writer:
         self._conditions: dict[str, Report] = {}
         self._new_condition = asyncio.Event()
         self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
-        self._told = EventCorrelator()
+        self._event_correlator = EventCorrelator()
         self._serial = itertools.count()
         self._calm = asyncio.Event()
         self._calm.set()
@@ -140,17 +140,17 @@ class Writer:
         suffix = f".{time.time_ns():x}{next(self._serial):x}"
         new = EventRecord(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
         about = (pod.uid, event_reason(report), report.message)
-        telling = self._told.tell(*about, new, time.monotonic())
-        if telling is None:
+        record = self._event_correlator.tell(*about, new, time.monotonic())
+        if record is None:
             metrics.REPORTS_DROPPED.by[()] += 1
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
-        if telling.count > 1:
+        if record.count > 1:
             try:
-                patch = repetition(report, telling, now)
-                await _send(self._client, "PATCH", f"{folder}/{telling.name}", patch, MERGE_PATCH)
+                patch = repetition(report, record, now)
+                await _send(self._client, "PATCH", f"{folder}/{record.name}", patch, MERGE_PATCH)
             except NotFound:
-                self._told.forget(*about)
+                self._event_correlator.forget(*about)
             else:
                 return
         await _send(self._client, "POST", folder, event(report, self._component, new, now))

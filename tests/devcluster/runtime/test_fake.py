@@ -18,6 +18,7 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from devcluster.runtime import mounts
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
+from tests.support.polling import until
 
 Configure = Callable[..., Any]
 pytestmark = pytest.mark.root
@@ -126,13 +127,6 @@ async def _execute(stub: Any, container: str, *command: str) -> Any:
     return await stub.ExecSync(request, timeout=60)
 
 
-async def _until(condition: Callable[[], Any], limit_s: float = 90) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        await asyncio.sleep(0.02)
-
-
 async def test_a_pod_gets_its_address_and_loopback_from_real_plugins(
     tmp_path: Path,
     plugins: Path,
@@ -215,8 +209,8 @@ async def test_a_deadline_during_add_kills_the_plugin_and_del_follows(
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await _run(stub, sandbox_config("p1"), timeout=4)
         assert failed.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        await _until(lambda: recorder.seen() == [("ADD", True, False), ("DEL", True, False)])
-        await _until(lambda: not mounts.mounts_below(tmp_path / "state"))
+        await until(lambda: recorder.seen() == [("ADD", True, False), ("DEL", True, False)])
+        await until(lambda: not mounts.mounts_below(tmp_path / "state"))
         recorder.behave(_PASS)
         assert await _run(stub, sandbox_config("p1"))
 

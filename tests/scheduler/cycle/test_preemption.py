@@ -1,4 +1,4 @@
-"""Who has to go: against a plain reference on thousands of small random clusters, and what nothing may change."""
+"""Select victims: against a plain reference on thousands of small random clusters, and what must not change it."""
 
 from random import Random
 from typing import Any
@@ -95,7 +95,7 @@ def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
 
 
 def compare(strife: Strife, pod: Json) -> bool:
-    """Hold one decision against the reference; return whether somebody has to go."""
+    """Compare one decision with the reference; return whether it has victims."""
     cluster, scheduling_cycle, _ = decider_of(strife)
     made = scheduling_cycle.decide(task_of(pod), 0.0)
     cluster.check()
@@ -144,8 +144,8 @@ def test_victims_and_node_are_those_of_the_plain_reference(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
-    """Looked at node by node, with nothing else between."""
+def test_a_search_in_many_steps_ends_as_one_in_a_single_step(seed: int) -> None:
+    """Node by node, with nothing else in between."""
     random, turns = Random(seed), 0
     for _ in range(30):
         strife = preempting.random_strife(random)
@@ -160,10 +160,10 @@ def test_a_search_in_many_turns_ends_as_one_in_one_turn(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_who_goes_in_the_end_is_right_as_things_are_then(seed: int) -> None:
-    """Pods come and go, and budgets change, while nodes are looked at one after the other.
+def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> None:
+    """Pods come and go, and budgets change, while nodes are examined one after the other.
 
-    Rules about other pods are about what is elsewhere too: with them it is left to the next try to see that it helps.
+    Plugins about other pods count other nodes too: with them only the next attempt shows whether preemption helps.
     """
     random, nominated = Random(seed), 0
     for count in range(60):
@@ -200,7 +200,7 @@ def _node_of(strife: Strife, name: str) -> Json:
 
 
 def _change(random: Random, strife: Strife, cluster: Cache, budgets: Budgets, late: list[Json]) -> None:
-    """Let a pod go, or a budget allow something else."""
+    """Delete a pod, or change what a budget allows."""
     if late and random.random() < 0.7:
         gone = late.pop()
         strife.world.pods.remove(gone)
@@ -237,24 +237,24 @@ def _near_x(pod: Json) -> Json:
     return pod
 
 
-def test_nobody_goes_where_only_a_nominated_pod_would_be_near_then() -> None:
-    """Who is nominated may never come: required affinity must find its pods among those that sit there."""
+def test_no_pod_is_preempted_to_be_near_a_nominated_pod_only() -> None:
+    """A nominated pod may never come: required affinity must be satisfied by assigned pods."""
     strife = _full_node(_fighter("near", 0, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
     assert not compare(strife, _near_x(_fighter("pod", 1, 1)))
 
 
-def test_who_is_near_stays_when_another_goes() -> None:
-    """Without the nominated pod all is well as long as one is assigned that the pod must be near."""
+def test_a_pod_that_satisfies_the_affinity_is_no_victim() -> None:
+    """Even without the nominated pod the affinity holds as long as one matching pod is assigned."""
     strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
     assert compare(strife, _near_x(_fighter("pod", 1, 1)))
 
 
-# From which node on is looked at depends on the pod's uid.
+# The pod's uid decides from which node on is searched.
 @pytest.mark.parametrize("name", ["pod", "pod-1", "pod-2", "pod-3"])
-def test_a_budget_that_comes_meanwhile_spares_whom_it_speaks_of(name: str) -> None:
-    """Who was found to be the victim before another node was looked at is asked about once more."""
+def test_a_budget_that_is_created_meanwhile_spares_its_pods(name: str) -> None:
+    """A victim found before another node was examined is checked once more."""
     strife = _full_node(_fighter("old", 0, 1, "n1", app="y"), _fighter("new", 0, 1, "n1", app="x"))
     strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
     strife.world.nodes.append(_node("n2"))

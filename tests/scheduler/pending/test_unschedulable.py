@@ -1,4 +1,4 @@
-"""A pod that is unschedulable fits nowhere: whatever happened, nobody waits who could be placed."""
+"""An unschedulable pod fits nowhere: whatever happened, no pod waits that could be placed."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ LABELS: tuple[Json, ...] = ({}, {"zone": "x"}, {"zone": "y"}, {"zone": "y", "dis
 
 
 class Play:
-    """Nodes and pods of all kinds that come, change and go by chance; ``now`` in seconds."""
+    """Nodes and pods of all kinds that come, change and go at random; ``now`` in seconds."""
 
     def __init__(self, seed: int, machine: Machine, makes: tuple[MakeNode, MakePf, MakePod]) -> None:
         self.chance = random.Random(seed)
@@ -50,14 +50,14 @@ class Play:
         self.decide()
 
     def decide(self) -> None:
-        """Decide about all who are ready, and let all backoffs end."""
+        """Decide about all ready pods, and let all backoffs end."""
         self.now += 20.0
         while (found := self.machine.step(self.now)) is not None or self.machine.queue.next_ready() is not None:
             self.binds += [one for one in found or () if isinstance(one, Bind)]
             self.now = max(self.now, self.machine.queue.next_ready() or 0.0)
 
     def waiting_in_vain(self) -> list[str]:
-        """Return what was told to the unschedulable pods that would be placed if they were looked at now."""
+        """Return the messages of the unschedulable pods that would be placed if they were tried now."""
         nominator, found = Nominator(Queue()), []
         preemption = Preemption(self.machine.cache, nominator, Budgets())
         scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
@@ -77,7 +77,7 @@ class Play:
         self._show_node(name)
 
     def node_changes(self) -> None:
-        """Let one fact of a node change, so that nothing else requeues whom it can help."""
+        """Change one fact of a node, so that nothing else requeues the pods that it may help."""
         if self.nodes:
             name = self.chance.choice(list(self.nodes))
             self.nodes[name] |= [self.chance.choice(list(self._facts(name)))]
@@ -177,7 +177,7 @@ class Play:
         self.now += 70.0
 
     def answers(self) -> None:
-        """Let the API server answer the Bindings that are on their way, and the watch show what was bound."""
+        """Answer the Bindings under way, and show what was bound."""
         binds, self.binds = self.binds, []
         for bind in binds:
             pod = self.pods.get(bind.pod_info.uid)

@@ -74,7 +74,7 @@ async def test_the_first_candidate_leads_and_the_second_waits(client: Client, cl
 
 
 async def test_a_released_lease_is_taken_at_once(client: Client) -> None:
-    """And counts as given, not as taken over: there is nothing of the other's to wait out."""
+    """And counts as released, not as taken over: there is nothing of the other leader's to wait for."""
     first, second = Election(client, "a", "s"), Election(client, "b", "s")
     await first.acquire()
     await first.release()
@@ -96,7 +96,7 @@ async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(
 
 
 async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
-    """However that came to be."""
+    """Whatever the cause."""
     election = Election(client, "a", "s")
     await election.acquire()
     lease = msgspec.json.decode(await client.request("GET", LEASE))
@@ -135,7 +135,7 @@ async def test_many_candidates_elect_one(client: Client, clock: Clock) -> None:
 async def test_a_lease_that_ran_out_was_taken_over_though_the_answer_was_lost(
     client: Client, server: ApiServer
 ) -> None:
-    """The write is found to be there already: the time of the other's last Binding is to be waited out all the same."""
+    """The write turns out to be there already: the other leader's last Binding must be waited for all the same."""
     await Election(client, "a", "s").acquire()
     server.faults.plan(Fault("PUT", "/leases/", "drop_after"))
     async with asyncio.timeout(90):

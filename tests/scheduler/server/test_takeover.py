@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from mooring.assignment import read_assignment
 from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
+from tests.support.polling import eventually
 
 T = TypeVar("T")
 MakePf = Callable[..., Pf]
@@ -31,14 +32,6 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-sche
 REQUEST_S = 5.0
 # Against hanging; a lease runs out within 15 s.
 PATIENCE_S = 90.0
-
-
-async def _eventually(found: Callable[[], Awaitable[T | None]], within_s: float = PATIENCE_S) -> T:
-    """Ask until there is an answer."""
-    async with asyncio.timeout(within_s):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.02)
-    return answer
 
 
 class Cluster:
@@ -73,7 +66,7 @@ class Cluster:
         async def found() -> bool | None:
             return bool((await self.pods())[name].spec.node_name) or None
 
-        await _eventually(found, within_s)
+        await eventually(found, within_s)
 
     async def holder(self) -> str:
         lease: Any = msgspec.json.decode(await self.client.request("GET", LEASE))
@@ -86,7 +79,7 @@ class Cluster:
             holder = await self.holder()
             return holder if holder not in ("", first) else None
 
-        return await _eventually(found)
+        return await eventually(found, PATIENCE_S)
 
     async def given(self) -> list[str]:
         texts = [pod.annotations.get(names.ASSIGNMENT) for pod in (await self.pods()).values() if pod.spec.node_name]
@@ -94,7 +87,7 @@ class Cluster:
 
 
 class Scheduler:
-    """One process, and what it has said."""
+    """One process, and its log lines."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -115,12 +108,12 @@ class Scheduler:
         return (datetime.fromisoformat(bound) - datetime.fromisoformat(leading)).total_seconds()
 
     async def saying(self, event: str) -> None:
-        """Wait until it says so."""
+        """Wait for this log event."""
 
         async def found() -> bool | None:
             return bool(self.has_said(event)) or None
 
-        await _eventually(found)
+        await eventually(found, PATIENCE_S)
 
     async def end(self) -> int:
         """Wait for its end, all that it has said included."""
@@ -169,8 +162,8 @@ async def _pair(cluster: Cluster) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
             yield leader, standby
 
 
-async def test_a_killed_leader_is_followed_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
-    """No release, no goodbye: the lease runs out, the time of a last Binding is waited out, then the standby binds."""
+async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
+    """No release: the lease expires, the time of a last Binding is waited out, then the standby binds."""
     async with _pair(cluster) as (leader, standby):
         first = await cluster.holder()
         leader.process.kill()
@@ -184,14 +177,14 @@ async def test_a_killed_leader_is_followed_after_its_lease_and_its_last_binding(
         assert {"Node", "Pod"} <= relisted
 
 
-async def test_a_leader_that_was_halted_sends_nothing_when_it_goes_on(cluster: Cluster) -> None:
+async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(cluster: Cluster) -> None:
     """Halted with a Binding under way that is to be repeated, it finds another leading, and ends."""
     async with _pair(cluster) as (leader, _):
         first = await cluster.holder()
         # Bindings come back without an answer: the leader repeats them while it may.
         cluster.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
         await cluster.add_pod("pending")
-        await _eventually(lambda: _refused_once(cluster))
+        await eventually(lambda: _refused_once(cluster), PATIENCE_S)
         leader.process.send_signal(signal.SIGSTOP)
         await cluster.another_holder(first)
         cluster.server.faults.planned.clear()
@@ -208,12 +201,12 @@ async def _refused_once(cluster: Cluster) -> bool | None:
     return True if sum(fault.times for fault in cluster.server.faults.planned) < 1000 else None
 
 
-async def test_a_leader_that_ends_lets_its_bindings_end_before_it_releases(cluster: Cluster) -> None:
+async def test_a_leader_completes_its_bindings_before_it_releases_the_lease(cluster: Cluster) -> None:
     """What it had sent is there when the next one lists; that one need not wait."""
     async with _pair(cluster) as (leader, standby):
         cluster.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=2.0))
         await cluster.add_pod("slow")
-        await _eventually(lambda: _taken(cluster))
+        await eventually(lambda: _taken(cluster), PATIENCE_S)
         leader.process.send_signal(signal.SIGTERM)
         assert await leader.end() == 0
         assert (await cluster.pods())["slow"].spec.node_name == "n1"
@@ -229,7 +222,7 @@ async def _taken(cluster: Cluster) -> bool | None:
     return True if not cluster.server.faults.planned else None
 
 
-async def test_a_standby_decides_and_tells_nothing(cluster: Cluster) -> None:
+async def test_a_standby_decides_and_reports_nothing(cluster: Cluster) -> None:
     """It only follows: while the leader cannot bind, nobody does."""
     async with _pair(cluster) as (leader, standby):
         leader.process.send_signal(signal.SIGSTOP)
