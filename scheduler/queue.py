@@ -4,8 +4,8 @@ What it is: every pod is in one place, as in kube-scheduler's scheduling queue.
 
 - active: a heap by priority, then by the time of queueing (PrioritySort), then by age.
 - backoff: a heap by the end of the backoff, which is 1 s after the first try and doubles with each try to 10 s.
-- unschedulable: no node fits. The pod waits for the cluster events that can help the plugins that refused it. There is
-  no flush by time, as kube-scheduler's flushUnschedulablePodsLeftover has it.
+- unschedulable: no node fits. The pod waits for the cluster events that can help the plugins that refused it. Unlike in
+  kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod from here.
 - in flight: popped, and the outcome is not known yet.
 
 Unschedulable pods of one signature, which are equal in all that plugins read, form a group with one answer. An event
@@ -19,8 +19,8 @@ Why it is right:
   needs no search: it is dropped when it comes to the top.
 - A group either waits for events or has a probe under way, never neither (`check`). A probe that is deleted, changes
   itself or gets another signature is replaced at once, since what it was sent for may still help the others.
-- No event is lost on a pod that is being decided about. `missed` has what happened since the last pop; the pod is
-  requeued if that can help it. One pod is decided about at a time, so one value is enough.
+- No event is lost on a pod that is being decided about. `missed` has what happened since the last pop; the
+  machine requeues the pod if that can help it. One pod is decided about at a time, so one value is enough.
 - A requeued pod still waits for the end of its backoff, and a try gives a pod a new time of queueing. So frequent
   events do not make a pod that never fits hold up the others of its priority.
 
@@ -50,7 +50,7 @@ Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "Clust
 
 
 class ClusterEvent(enum.Flag):
-    """What can help an unschedulable pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
+    """What can help an unschedulable pod; kube-scheduler's ClusterEvents, as far as a plugin of ours asks for them."""
 
     NODE_ADDED = enum.auto()
     NODE_REMOVED = enum.auto()  # its pods no longer count: skew and objections may be gone with it
