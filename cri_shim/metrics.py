@@ -1,4 +1,4 @@
-"""What the shim counts, as Prometheus reads it: per method the calls by status code, and the time that it added."""
+"""What the shim counts, as Prometheus reads it: per method the calls by status code, and the overhead."""
 
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server

@@ -62,7 +62,7 @@ class Writer:
         try:
             self._events.put_nowait(report)
         except asyncio.QueueFull:
-            metrics.REPORTS_DROPPED.by[()] += 1
+            metrics.EVENTS_DROPPED.by[()] += 1
 
     def _await(self, newer: Report, older: Report | None) -> None:
         """Let the newer of two reports about a pod be written; its nomination is the older's unless it says another."""
@@ -142,7 +142,7 @@ class Writer:
         about = (pod.uid, event_reason(report), report.message)
         telling = self._told.tell(*about, new, time.monotonic())
         if telling is None:
-            metrics.REPORTS_DROPPED.by[()] += 1
+            metrics.EVENTS_DROPPED.by[()] += 1
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
         if telling.count > 1:
