@@ -311,7 +311,7 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
         'scheduler_pending_pods{queue="unschedulable"} 1.0',
         'scheduler_pending_pods{queue="gated"} 1.0',
         'mooring_free_vfs{network="rail0"} 0.0',
-        'mooring_free_bits_per_second{network="rail0"} 9e+010',
+        'mooring_free_bits_per_second{network="rail0"} 9e+10',
         "mooring_placement_budget_exhausted_total 0.0",
         "mooring_disputed_vfs 0.0",
     ):
