@@ -1,4 +1,4 @@
-"""What the warm server counts, as Prometheus reads it: calls, repairs, and the ledger as the last reconcile found it."""
+"""What the server counts, as Prometheus reads it: calls, repairs, and the ledger as the last reconcile found it."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable

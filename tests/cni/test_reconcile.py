@@ -342,11 +342,11 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
     flags = ["--socket", str(tmp_path / "cni.sock"), "--metrics-addr", address, *folders]
     server = subprocess.Popen([sys.executable, "-m", "cni", "serve", *flags], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while "mooring_cni_unreadable_ledger_entries_total[]" not in (found := metrics_at(address)) or not found[LOOKED]:
+        deadline, unreadable = time.monotonic() + 30, "mooring_cni_unreadable_ledger_entries_total[]"
+        while unreadable not in (found := metrics_at(address)) or not found[LOOKED]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert found["mooring_cni_unreadable_ledger_entries_total[]"] == 1
+        assert found[unreadable] == 1
         forwarder = tmp_path / "mooring-cni"
         forwarder.write_text(render(str(tmp_path / "cni.sock"), ["/bin/false"]))
         for command in ("VERSION", "VERSION", "NONSENSE"):
