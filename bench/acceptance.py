@@ -1,10 +1,10 @@
-"""The seeds' own acceptance test: RDMA traffic between two pods stays under the limit that their VFs were given.
+"""rit-k8s-rdma's own acceptance test: RDMA traffic between two pods stays under the limit of their VFs.
 
     python -m bench.acceptance [--json] [--rates 100 20] [--seconds 4]      in the lab kernel that MOORING_LAB names
     python -m bench.acceptance --here [--pf NAME] [...]                     on this machine, as root
 
 Two pods with one VF each, in exclusive RDMA mode; `ibv_rc_pingpong -e` between them stays within 15 % over max_tx_rate,
-and runs free without one. Exit status 0, 1 where it does not, 2 where it cannot be measured. Source: rit-k8s-rdma's
+and is unlimited without one. Exit status 0, 1 if it is not so, 2 if it cannot be measured. Source: rit-k8s-rdma's
 install.md, "Test connectivity between two pods".
 """
 
@@ -22,9 +22,9 @@ from pathlib import Path
 from bench.rdma_pods import TestbedError, first_pf, measured_mbps, two_pods
 
 _OVER_PERCENT = 15
-# Below this share of its limit a rate says that the traffic does not flow, not that the limit holds.
+# A rate below this share of its limit means that traffic does not flow, not that the limit holds.
 _LEAST_SHARE = 0.5
-# Without a limit traffic has to be this many times faster than the highest of them.
+# Without a limit traffic has to be this many times faster than the highest limit.
 _FREE_TIMES = 2
 _LAB_S = 240
 _NOT_MEASURED = (
@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured where; ``not_measured`` is what nobody may conclude from it."""
+    """What was measured where; ``not_measured`` is what the result says nothing about."""
 
     pf: str
     driver: str
@@ -67,7 +67,7 @@ class Report:
 
 
 def judged(limit_mbps: int | None, mbps: float, limits_mbps: Sequence[int]) -> Run:
-    """Judge one measurement among those at ``limits_mbps``."""
+    """Evaluate one measurement among those at ``limits_mbps``."""
     fault = None
     if limit_mbps is None:
         if mbps < _FREE_TIMES * max(limits_mbps):
@@ -80,7 +80,7 @@ def judged(limit_mbps: int | None, mbps: float, limits_mbps: Sequence[int]) -> R
 
 
 def measure(pf: str, limits_mbps: Sequence[int], seconds: float) -> Report:
-    """Measure without a limit, then at each; raise TestbedError where that cannot be done."""
+    """Measure without a limit, then at each; raise TestbedError if that cannot be done."""
     mode = subprocess.run(("rdma", "system", "show"), capture_output=True, text=True, check=False).stdout
     if "netns exclusive" not in mode:
         raise TestbedError(f"the RDMA stack is not in exclusive mode but {mode.strip() or 'absent'!r}")
@@ -110,7 +110,7 @@ def in_lab(lab: str, limits_mbps: Sequence[int], seconds: float) -> Report:
 
 
 def table(report: Report) -> str:
-    """Return the report for a person."""
+    """Return the report as a table."""
     lines = [
         f"two pods, one VF of {report.pf} each (driver {report.driver}, kernel {report.kernel}), exclusive RDMA mode",
         "",

@@ -1,10 +1,11 @@
-"""Time discovery, measure the annotation, and weigh `mooring-advertiser serve` at rest; a line a host, as root.
+"""Time discovery, and measure the annotation and `mooring-advertiser serve` at rest; a line a host, as root.
 
     python -m bench.advertiser [--scans 50] [--seconds 180]
 
-Discovery is a whole scan of a simulated host's tree: sysfs, ledger, altnames by RTNETLINK, judgement. The tree lies in
-a temporary folder: the kernel's own sysfs makes its text at each read, which takes longer. At rest the program runs in
-the simulated host's network namespace, with as many netdevs, against devcluster's API server over loopback.
+Discovery is a whole scan of a simulated host's tree: sysfs, ledger, altnames by RTNETLINK, and what follows from them.
+The tree lies in a temporary folder: the kernel's own sysfs makes its text at each read, which takes longer. At rest the
+program runs in the simulated host's network namespace, with as many netdevs, against devcluster's API server over
+loopback.
 """
 
 import argparse
@@ -40,7 +41,7 @@ _NODE = "bench-advertiser"
 _SHAPES = ((2, 120), (8, 254))
 # Imports, the first scans and the first patch are not rest.
 _SETTLING_S = 10
-# For a simulated host to come up, and to end.
+# Seconds for a simulated host to start, and to end.
 _HOST_S = 300.0
 _GOALS = (
     "goals for 2 PFs x 120 VFs: discovery under 50 ms, annotation under 2048 bytes, RSS under 100 MiB, CPU under 0.1 %"
@@ -132,7 +133,7 @@ def metadata(url: str) -> dict[str, dict[str, str]]:
 
 
 def at_rest(pfs: int, vfs: int, seconds: int) -> Rest:
-    """Let the advertiser be for ``seconds`` and say what it took."""
+    """Let the advertiser rest for ``seconds`` and return what it used."""
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, serving(pfs, vfs, Path(folder)) as (pid, url):
         time.sleep(_SETTLING_S)
         version, before_s, start = metadata(url)["resourceVersion"], cpu_s(pid), time.monotonic()

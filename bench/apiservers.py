@@ -1,4 +1,4 @@
-"""API servers to measure against, over HTTPS on loopback: devcluster's in a process of its own, and a real one."""
+"""API servers to measure against, over HTTPS on loopback: devcluster's in its own process, and a real one."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from mooring.kube.access import load_access
 
 _TOKEN = "bench"
 _START_S = 60.0
-# Of an API server that a benchmark must not be throttled by.
+# Flags of an API server that must not throttle a benchmark.
 _IN_FLIGHT = ("--max-requests-inflight", "3000", "--max-mutating-requests-inflight", "1500")
 
 
@@ -56,7 +56,7 @@ def real(assets: Path, folder: Path) -> Iterator[Path]:
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1 that is its own authority, and its key."""
+    """Make a self-signed certificate for 127.0.0.1, and its key."""
     folder.mkdir(parents=True, exist_ok=True)
     certificate, key = folder / "server.crt", folder / "server.key"
     openssl = shutil.which("openssl")
@@ -105,7 +105,7 @@ def _kubeconfig(server: str, authority: Path) -> str:
 
 
 def is_ready(kubeconfig: Path) -> bool:
-    """Ask the server whether it is ready: /readyz."""
+    """Return whether the server is ready: /readyz."""
     access = load_access(str(kubeconfig))
     request = urllib.request.Request(f"{access.server}/readyz", headers=dict(access.headers()))
     try:

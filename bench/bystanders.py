@@ -1,10 +1,10 @@
-"""Return what a pod pays for what others use and it does not; no I/O. Exit status 1 if it is more than 5 %.
+"""Time what a pod costs because of features that others use and it does not; no I/O. Exit status 1 above 5 %.
 
     python -m bench.bystanders [--nodes 5000] [--pods 1500] [--rounds 3]
 
-The same pods, with 2 VFs and none of what is asked about, are decided about in several clusters that differ in one
-thing each. The clusters take turns pod by pod, so that other work on this machine hits them alike, and of each pod the
-best of some rounds counts. All must come to the same decisions. What is timed is `step`, in CPU time of its thread.
+The same pods, with 2 VFs and none of these features, are scheduled in several clusters that differ in one thing each.
+The clusters take turns pod by pod, so that other work on this machine affects them alike, and of each pod the best of
+some rounds counts. All must come to the same decisions. What is timed is `step`, in CPU time of its thread.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def _volumes(nodes: int) -> Scheduling:
 
 
 def _budgets(nodes: int) -> Scheduling:
-    """Budgets that speak of some pods."""
+    """Budgets that select some pods."""
     cluster = _nothing(nodes)
     for number in range(_BUDGETS):
         metadata = {"name": f"b{number}", "namespace": "default"}
@@ -61,19 +61,19 @@ def _budgets(nodes: int) -> Scheduling:
 
 
 def _nominated(nodes: int) -> Scheduling:
-    """A pod that waits on one node until another has gone from there."""
+    """A nominated pod that waits on one node for its victim to go."""
     cluster = _filled(_nothing(nodes), going=True)
     spec = {"priority": 9, "nodeSelector": {"kubernetes.io/hostname": load.node_name(0)}}
     pod = load.pod(900_001, [{}], "60", spec)
     cluster.offer([pod | {"status": {"nominatedNodeName": load.node_name(0)}}])
     cluster.decide()
-    if not cluster.machine.nominations:
+    if not cluster.machine.nominator:
         raise ValueError("the pod is not nominated")
     return cluster
 
 
 def _filled(cluster: Scheduling, *, going: bool = False) -> Scheduling:
-    """Seat a pod that fills the first node."""
+    """Add an assigned pod that fills the first node."""
     pod = load.pod(900_000, [], "64", {"nodeName": load.node_name(0), "priority": -1})
     if going:
         pod |= {"metadata": pod["metadata"] | _GOING["metadata"], "status": _GOING["status"]}
@@ -101,7 +101,7 @@ def turns(nodes: int, pods: int) -> list[list[float]]:
     gc.freeze()
     times = [list[float]() for _ in clusters]
     for number in range(pods):
-        # Who comes first finds the caches of the processor cold.
+        # The first one in a turn finds the processor's caches cold.
         order = [(number + place) % len(clusters) for place in range(len(clusters))]
         chosen = set()
         for place in order:
@@ -122,7 +122,7 @@ def _decide(cluster: Scheduling) -> tuple[float, Bind]:
     bind = next((one for one in made or () if isinstance(one, Bind)), None)
     if bind is None:
         raise ValueError(f"a pod of the load found no node: {made}")
-    cluster.machine.bound(bind, BOUND, cluster.now)
+    cluster.machine.finished(bind, BOUND, cluster.now)
     return took, bind
 
 

@@ -1,8 +1,8 @@
 """Measure mooring-cni, warm, against the Go plugin host-device: `python -m bench.cni`, as root.
 
 Both move veths of one simulated host (`devcluster.hosts`) into namespaces and back, with addresses by host-local, and
-are executed as a runtime executes them; rounds take turns, so that both see the same machine. No VF settings are asked
-for, since host-device has none. A bare rtnetlink loop shows what the kernel takes for the same moves.
+are executed as a runtime executes them; rounds take turns, so that both see the same machine. No VF settings are
+requested, since host-device has none. A bare rtnetlink loop shows what the kernel takes for the same moves.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Job:
 
 @dataclass(slots=True)
 class Times:
-    """Milliseconds of each ADD and DEL, and the seconds in which each round's calls were all done."""
+    """Milliseconds of each ADD and DEL, and the seconds that each round took."""
 
     add: list[float] = field(default_factory=list)
     remove: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Bench:
         return sorted(rows, key=lambda row: (row[2], row[0]))
 
     def settle(self) -> None:
-        """Wait until the simulated sysfs shows every VF's netdev: the kernel's own does so at once, this one lags."""
+        """Wait until the simulated sysfs shows every VF's netdev: the kernel's does so at once, this one lags."""
         shown = [self.layout.sys / "bus/pci/devices" / pci / "net" / netdev for _, pci, _, netdev in self.netdevs()]
         deadline = time.monotonic() + _SETTLES_S
         while not all(path.exists() for path in shown):
@@ -116,7 +116,7 @@ class Bench:
         return jobs
 
     def record(self, pod: int, vfs: int) -> None:
-        """Write what the CRI shim would have written for a pod of so many VFs."""
+        """Write the CRI shim's record for a pod of so many VFs."""
         entries = [
             {"pf": pf, "vf": vf, "pci": pci, "link": "ethernet", "network": "default"}
             for pf, pci, vf, _ in self.netdevs()[pod * vfs : pod * vfs + vfs]
@@ -153,7 +153,7 @@ def pod_path(pod: int) -> str:
 
 @contextmanager
 def bench_host() -> Iterator[Bench]:
-    """Bring up host, warm server and pods' namespaces, and put this thread into the host's namespace."""
+    """Start host, warm server and pods' namespaces, and put this thread into the host's namespace."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mooring-bench-")))
         processes = Processes(root / "logs")
@@ -193,7 +193,7 @@ def in_round(bench: Bench, jobs: Jobs, pods: int, vfs: int, times: Times) -> Non
 
 
 def in_turns(bench: Bench, pods: int, vfs: int, rounds: int) -> tuple[Times, Times]:
-    """Measure ours and theirs in turns, after a round of each that is not counted."""
+    """Measure both plugins in turns, after a round of each that is not counted."""
     ours, theirs = Times(), Times()
     for pod in range(pods):
         bench.record(pod, vfs)
@@ -254,13 +254,13 @@ def _line(what: str, times: Times, pods: int) -> None:
 
 
 def _shares(times: Times, theirs: Times) -> str:
-    """Say a time and a throughput as shares of host-device's; both count whole rounds, ADDs and DELs of all pods."""
+    """Return a time and a throughput as shares of host-device's; both count whole rounds, ADDs and DELs of all pods."""
     share = statistics.median(theirs.rounds_s) / statistics.median(times.rounds_s)
     return f"time {times.both / theirs.both:.2f}, throughput {share:.2f}"
 
 
 def report(bench: Bench, rounds: int) -> None:
-    """Measure and print a line for each load, then the ratios that the goals are about."""
+    """Measure and print a line for each load, then the ratios of the goals."""
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}; milliseconds")
     print(f"{'':36}{'ADD p50':>9}{'p99':>9}{'DEL p50':>9}{'p99':>9}{'ADD+DEL':>10}{'pods/s':>9}")
     ratios, single = [], 0.0

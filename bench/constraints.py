@@ -1,11 +1,11 @@
-"""Time decisions about pods that ask for GPUs beside their VFs, against the same pods without; no I/O.
+"""Time decisions about pods that request GPUs beside their VFs, against the same pods without; no I/O.
 
     python -m bench.constraints [--pods 3000] [--nodes 5000] [--rounds 3]
 
 Nodes have 4 PFs and 8 GPUs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, and a GPU beside each.
 The constraint is that of docs/examples/gpu. Three loads take turns for some rounds, and each pod's best time counts:
 pods without a constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core.
-Whether a pod that asks for no GPU is slowed is for `bench.bystanders` to say, where the loads take turns pod by pod.
+`bench.bystanders` measures whether a pod without GPUs is slowed: there the loads take turns pod by pod.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def cluster(nodes: int, kinds: Kinds) -> Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods on nodes with GPUs, with a constraint for them or without; ``gpus`` says whether the pods ask for them."""
+    """Pods on nodes with GPUs, with a constraint for them or without; ``gpus`` is true if the pods request them."""
 
     kinds: Kinds
     gpus: bool

@@ -1,4 +1,4 @@
-"""Whom `bench.scheduler_e2e` times: our scheduler, and kube-scheduler with four ways to ask for the same 2 VFs.
+"""The schedulers of `bench.scheduler_e2e`: ours, and kube-scheduler with four ways to request the same 2 VFs.
 
     plain     the pods less their VFs: neither counted nor chosen
     counted   2 of an extended resource, as a device plugin for SR-IOV offers them: counted, the kubelet chooses later
@@ -36,9 +36,8 @@ async def _bare(_client: Client, _nodes: int, _pods: int) -> AsyncIterator[None]
 class Contender:
     """A scheduler: its command and its pods by number.
 
-    ``named`` lists the VFs that bound pods were given, ``<node>/<VF>``; None where they are given none by name.
-    ``stage`` holds what the cluster has beside so many nodes and pods. ``share`` is of the usual number of pods, less
-    than all for the slow.
+    ``named`` lists the VFs of bound pods, ``<node>/<VF>``; None if pods get none by name. ``stage`` adds what the
+    cluster needs beside so many nodes and pods. ``share`` is of the usual number of pods, below 1 for the slow.
     """
 
     name: str
@@ -62,7 +61,7 @@ def ours(kubeconfig: Path) -> list[Contender]:
 
 
 def rivals(binary: Path, kubeconfig: Path, folder: Path) -> list[Contender]:
-    """Return kube-scheduler with each of its pods; its configuration goes below ``folder``."""
+    """Return kube-scheduler with each of its kinds of pods; its configuration goes below ``folder``."""
     config = folder / "kube-scheduler.yaml"
     config.write_text(_configuration(kubeconfig))
     command = [str(binary), "--config", str(config), "--secure-port", "0"]

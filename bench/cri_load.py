@@ -1,4 +1,4 @@
-"""Load for a CRI socket: callers in turn, at a steady rate, or as many as it takes; each call's latency is kept."""
+"""Load for a CRI socket: callers in turn, at a steady rate, or saturating; each call's latency is kept."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ Call = Callable[[], Awaitable[bytes]]
 
 
 def one_caller(socket: str, method: str, calls: int) -> list[float]:
-    """Call so often, each call after the one before; return the milliseconds of each."""
+    """Make so many calls one after the other; return the milliseconds of each."""
 
     async def load(call: Call) -> list[float]:
         return [await _timed(call) for _ in range(calls)]
@@ -22,7 +22,7 @@ def one_caller(socket: str, method: str, calls: int) -> list[float]:
 
 
 def steady(socket: str, method: str, rate: float, seconds: float) -> list[float]:
-    """Begin ``rate`` calls a second whether or not earlier ones have ended; latency counts from the planned moment."""
+    """Start ``rate`` calls a second whether or not earlier ones have ended; latency counts from the planned moment."""
 
     async def planned(call: Call, at: float) -> float:
         await asyncio.sleep(max(0.0, at - time.perf_counter()))

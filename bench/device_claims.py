@@ -1,10 +1,10 @@
 """The same VFs as devices of dynamic resource allocation (resource.k8s.io/v1): slices, classes, and a claim a pod.
 
-A node's pool lists what its inventory does, a device a VF. Where rates count too, its PFs come first, which many claims
-may share up to the rate on offer (consumable capacity), and a claim asks beside each VF for its rate of the same PF.
-Selectors say no more, and devices stand in no other order, than keeps the allocator's search short. No
-kube-controller-manager makes claims of templates or takes them back here, so the claims are there before the pods, and
-their finalizers are taken off by hand.
+A node's pool lists the VFs of its inventory, a device a VF. Where rates count too, its PFs come first, which many
+claims may share up to the rate on offer (consumable capacity), and a claim requests beside each VF its rate of the same
+PF. Selectors and the order of devices are chosen to keep the allocator's search short. No kube-controller-manager makes
+claims from templates or removes them here, so the claims exist before the pods, and the benchmark removes their
+finalizers.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,7 +32,7 @@ _DEVICES_A_SLICE = 128
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """How VFs are told in devices: each class's CEL, a node's devices, a pod's claim."""
+    """The VFs as devices: each class's CEL, a node's devices, a pod's claim."""
 
     classes: Mapping[str, str]
     pool: Callable[[Inventory], list[load.Json]]
@@ -40,7 +40,7 @@ class Devices:
 
     @asynccontextmanager
     async def published(self, client: Client, nodes: int, pods: int) -> AsyncIterator[None]:
-        """Hold the nodes' devices and an unallocated claim a pod; take all of it away at the end."""
+        """Publish the nodes' devices and an unallocated claim a pod; remove them all at the end."""
         classes = (_class(name, cel) for name, cel in self.classes.items())
         slices = (each for number in range(nodes) for each in self._slices(load.node(number)))
         claims = (self.claim(load.mixed_pod(number)) for number in range(pods))
@@ -103,7 +103,7 @@ def _vf_claim(pod: load.Json) -> load.Json:
 
 
 def _rated_claim(pod: load.Json) -> load.Json:
-    """Ask for each VF, and where it has a rate for that rate of its PF."""
+    """Request each VF, and if it has a rate, that rate of its PF."""
     wanted = read_request(pod["metadata"]["annotations"])
     requests: list[load.Json] = []
     same: list[load.Json] = []
@@ -136,7 +136,7 @@ def claiming(pod: load.Json) -> load.Json:
 
 
 async def allocated(client: Client) -> list[str]:
-    """Return every VF that a claim's status says is a pod's, as ``<node>/<device>``."""
+    """Return every VF that a claim's status allocates, as ``<node>/<device>``."""
     return [
         f"{result['pool']}/{result['device']}"
         for claim in await items(client, _CLAIMS)

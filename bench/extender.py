@@ -1,4 +1,4 @@
-"""Time what a kube-scheduler's questions cost the scheduler that is its extender.
+"""Time what a kube-scheduler's requests cost the scheduler that is its extender.
 
     python -m bench.extender [--nodes 5000] [--calls 5]
 
@@ -26,7 +26,7 @@ from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 
 _NOW = 1_800_000_000.0
-# Of a node's JSON: what else a real node says, in bytes.
+# The bytes of a node's JSON beside its inventory, as on a real node.
 _ELSE = 6000
 # kube-scheduler looks for so many feasible nodes of 5,000: percentageOfNodesToScore.
 _SAMPLE = 0.1

@@ -1,4 +1,4 @@
-"""Run the benchmarks of what a scheduler may do beside choosing a node: who uses it, and who does not.
+"""Run the benchmarks of what a scheduler does beside choosing a node, for pods that use it and pods that do not.
 
     python -m bench.features [--nodes 5000]
 

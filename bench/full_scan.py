@@ -1,4 +1,4 @@
-"""What the scheduler's decisions are held against: every node is looked at for every pod, nothing is kept.
+"""The reference for the scheduler's decisions: every node is judged for every pod, nothing is kept.
 
 It follows the same rules for what the benchmark's pods use (taints, node affinity, cpu, memory, VFs) by plain loops.
 """
@@ -30,7 +30,7 @@ class FullScan:
         self._nodes = [_read(node) for node in nodes]
 
     def decide(self, pod: Json) -> int:
-        """Put a pod on the best of all nodes and return its number; raise ValueError if none will do."""
+        """Put a pod on the best of all nodes and return its number; raise ValueError if none fits."""
         needs = parse_resources(pod["spec"]["containers"][0]["resources"]["requests"])
         request = read_request(pod["metadata"]["annotations"])
         assert request is not None, f"every pod of {names.SCHEDULER_NAME} asks for VFs here"

@@ -1,9 +1,9 @@
-"""Print the CPU, in µs, of a request like a bind by itself: by aiohttp, and by the connections that writes have.
+"""Print the CPU, in µs, of a request like a bind by itself: by aiohttp, and by the kept connections of writes.
 
     python -m bench.http_floor KUBECONFIG [--requests 3000]
 
-The Binding is of a pod that does not exist, so the server's answer is a short 404 and nothing else happens. No code of
-ours that binds can go below.
+The Binding is of a pod that does not exist, so the server's answer is a short 404 and nothing else happens. A bind by
+our code cannot cost less.
 """
 
 import argparse
@@ -41,7 +41,7 @@ async def by_aiohttp(access: Access, requests: int) -> float:
 
 
 async def by_kept_connections(access: Access, requests: int) -> float:
-    """Return the same of `mooring.kube.connections`."""
+    """Return the same for `mooring.kube.connections`."""
     server = URL(access.server)
     lines = [f"POST {_PATH} HTTP/1.1", f"Host: {server.host_port_subcomponent}", f"Content-Length: {len(_BODY)}"]
     lines += [f"{name}: {value}" for name, value in access.headers().items()]
@@ -83,7 +83,7 @@ def _cpu_s() -> float:
 
 
 async def floors(access: Access, requests: int) -> str:
-    """Return what a request takes by each."""
+    """Return what a request costs by each."""
     aiohttp_us, kept_us = await by_aiohttp(access, requests), await by_kept_connections(access, requests)
     return f"aiohttp {aiohttp_us:.0f} µs, kept connections {kept_us:.0f} µs"
 

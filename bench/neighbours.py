@@ -1,8 +1,8 @@
-"""Time the rules that look at other pods: prepare, refuse and score, once a pod over all nodes.
+"""Time the plugins that count other pods: pre-filter, filter and score, once a pod over all nodes.
 
     python -m bench.neighbours [--nodes 5000] [--pods 20000] [--calls 300]
 
-The goal is 500 pods a second, both rules together, while every placed pod changes the counts.
+The goal is 500 pods a second, both plugins together, while every placed pod changes the counts.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def constraint(app: str, key: str, when: str, skew: int) -> Json:
 
 
 def families(app: str) -> dict[str, Json]:
-    """Return pod specs by what they ask of other pods."""
+    """Return pod specs by their terms about other pods."""
     away = {REQUIRED: [{"topologyKey": HOSTNAME} | self_selector(app)]}
     near = {REQUIRED: [{"topologyKey": ZONE} | self_selector(app)]}
     wish = {PREFERRED: [{"weight": 100, "podAffinityTerm": {"topologyKey": HOSTNAME} | self_selector(app)}]}

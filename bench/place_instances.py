@@ -1,11 +1,11 @@
 """Hard instances for `scheduler.placement.place`: 64 VFs at most, 8 PFs, barely feasible and barely not.
 
-Each family is a function of a random source to wants, rooms and the policy. Those named ``…-fits`` are built from a
-solution; in the others the slack is so small that both answers occur. Where the hardness lies: many items a bin make
-solutions plenty, two a bin make it matching; between them, at about as many solutions as instances, lies the peak.
-Sources: Martello and Toth, Knapsack Problems (1990), chapter 8; Falkenauer, A hybrid grouping genetic algorithm for bin
-packing (1996), the triplets; Gent and Walsh, From approximate to optimal solutions (1995), the phase transition;
-Schoenfield, Fast, exact solution of open bin packing problems (2002), Hard28.
+Each family is a function of a random source to demands, capacities and the policy. Those named ``…-fits`` are built
+from a solution; in the others the slack is so small that both answers occur. Where the hardness lies: with many items a
+bin solutions are plenty, with two a bin it is matching; between them, where there are about as many solutions as
+instances, lies the peak. Sources: Martello and Toth, Knapsack Problems (1990), chapter 8; Falkenauer, A hybrid grouping
+genetic algorithm for bin packing (1996), the triplets; Gent and Walsh, From approximate to optimal solutions (1995),
+the phase transition; Schoenfield, Fast, exact solution of open bin packing problems (2002), Hard28.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def moved(family: Family, by: int) -> Family:
 
 
 def uniform(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
-    """Random rates, and equal PFs with ``slack`` of their room to spare."""
+    """Random rates, and equal PFs with ``slack`` of their capacity to spare."""
 
     def family(random: Random) -> Instance:
         demands = [VfDemand(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
@@ -82,7 +82,7 @@ def uniform(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
 
 
 def uneven(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
-    """Random rates over PFs of which something random is taken already."""
+    """Random rates over PFs of which a random part is taken already."""
 
     def family(random: Random) -> Instance:
         demands = [VfDemand(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
@@ -123,7 +123,7 @@ def near_equal(vfs: int, middle: int, width: int, slack: int) -> Family:
 
 
 def tight_vfs(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
-    """As many VFs free as are asked for, spread unevenly, and little bandwidth to spare."""
+    """As many free VFs as requested, spread unevenly, and little bandwidth to spare."""
 
     def family(random: Random) -> Instance:
         demands = [VfDemand(random.randrange(low, high + 1, step), EVERY) for _ in range(vfs)]
@@ -135,7 +135,7 @@ def tight_vfs(vfs: int, low: int, high: int, step: int, slack: float) -> Family:
 
 
 def selectors(family: Family, classes: int, keep: float) -> Family:
-    """Let a part of the VFs name the network they want: PFs lie in ``classes`` networks."""
+    """Let a part of the VFs name a network: PFs lie in ``classes`` networks."""
 
     def other(random: Random) -> Instance:
         demands, free, spreading = family(random)
@@ -164,7 +164,7 @@ def selectors_from_solution(per_pf: int, capacity: int, step: int, extra: int) -
 
 
 def without_rates(family: Family, share: float) -> Family:
-    """Let a part of the VFs reserve nothing: they only need the VFs, of which none is left over."""
+    """Let a part of the VFs reserve nothing: they need only the VFs, of which none is left over."""
 
     def other(random: Random) -> Instance:
         demands, free, spreading = family(random)
@@ -188,7 +188,7 @@ def policy(family: Family, spreading: Spreading) -> Family:
 
 
 def distinct(vfs: int, slack: int) -> Family:
-    """Each VF on a PF of its own, whose room is hardly over its rate."""
+    """Each VF on a PF of its own, whose capacity is hardly over its rate."""
 
     def family(random: Random) -> Instance:
         rates = [random.randrange(1000, 100_000) for _ in range(vfs)]

@@ -28,7 +28,7 @@ from mooring.kube.client import JSON, Client
 from mooring.settings import VfSettings
 
 _WAITS = 1_000_001
-# Of the first pod no event is left; about the second, which waits, is decided again.
+# The first pod has no event left; the second, which waits, is decided again.
 COMMANDS = (
     ("nodes",),
     ("pods", "-A"),

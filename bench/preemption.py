@@ -1,10 +1,11 @@
-"""Time what a decision costs that has to choose whom a pod preempts, in a cluster that is full.
+"""Time a decision that has to select victims, in a cluster that is full.
 
     python -m bench.preemption [--nodes 5000] [--pods 20] [--calls 5]
 
 Every node is full of pods of several priorities. What is timed is `step` of the machine, in CPU time of its thread: all
-steps of a decision, and the longest of them, after which everything else gets its turn. So for a pod for whose sake
-others go, for one that could not be helped, and for one that is above nobody. Exit status 1 if a step takes too long.
+steps of a decision, and the longest of them, after which other work gets its turn. It is timed for a pod that preempts
+others, for one that preemption cannot help, and for one that has no pods of lower priority. Exit status 1 if a step
+takes too long.
 """
 
 import argparse
@@ -31,15 +32,15 @@ from scheduler.state.machine import Machine
 
 # UNIX time of the first decision.
 _START = 1_800_000_000.0
-# Of a step, in milliseconds of CPU: nothing else is done meanwhile.
+# The limit of a step, in milliseconds of CPU: nothing else is done meanwhile.
 _LONGEST_MS = 50.0
 
 
 class Full:
-    """A machine whose nodes have room for nobody."""
+    """A machine whose nodes are full."""
 
     def __init__(self, nodes: int, pods: int, *, budgets: int = 0, vfs: bool = False) -> None:
-        """With ``vfs`` it is the rates of the pods' VFs that leave no room, two of each pod; else their cpu."""
+        """With ``vfs`` the rates of the pods' VFs, two of each pod, fill the nodes; else their cpu does."""
         self.machine, self._random, self._serial, self._now = Machine("mooring"), Random(1), 0, _START
         for number in range(nodes):
             document = load.node(number)
@@ -77,7 +78,7 @@ class Full:
     ) -> tuple[list[float], float, int]:
         """Decide about so many such pods.
 
-        Return the milliseconds of each, those of the longest step, and for how many others have to go.
+        Return the milliseconds of each, those of the longest step, and how many pods preempt others.
         """
         taken, longest, preempting = list[float](), 0.0, 0
         for _ in range(calls):
@@ -113,7 +114,7 @@ def _given(document: Json, pods: int) -> Iterator[Json]:
 
 
 def near(app: str) -> Json:
-    """Return what keeps a pod away from others, on its node."""
+    """Return the anti-affinity that keeps a pod away from others on its node."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
@@ -154,7 +155,7 @@ def _for_vfs(nodes: int, pods: int, calls: int) -> Iterator[bool]:
 
 
 def _print(name: str, taken: list[float], longest: float, preempting: int) -> bool:
-    """Print a line; return whether nothing was held up for too long."""
+    """Print a line; return whether no step took too long."""
     following = statistics.median(taken[1:] or taken)
     met = longest <= _LONGEST_MS
     verdict = "met" if met else "MISSED"

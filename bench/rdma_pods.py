@@ -1,7 +1,7 @@
 """Two pods with one VF each, as the CNI plugin makes them, and RDMA traffic between them.
 
-A pod is a network namespace here, with the record that the CRI shim would have written: mooring-cni gets its ADD and
-DEL as from a runtime, with the node's own state folder, so that no VF is taken that somebody has.
+A pod is a network namespace here, with a record as the CRI shim writes it: mooring-cni gets its ADD and DEL as from a
+runtime, with the node's own state folder, so that no VF in use is taken.
 """
 
 import json
@@ -24,14 +24,14 @@ STATE = Path("/var/lib/mooring")
 _NODE = "acceptance"
 _PORT = 18515
 _MESSAGE_BYTES = 1 << 20
-# Without a limit: long enough for a steady figure on anything between a simulated NIC and 100 Gb/s.
+# The rate assumed without a limit: enough data for a steady figure from a simulated NIC up to 100 Gb/s.
 _FREE_MBPS = 1000
-_START_S, _CALL_S = 10.0, 120.0
+_START_S, _CALL_S = 60.0, 120.0
 _RESULT = re.compile(r"bytes in [0-9.]+ seconds = ([0-9.]+) Mbit/sec")
 
 
 class TestbedError(RuntimeError):
-    """What keeps the traffic from being measured here at all: which step, and what it said."""
+    """What prevents measuring the traffic here at all: which step, and its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def first_pf() -> str:
 
 @contextmanager
 def two_pods(pf: str, limit_mbps: int | None, folder: Path) -> Iterator[tuple[Pod, Pod]]:
-    """Make two pods whose VFs may send ``limit_mbps``, None for no limit; give everything back at the end."""
+    """Make two pods whose VFs may send ``limit_mbps``, None for no limit; restore everything at the end."""
     with ExitStack() as stack:
         first, second = (stack.enter_context(_pod(pf, vf, limit_mbps, folder)) for vf in (0, 1))
         yield first, second
@@ -114,9 +114,9 @@ def _call(command: str, pod: str, folder: Path) -> str:
 
 
 def _found(netns: str, address: str) -> Pod:
-    """Look inside a pod: in exclusive mode it sees its own RDMA device and no other."""
+    """Read a pod from inside: in exclusive mode it sees its own RDMA device and no other."""
     ports = "/sys/class/infiniband/*/ports/1"
-    # Entries of the GID table that are not in use cannot be read: grep passes over them.
+    # Entries of the GID table that are not in use cannot be read: grep ignores them.
     script = f"grep -sH . {ports}/gids/* {ports}/gid_attrs/types/* || true"
     lines = _run((*_in(netns), "sh", "-c", script), "looking for RDMA devices").splitlines()
     values = dict(line.split(":", 1) for line in lines)

@@ -34,7 +34,7 @@ from scheduler.state.machine import Machine
 _START = 1_800_000_000.0
 _TICK_S = 0.0001
 _REFERENCE_PODS = 20
-# A pod ends after so many binds in the flood: each end may help the pods that fit nowhere.
+# In the flood a pod ends after so many binds: each end may help the pods that fit nowhere.
 _ENDS_EVERY = 100
 # The longest bar of a plot, in characters.
 _BAR = 60
@@ -59,7 +59,7 @@ class Scheduling:
             self.machine.pods(Changed(_identity(pod), pod), self.now)
 
     def decide(self) -> tuple[float, Bind | None] | None:
-        """Decide once; return the seconds that it took, and the bind if it is one; None if no pod is ready."""
+        """Decide once; return the seconds that it took, and the bind if there is one; None if no pod is ready."""
         self.now += _TICK_S
         began = time.thread_time()
         instructions = self.machine.step(self.now)
@@ -67,16 +67,16 @@ class Scheduling:
             return None
         found = next((one for one in instructions if isinstance(one, Bind)), None)
         if found is not None:
-            self.machine.bound(found, BOUND, self.now)
+            self.machine.finished(found, BOUND, self.now)
         return time.thread_time() - began, found
 
     def end(self, decision: Bind) -> None:
-        """Let a bound pod vanish."""
+        """Remove a bound pod."""
         self.machine.pods(Removed(_identity(decision.pod_info.pod)), self.now)
 
 
 def _hash(name: str) -> int:
-    # Spread like a real uid, and the same at every run.
+    # Spread like a real uid, and the same in every run.
     return int(name[-6:]) * 0x9E3779B97F4A7C15 & (1 << 64) - 1
 
 
@@ -147,7 +147,7 @@ def flood(nodes: int, pods: int, impossible: int) -> tuple[float, float]:
 
 
 def reference(nodes: int) -> list[float]:
-    """Return the seconds that each of a few decisions takes if every node is looked at."""
+    """Return the seconds of each of a few decisions that judge every node."""
     scan = FullScan([load.node(number) for number in range(nodes)])
     times = []
     for number in range(_REFERENCE_PODS):
@@ -174,7 +174,7 @@ def line(name: str, times: Sequence[float], goal: float) -> bool:
 
 
 def plot(name: str, times: Sequence[float]) -> None:
-    """Print how a load's decisions are spread over their time, a line an octave."""
+    """Print the distribution of a load's decisions over their time, a line an octave."""
     counts = Counter(int(1e6 * took).bit_length() for took in times)
     print(f"\n{name}: decisions by time")
     for octave in range(min(counts), max(counts) + 1):
@@ -184,7 +184,7 @@ def plot(name: str, times: Sequence[float]) -> None:
 
 
 def ratio(name: str, value: float, goal: float, *, least: bool = False) -> bool:
-    """Print a ratio against its goal, the most that it may be or the ``least``; return whether it is met."""
+    """Print a ratio against its goal, an upper limit or with ``least`` a lower one; return whether it is met."""
     met = value >= goal if least else value <= goal
     print(f"{name:70} {value:9.2f}  goal {'>=' if least else '<='} {goal:g} {'met' if met else 'MISSED'}", flush=True)
     return met

@@ -1,9 +1,9 @@
-"""Weigh the scheduler end to end over HTTPS: CPU of its process a bound pod, and pods/s; a line a run.
+"""Measure the scheduler end to end over HTTPS: CPU of its process a bound pod, and pods/s; a line a run.
 
     python -m bench.scheduler_e2e [--nodes 1000] [--pods 3000] [--rounds 2]
 
 Against devcluster's API server, and against a real one where KUBECONFIG names one or KUBEBUILDER_ASSETS a folder with
-etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster, as `bench.contenders` says.
+etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.contenders`.
 Pods are created beforehand. A process's CPU (user and system) counts from its start to its rest, less what it takes to
 start on the same cluster without pods. "VFs" are those that pods were given by name, no two the same. "binds alone" is
 the rate at which the server takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the
@@ -42,7 +42,7 @@ _REST_CPU_S, _REST_S, _LONGEST_S = 0.03, 1.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run showed: binds a second, and of a scheduler CPU µs a pod, the Events it left and the VFs it named."""
+    """The result of one run: binds a second; of a scheduler CPU µs a pod, the Events it left and the VFs it named."""
 
     name: str
     rate: float
@@ -62,7 +62,7 @@ def running(contender: Contender, folder: Path) -> Iterator[int]:
 
 
 async def at_rest(pid: int) -> float:
-    """Wait until a process rests; return the seconds of CPU that it has used."""
+    """Wait until a process is at rest; return the seconds of CPU that it has used."""
     deadline, spent = time.monotonic() + _LONGEST_S, -1.0
     while (now := cpu_s(pid)) - spent >= _REST_CPU_S or now < _REST_CPU_S:
         if time.monotonic() > deadline:
@@ -97,7 +97,7 @@ def _unlike(found: Sequence[str], wanted: int) -> int:
 
 
 async def alone(client: Client, pods: int) -> Run:
-    """Bind pods that nobody decided about."""
+    """Bind pods without a scheduler."""
     await served_cluster.clear(client)
     await served_cluster.add_pods(client, map(load.mixed_pod, range(pods)))
     return Run(ALONE, await served_cluster.bind_all(client))
@@ -159,7 +159,7 @@ def _verdict(what: str, found: float, goal: float, met: bool) -> bool:
 
 
 def servers(folder: Path) -> Generator[tuple[str, Path, Path | None], None, None]:
-    """Start one server after the other; yield its name, a kubeconfig, and a kube-scheduler to hold us against."""
+    """Start one server after the other; yield its name, a kubeconfig, and a kube-scheduler to compare with."""
     assets, named = os.environ.get("KUBEBUILDER_ASSETS"), os.environ.get("KUBECONFIG")
     with apiservers.devcluster(folder / "devcluster") as kubeconfig:
         yield "devcluster's API server", kubeconfig, None
@@ -189,7 +189,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds, of which the best counts (default 2)")
     parser.add_argument("--server", default="", help="only servers whose name contains this")
     options = parser.parse_args()
-    # Whoever ends it, also `timeout`, is to find no server left.
+    # However it is ended, also by `timeout`, no server is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}; ", end="")
     print(f"{options.nodes} nodes, {options.pods} pods with 2 VFs")

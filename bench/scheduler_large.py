@@ -1,11 +1,11 @@
-"""Start the scheduler on a large cluster: how long to the first bind, how much memory, how long its loop is held up.
+"""Start the scheduler on a large cluster: time to the first bind, memory, and the longest pause of its loop.
 
     python -m bench.scheduler_large [--nodes 5000] [--pods 100000] [--new 1000]
 
 Three processes: devcluster's API server with the cluster already in it, the scheduler as its own program with a ticker
 beside it, and this one, which creates pods and sees them bound. Goals at 5,000 nodes and 100,000 bound pods: 15 s from
-the process's start to its first bind, 1 GiB, no pause over 50 ms. A pause is told twice: by the clock, and by the CPU
-time that the loop's thread spent meanwhile, which a busy machine does not lengthen.
+the process's start to its first bind, 1 GiB, no pause over 50 ms. A pause is printed twice: by the clock, and by the
+CPU time that the loop's thread spent meanwhile, which a busy machine does not lengthen.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 async def _serve(nodes: int, pods: int) -> None:
-    """Serve a cluster that is there from the beginning, until standard input ends."""
+    """Serve a cluster that exists from the beginning, until standard input ends."""
     async with ApiServer() as server:
         store = server.cluster.store
         for number in range(nodes):
@@ -107,7 +107,7 @@ _FIELDS: dict[str, Any] = {f"f:field{number}": {"f:value": {}} for number in ran
 
 @dataclass(slots=True)
 class _Pauses:
-    """The longest time that the loop was held up, in milliseconds, and how long garbage collection took of it."""
+    """The longest pause of the loop, in milliseconds, and how much of it was garbage collection."""
 
     wall_ms: float = 0.0
     cpu_ms: float = 0.0
@@ -140,7 +140,7 @@ class _Pauses:
 
 
 async def _schedule(url: str) -> None:
-    """Be the scheduler; on SIGUSR1 tell the pauses since the last time, and the memory."""
+    """Run the scheduler; on SIGUSR1 print the pauses since the last time, and the memory."""
     from scheduler.__main__ import Config, _run, spare_collections
 
     log.set_up("scheduler")

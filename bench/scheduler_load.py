@@ -72,7 +72,7 @@ def _pf(index: int) -> Pf:
 
 
 def mixed_pod(number: int) -> Json:
-    """Return one of many shapes: rates, cpu, and on a tenth each tolerations and node affinity."""
+    """Return a pod of one of many shapes: rates, cpu, and for a tenth each tolerations and node affinity."""
     rates: list[Json] = [
         {"min_tx_rate": rate, "max_tx_rate": rate + 5000} for rate in (_rate(number), _rate(number // 8))
     ]
@@ -101,7 +101,7 @@ def replica(number: int) -> Json:
 
 
 def impossible_pod(number: int) -> Json:
-    """Return a pod for which no node will do, of eight shapes."""
+    """Return a pod that fits no node, of eight shapes."""
     wanted: list[Json] = [{"min_tx_rate": 95_000 + number % 8}, {"network": "rail9"}]
     return pod(number, wanted, "100m", {})
 
@@ -122,7 +122,7 @@ def _constraint(labels: Json, key: str, skew: int, otherwise: str) -> Json:
 
 
 def apart_pod(number: int) -> Json:
-    """Return a pod of one of 8 groups, no two of which may share a node, and which likes zones where the group is."""
+    """Return a pod of one of 8 groups with anti-affinity by node among themselves, and preferred affinity by zone."""
     group = {"group": f"g{number % 8}"}
     apart = {"labelSelector": {"matchLabels": group}, "topologyKey": "kubernetes.io/hostname"}
     near = {"labelSelector": {"matchLabels": group}, "topologyKey": "topology.kubernetes.io/zone"}
@@ -136,7 +136,7 @@ def apart_pod(number: int) -> Json:
 
 
 def pod(number: int, interfaces: list[Json], cpu: str, spec: Json, labels: Json | None = None) -> Json:
-    """Return a pod of ours as it is created."""
+    """Return a pod of our scheduler as it is created."""
     requests = {"cpu": cpu, "memory": "128Mi"}
     return {
         "apiVersion": "v1",

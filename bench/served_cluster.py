@@ -126,7 +126,7 @@ class Binds:
 
 @asynccontextmanager
 async def watching_binds(client: Client) -> AsyncIterator[Binds]:
-    """Follow the bound pods of an empty cluster."""
+    """Watch the bound pods of an empty cluster."""
     binds = Binds()
     ready = asyncio.Event()
 

@@ -47,7 +47,7 @@ class Sockets:
 
 
 def reference(socket: str, runtime: str) -> None:
-    """Serve the least proxy that grpc.aio can be, until killed: what is beyond it is the shim's own."""
+    """Serve the least proxy that grpc.aio can be, until killed: what exceeds it is the shim's own cost."""
 
     async def serve() -> None:
         async with grpc.aio.insecure_channel(f"unix://{runtime}", options=CHANNEL_OPTIONS) as channel:

@@ -1,4 +1,4 @@
-"""`python -m scheduler` that writes neither Events nor conditions: what a bind costs by itself, for the benchmark."""
+"""`python -m scheduler` without Events and conditions: the cost of a bind by itself, for the benchmark."""
 
 import sys
 
@@ -8,7 +8,7 @@ from scheduler.state.machine import Report
 
 
 class Silent(Writer):
-    """A writer that forgets what it is told."""
+    """A writer that drops its reports."""
 
     def put(self, report: Report) -> None:
         """Take a report and write nothing."""

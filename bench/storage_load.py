@@ -1,4 +1,4 @@
-"""Volumes for the nodes and pods of `scheduler_load`: claims bound already, volumes to be made, local disks."""
+"""Volumes for the nodes and pods of `scheduler_load`: bound claims, volumes to be provisioned, local disks."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ _SIZE = "1Gi"
 
 
 def teller(machine: Machine, now: float) -> Tell:
-    """Return what shows a machine an object of storage, each of them a version of its own."""
+    """Return a function that shows a machine a storage object, each with a version of its own."""
     version = 0
 
     def tell(kind: type[Any], document: load.Json) -> None:
@@ -43,7 +43,7 @@ def classes(tell: Tell) -> None:
 
 
 def limits(tell: Tell, nodes: int, count: int) -> None:
-    """Let each node attach so many volumes."""
+    """Limit how many volumes each node can attach."""
     for number in range(nodes):
         drivers = [{"name": _DRIVER, "nodeID": "x", "allocatable": {"count": count}}]
         tell(CSINode, {"metadata": {"name": load.node_name(number)}, "spec": {"drivers": drivers}})
@@ -59,7 +59,7 @@ def local_disks(tell: Tell, nodes: int) -> None:
 def bound_claims(tell: Tell, count: int) -> None:
     """Make claims ``bound-0`` and on whose volumes are in one zone each."""
     for number in range(count):
-        # Where there are nodes of all sorts that pods ask for: in every other zone.
+        # Every other zone has nodes of all kinds that pods ask for.
         zone = f"zone-{(2 * number + 1) % load.ZONES}"
         volume = _volume(f"v-{number:05}", "made", "topology.kubernetes.io/zone", zone)
         name = f"bound-{number}"

@@ -66,7 +66,7 @@ def fill(server: ApiServer, nodes: int, pods: int) -> None:
 
 
 class Scheduler:
-    """A process, and what it says with the time of each line."""
+    """A process, and the lines that it logs with their times."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -79,7 +79,7 @@ class Scheduler:
             self.said.append(json.loads(line))
 
     async def says(self, event: str, **fields: object) -> datetime:
-        """Wait until it says so; return when it did."""
+        """Wait for this log event; return its time."""
         while True:
             found = [one for one in self.said if one["event"] == event and fields.items() <= one.items()]
             if found:

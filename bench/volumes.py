@@ -19,7 +19,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind
 
 Build = Callable[[storage.Tell, int, int], None]
-# Enough that no node is full, few enough that the rule has to count.
+# Enough that no node is full, few enough that the plugin has to count.
 _MOST_ATTACHED = 20
 
 

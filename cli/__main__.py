@@ -22,24 +22,24 @@ from mooring.kube.access import Access, AccessError, context_namespace, load_acc
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
 
-# libyaml's, where PyYAML was built with it, is five times as fast.
+# libyaml's dumper, if PyYAML was built with it, is five times as fast.
 _YAML = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-# Most is in two lists; each connection begins with a handshake of some milliseconds.
+# Most of the work is two lists; each connection starts with a handshake of some milliseconds.
 _CONNECTIONS = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0, 1 failure or findings, 2 usage, 130 interrupted."""
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    # numpy's BLAS starts a thread a core to wait for matrices, of which there are none here.
+    # numpy's BLAS starts a thread a core for matrices, of which there are none here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A command keeps all that it reads, and ends: to look for garbage would be a tenth of its time.
+    # A command keeps all that it reads, and ends: garbage collection would take a tenth of its time.
     gc.disable()
     try:
         answer = _lint(arguments) if arguments.command == "lint" else _ask(arguments)
         _show(answer, arguments)
     except BrokenPipeError:
-        # Who reads has seen enough; the interpreter flushes once more at its end.
+        # The reader has closed the pipe; the interpreter flushes once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -54,20 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lint(arguments: Arguments) -> Answer:
-    # The scheduler's reading of pods computes with numpy, whose import takes as long as all else here together.
+    # The scheduler's reading of pods uses numpy, whose import takes as long as all else here together.
     from cli.plugin.lint import report
 
     return report([(file, _text(file)) for file in arguments.files], arguments.scheduler)
 
 
 def _text(file: str) -> str:
-    """Read a file, or standard input; a byte that is no UTF-8 becomes a surrogate, which YAML does not allow."""
+    """Read a file, or standard input; a byte that is not UTF-8 becomes a surrogate, which YAML does not allow."""
     content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     return content.decode("utf-8", errors="surrogateescape")
 
 
 def _ask(arguments: Arguments) -> Answer:
-    """Ask the API server; raise RuntimeError with the words for a person."""
+    """Ask the API server; raise RuntimeError with the message for a person."""
     kubeconfig, context = arguments.kubeconfig or None, arguments.context or None
     try:
         access = load_access(kubeconfig, context)
@@ -88,7 +88,7 @@ async def _run(access: Access, asked: Asked) -> Answer:
 
 def _show(answer: Answer, arguments: Arguments) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names are ASCII, messages may be anything: what an odd terminal has no letters for is escaped.
+        # Names are ASCII, messages may be anything: what the terminal cannot show is escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.output == "json":
         # With an indent json would be ten times as slow, and msgspec alone would leave C1 controls as they are.

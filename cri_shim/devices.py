@@ -1,6 +1,6 @@
-"""Find the device nodes of a VF, from its PCI address, at this moment: a driver bound again has other numbers.
+"""Find the device nodes of a VF by its PCI address, each time again: a driver that is bound again has other numbers.
 
-``infiniband_verbs/`` below the PCI function is looked at, not ``infiniband/``: in exclusive mode the RDMA device itself
+``infiniband_verbs/`` below the PCI function is read, not ``infiniband/``: in exclusive mode the RDMA device itself
 is in the pod's network namespace and the host's folder is empty. Source: the kernel's uverbs_main.c and user_mad.c in
 drivers/infiniband/core.
 """
@@ -54,7 +54,7 @@ def _management(function: Path) -> list[Path]:
 
 
 def _node(source: Path, node: Path) -> str:
-    """Return a node's path if its number is the one that sysfs gives; what is no device the runtime refuses itself."""
+    """Return a node's path if its number is the one in sysfs; the runtime itself refuses what is not a device."""
     number = (source / "dev").read_text(encoding="utf-8").strip()
     found = node.stat()
     if stat.S_ISCHR(found.st_mode):

@@ -1,9 +1,9 @@
-"""Decide what becomes of the two CRI requests that concern VFs, and write devices into one of them.
+"""Decide about the two CRI requests that concern VFs, and write devices into one of them.
 
 RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
-own VFs, or refuse. A pod that asks for nothing is passed; anything else that is not fully valid is refused, in words
-that a person meets in ``kubectl describe``. An assignment answers the request as it was when it was decided: what it is
-by now is read only where there is not an assignment. Once recorded, an assignment holds.
+own VFs, or refuse. A pod that requests nothing is passed; anything else that is not fully valid is refused, with a
+message that people read in ``kubectl describe``. An assignment answers the request as it was when it was decided: the
+current request is read only if there is no assignment. Once recorded, an assignment holds.
 """
 
 import posixpath
@@ -25,7 +25,7 @@ PERMISSIONS = "rw"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What this node holds requests to: its name, and the runtime handlers whose containers can use a VF's devices."""
+    """The node's side of each check: its name, and the runtime handlers whose containers can use a VF's devices."""
 
     node: str
     runtime_handlers: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class VfDevices:
-    """What one VF is to a container: its RDMA device's name, its uverbs device, and all its host device nodes."""
+    """One VF as a container sees it: its RDMA device's name, its uverbs device, and all its host device nodes."""
 
     rdma: str
     uverbs: str
@@ -72,7 +72,7 @@ def pod_name(config: cri.PodSandboxConfig) -> str:
 
 
 def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, rules: Rules) -> Pass | Record | Refuse:
-    """Decide about a RunPodSandbox, given the record that exists for the pod's uid."""
+    """Decide about a RunPodSandbox, given the existing record of the pod's uid."""
     settled = _settle(request.config, found, rules.node)
     if isinstance(settled, Refuse):
         return settled
@@ -86,7 +86,7 @@ def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, r
 def decide_container(
     request: cri.CreateContainerRequest, found: PodRecord | None, rules: Rules
 ) -> Pass | Inject | Refuse:
-    """Decide about a CreateContainer, given the record that exists for the pod's uid."""
+    """Decide about a CreateContainer, given the existing record of the pod's uid."""
     settled = _settle(request.sandbox_config, found, rules.node)
     if isinstance(settled, Refuse):
         return settled
@@ -116,7 +116,7 @@ def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEn
 
 
 def devices(given: Sequence[VfDevices]) -> list[cri.Device]:
-    """Return the CRI devices for a container that is given these VFs; what two of them share appears once."""
+    """Return the CRI devices for a container with these VFs; what two of them share appears once."""
     nodes = dict.fromkeys(node for vf in given for node in vf.nodes)
     return [
         cri.Device(
@@ -148,8 +148,8 @@ def add_to_container(
 ) -> bytes:
     """Return the request ``raw``, decoded as ``request``, with devices and with variables that it does not set itself.
 
-    Whoever decodes the result sees the original fields, those unknown here included. Where nothing is replaced the
-    original bytes stay as they are: protobuf merges a message that stands twice, and joins repeated fields.
+    A decoder of the result sees the original fields, including those unknown here. If nothing is replaced the original
+    bytes stay as they are: protobuf merges a message that occurs twice, and joins repeated fields.
     """
     present = {variable.key for variable in request.config.envs}
     addition = cri.ContainerConfig(
@@ -168,14 +168,14 @@ def add_to_container(
 
 
 def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
-    """Return whether a device stands where an added one goes; a folder stands for all that lies in it."""
+    """Return whether a device occupies the path of an added one; a folder occupies all paths below it."""
     path = posixpath.normpath(device.container_path)
     return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
 
 
 def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) -> Assignment | Refuse | None:
-    """Return the assignment that holds for a pod; None if the pod asks for nothing."""
-    # What is no UTF-8 becomes U+FFFD, which no rule takes where it matters.
+    """Return the assignment that holds for a pod; None if the pod requests nothing."""
+    # Invalid UTF-8 becomes U+FFFD, which no rule accepts where it matters.
     annotations = {key: value.decode(errors="replace") for key, value in config.annotations.items()}
     try:
         written = verified_assignment(annotations, config.metadata.uid, node)

@@ -1,8 +1,8 @@
-"""Hold the two requests that concern VFs to the node's records, and keep those records.
+"""Check the two requests that concern VFs against the node's records, and keep those records.
 
-`Interceptors.run_pod_sandbox` and `Interceptors.create_container` are given a request's bytes and yield those to
-forward; they raise `RefusedError` with the pod's name and the reason. What cannot be decoded is passed on: the runtime
-answers for itself.
+`Interceptors.run_pod_sandbox` and `Interceptors.create_container` get a request's bytes and yield those to forward;
+they raise `RefusedError` with the pod's name and the reason. What cannot be decoded is forwarded: the runtime answers
+for itself.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _Request = TypeVar("_Request", bound=Message)
 
 @dataclass(slots=True)
 class _RecordUse:
-    """Who uses one pod's record, RunPodSandbox calls and the collection; they look at it and write it in turn."""
+    """The users of one pod's record, RunPodSandbox calls and the garbage collection; they read and write it in turn."""
 
     calls: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -72,7 +72,7 @@ class Interceptors:
             return
         with self._in_use(request.config.metadata.uid):
             with _refusals(request.config, "RunPodSandbox"):
-                # A write that is under way ends in its turn, although its caller may be gone by then.
+                # A write that has begun completes, although its caller may be gone by then.
                 await asyncio.shield(self._settle_record(request))
             yield raw
 

@@ -1,6 +1,6 @@
-"""Own the shim's socket: one server a path, root only, and nothing stale in the way.
+"""Own the shim's socket: one server for each path, root only, and no stale socket in the way.
 
-grpc binds over whatever lies at a unix path, a living server's socket included; so a lock decides who may, and dies
+grpc replaces whatever lies at a unix path, even a running server's socket; so a lock decides who may bind, and ends
 with its holder.
 """
 

@@ -1,4 +1,4 @@
-"""What the shim counts, as Prometheus reads it: per method the calls by status code, and the overhead."""
+"""The shim's Prometheus metrics: per method the calls by status code, and the time that the shim added."""
 
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
@@ -8,7 +8,7 @@ from mooring.config import host_and_port
 
 _ALL_ADDRESSES = "0.0.0.0"
 
-# The aim is a median under 0.7 ms and a 99th percentile under 3 ms.
+# The goal is a median under 0.7 ms and a 99th percentile under 3 ms.
 _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.1, 1.0)
 
 
@@ -29,7 +29,7 @@ class Metrics:
         )
 
     def observe(self, method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
-        """Count one call; methods not known by name share one label, for the names are the caller's."""
+        """Count one call; methods not known by name share one label, as callers choose the names."""
         known = method in UNARY
         label = method.rpartition("/")[2] if known else "other"
         self._calls.labels(label, code.name).inc()

@@ -1,10 +1,10 @@
-"""Tell systemd how the program is: the protocol of sd_notify(3), one datagram a message."""
+"""Report the program's state to systemd: the protocol of sd_notify(3), one datagram a message."""
 
 import socket
 
 
 def notify(address: str | None, state: str) -> None:
-    """Send ``state`` (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) to $NOTIFY_SOCKET; nothing to do without one."""
+    """Send ``state`` (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) to $NOTIFY_SOCKET; do nothing without one."""
     if not address:
         return
     # A leading "@" stands for the abstract namespace, written as a NUL byte.

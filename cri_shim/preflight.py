@@ -1,4 +1,4 @@
-"""Return whether this node is ready for the shim, point by point: ``mooring-cri-shim --check``."""
+"""Check whether this node is ready for the shim, point by point: ``mooring-cri-shim --check``."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -14,13 +14,13 @@ from cri_shim.pb import cri_pb2 as cri
 from cri_shim.proxy import SERVED
 
 _ANSWER_S = 5.0
-# The kubelet takes a runtime for CRI-O by the end of its socket's path.
+# The kubelet recognises CRI-O by the end of its socket's path.
 CRIO_SUFFIX = "run/crio/crio.sock"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One point: what was looked at, what was found, and whether that will do."""
+    """One check: its subject, what was found, and whether that is sufficient."""
 
     subject: str
     found: str
@@ -28,7 +28,7 @@ class Finding:
 
 
 def findings(listen: str, runtime: str, state: Path, roots: Roots) -> Iterator[Finding]:
-    """Look at everything that the shim depends on; changes nothing."""
+    """Check everything that the shim depends on; change nothing."""
     name = yield from _runtime(runtime)
     yield _listen(listen, name)
     yield _state(state)

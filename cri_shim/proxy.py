@@ -1,7 +1,7 @@
-"""Pass every CRI call on to the runtime by its bytes, and every answer back: metadata, deadline, cancellation, status.
+"""Forward every CRI call to the runtime as bytes, and every answer back: metadata, deadline, cancellation, status.
 
-Methods that are known to answer once take grpc's short way; any other, of today or of a kubelet to come, is forwarded
-as a stream of answers, of which a single one looks the same on the wire. CRI has no streams of requests.
+Methods that are known to answer once use grpc's unary path; any other, current or future, is forwarded as a stream of
+answers, of which a single one looks the same on the wire. CRI has no streams of requests.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Observe = Callable[[str, grpc.StatusCode, float, float], None]
 SERVED = "/runtime.v1."
 _OLD = "/runtime.v1alpha2."
 _UNLIMITED = -1
-# Status messages travel as headers; grpc-go takes 16 MiB of these where grpc's core would stop at 16 KiB.
+# Status messages travel as headers; grpc-go accepts 16 MiB of these where grpc's core would stop at 16 KiB.
 _HEADER_BYTES = 16 * 1024 * 1024
 _SIZES = (
     ("grpc.max_receive_message_length", _UNLIMITED),
@@ -57,13 +57,13 @@ UNARY = frozenset(
 
 
 class RefusedError(Exception):
-    """A request that is not forwarded, with what its caller is told."""
+    """A request that is not forwarded, with the message for its caller."""
 
 
 class Proxy:
     """Serve runtime.v1 by forwarding it to ``channel``.
 
-    ``intercepts`` maps a unary method to a context that is given the request's bytes and returns those to forward, or
+    ``intercepts`` maps a unary method to a context that gets the request's bytes and returns those to forward, or
     raises `RefusedError`; it stays open until the runtime has answered.
     """
 
@@ -71,11 +71,11 @@ class Proxy:
         self._channel = channel
         self._intercepts = intercepts
         self._observe = observe
-        # Bounded, for the names are the caller's.
+        # Bounded, as callers choose the names.
         self._way = lru_cache(maxsize=256)(self._find_way)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return how a method is answered; None for what is no CRI at all."""
+        """Return how a method is answered; None for a method outside of CRI."""
         return self._way(details.method)
 
     def _find_way(self, method: str) -> grpc.RpcMethodHandler | None:
@@ -140,7 +140,7 @@ class Proxy:
         try:
             await context.send_initial_metadata(tuple(await call.initial_metadata()))
             while (message := await call.read()) is not grpc.aio.EOF:
-                await context.write(message)  # returns when the client has room: that is the back-pressure
+                await context.write(message)  # Returns when the client has room: that is the back-pressure.
             context.set_trailing_metadata(tuple(await call.trailing_metadata()))
         except grpc.aio.AioRpcError as failure:
             code = failure.code()
@@ -149,7 +149,7 @@ class Proxy:
             code = grpc.StatusCode.CANCELLED
             raise
         finally:
-            call.cancel()  # where the client left in the middle of a write, the runtime would go on for nobody
+            call.cancel()  # If the client left in the middle of a write, the runtime would go on for nobody.
             lasted = time.monotonic() - started
             self._observe(method, code, lasted, lasted)
 

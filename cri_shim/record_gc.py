@@ -1,7 +1,7 @@
 """Decide which pod records have outlived their pods.
 
-A runtime lists a sandbox only once its CNI chain is done, so one list says nothing: a record goes when no sandbox of
-its pod was listed in two lists this far apart, and none is being made.
+A runtime lists a sandbox only once its CNI chain is done, so one list is not enough: a record is removed when two lists
+this far apart contain no sandbox of its pod, and none is being created.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +12,7 @@ LIST_INTERVAL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class StaleRecords:
-    """The records to remove now, and since when (monotonic seconds) each of the others was found without a sandbox."""
+    """The records to remove now, and since when (monotonic seconds) each of the others has had no sandbox."""
 
     remove: frozenset[str]
     missing: Mapping[str, float]
@@ -25,7 +25,7 @@ def find_stale_records(
     missing: Mapping[str, float],
     now: float,
 ) -> StaleRecords:
-    """Judge one list of sandboxes; all collections hold pod uids, ``missing`` is what the list before returned."""
+    """Evaluate one list of sandboxes; all collections hold pod uids, ``missing`` is what the previous call returned."""
     without = {uid: missing.get(uid, now) for uid in records if uid not in listed and uid not in in_progress}
     remove = frozenset(uid for uid, since in without.items() if now - since >= LIST_INTERVAL_S)
     return StaleRecords(remove, {uid: since for uid, since in without.items() if uid not in remove})

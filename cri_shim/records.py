@@ -1,4 +1,4 @@
-"""Read and write the node's two records below the state folder: pod records are ours, the ledger is mooring-cni's."""
+"""Read and write the node's two records below the state folder: the shim owns pod records, mooring-cni the ledger."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ class Records:
     state: Path
 
     def pod(self, uid: str) -> PodRecord | None:
-        """Return the record of a pod; a uid that no record can be filed under has none."""
+        """Return the record of a pod; None for a uid that cannot name a record."""
         if not is_uid(uid):
             return None
         name = pod_record_name(uid)
@@ -30,7 +30,7 @@ class Records:
         remove_file(self.state / pod_record_name(uid))
 
     def pods(self) -> frozenset[str]:
-        """Return the uids that have a record, readable or not; a file that is named otherwise is none."""
+        """Return the uids that have a record, readable or not; files with other names are skipped."""
         return frozenset(path.stem for path in record_paths(self.state / FOLDER) if is_uid(path.stem))
 
     def vf(self, pci: str) -> LedgerEntry | None:

@@ -1,4 +1,4 @@
-"""Run the shim: the proxy on its socket, and the collection of stale pod records."""
+"""Run the shim: the proxy on its socket, and the garbage collection of stale pod records."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from cri_shim.record_gc import LIST_INTERVAL_S
 
 _log = structlog.get_logger()
 _LIST = f"{SERVED}RuntimeService/ListPodSandbox"
-_LIST_S = 60.0  # a busy runtime with thousands of sandboxes takes seconds
-_GRACE_S = 3.0  # calls under way may end; a stream of events never would
+_LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.
+_GRACE_S = 3.0  # Calls under way may end; a stream of events never would.
 
 
 @dataclass(frozen=True, slots=True)
 class Systemd:
-    """How systemd wants to hear of us: $NOTIFY_SOCKET, and how often a sign of life."""
+    """How systemd is notified: $NOTIFY_SOCKET, and how often a sign of life is due."""
 
     socket: str | None = None
     watchdog_s: float | None = None
@@ -64,7 +64,7 @@ async def serve(
 
 
 async def _collect_records(channel: grpc.aio.Channel, interceptors: Interceptors, list_interval_s: float) -> None:
-    """Ask the runtime for its sandboxes now and then; a list that fails counts as none."""
+    """List the runtime's sandboxes periodically; a list that fails counts as none."""
     ask = channel.unary_unary(_LIST)
     while True:
         try:

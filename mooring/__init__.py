@@ -1,1 +1,1 @@
-"""The contract of Mooring: what its programs tell each other, in three annotations and two records."""
+"""The contract of Mooring: the documents that its programs exchange, in three annotations and two records."""

@@ -4,7 +4,7 @@
       "network":"rail0","min_tx_rate":15000,"max_tx_rate":20000}]}
 
 One entry per requested interface, in order; the node reads nothing else. Readers refuse fields that they do not know: a
-field not understood is a wish not applied. It never holds what can renumber (uverbsN, mlx5_N).
+field not understood is a setting not applied. It never holds what can renumber (uverbsN, mlx5_N).
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def read_assignment(text: str) -> Assignment:
 
 
 def read_assignment_value(whole: Value) -> Assignment:
-    """Read an assignment that stands inside another document; raise that document's error."""
+    """Read an assignment inside another document; raise that document's error."""
     document = whole.version(1).fields({"v", "uid", "node", "vfs", "ext"})
     vfs = document.required("vfs")
     entries = tuple(_vf(item) for item in vfs.items(MOST_INTERFACES))
@@ -100,11 +100,11 @@ def verified_assignment(annotations: Mapping[str, str], uid: str, node: str) -> 
 
 
 def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
-    """Read a text that is, but for the order inside its entries, what `dump_assignment` writes for this pod and node.
+    """Read a text that `dump_assignment` writes for this pod and node, whatever the order inside its entries.
 
-    None for any other: `read_assignment` is to say what it is. An entry's text is a whole document to the reader of
-    entries, so nothing passes here that does not pass there; that reader sees each text once, and equal VFs of equal
-    nodes share what it made of it.
+    Return None for any other text: `read_assignment` reports its error. Each entry's text is given to the reader of
+    entries as a whole document, so nothing passes here that does not pass there. That reader sees each text once, and
+    equal VFs of equal nodes share the result.
     """
     opening = f'{{"node":"{node}","uid":"{uid}","v":1,"vfs":[{{'
     if not (text.startswith(opening) and text.endswith("}]}") and names.is_uid(uid) and names.is_subdomain(node)):
@@ -116,7 +116,7 @@ def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
     return Assignment(uid, node, entries) if is_sound else None
 
 
-# Far more than an entry has that names no containers. A node has some hundred VFs, most nodes the same ones.
+# Far more than an entry without container names has. A node has some hundred VFs, most nodes the same ones.
 _LONGEST_ENTRY = 512
 
 

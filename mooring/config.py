@@ -20,7 +20,7 @@ Config = TypeVar("Config")
 
 
 class ConfigError(ValueError):
-    """A configuration value that cannot be used: which option, from where, and the rule."""
+    """A configuration value that cannot be used: which option, its origin, and the rule broken."""
 
 
 def option(default: object, meaning: str, short: str = "") -> Any:
@@ -110,7 +110,7 @@ def _read_file(path: Path, program: str, *, required: bool) -> Mapping[str, obje
 
 
 def _convert(raw: object, default: object, origin: str) -> object:
-    """Turn a value from anywhere into its option's type: bool, int, float, Path or text."""
+    """Convert a value to its option's type: bool, int, float, Path or text."""
     try:
         if isinstance(default, bool):
             return raw if isinstance(raw, bool) else _TRUE[str(raw).lower()]

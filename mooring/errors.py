@@ -1,4 +1,4 @@
-"""Return why a document of the contract cannot be read: which document, where in it, which rule it breaks."""
+"""Errors of documents of the contract: which document, where in it, and which rule it breaks."""
 
 
 class ContractError(ValueError):

@@ -17,7 +17,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Put several files into one folder durably; raise OSError with each as it was or as it should be.
+    """Put several files into one folder durably; raise OSError with each file either old or new.
 
     They share the folder's fsync, and with it most of the time.
     """
@@ -27,7 +27,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _place(path: Path, text: str) -> None:
-    """Put a file in its place, whole; that it stays there takes the fsync of its folder."""
+    """Replace a file atomically; it is durable only after an fsync of its folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
@@ -43,14 +43,14 @@ def _place(path: Path, text: str) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove ``path`` durably; nothing to do where it is absent."""
+    """Remove ``path`` durably; do nothing if it is absent."""
     path.unlink(missing_ok=True)
     if path.parent.exists():
         sync_folder(path.parent)
 
 
 def read_file(path: Path) -> str | None:
-    """Return a file's text, None where it is absent; bytes that are no UTF-8 become U+FFFD, which no record takes."""
+    """Return a file's text, None if it is absent; bytes that are not UTF-8 become U+FFFD, which no record accepts."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def read_file(path: Path) -> str | None:
 
 
 def record_paths(folder: Path) -> Iterator[Path]:
-    """Yield the records in a folder by name; leftovers of interrupted writes are none of them."""
+    """Yield the records in a folder by name; leftovers of interrupted writes are skipped."""
     if folder.is_dir():
         yield from sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
 

@@ -5,7 +5,7 @@
       "can":["max_tx_rate","min_tx_rate"],"allow":{"vlan":"100-199"},"vf0":"0000:04:00.2","stride":1,"vfs":"0-9,20-119",
       "out":[{"vfs":"7","why":"bound to vfio-pci"}]}]}
 
-It holds no counters of use: use is derived from assignments. Readers pass over fields that they do not know.
+It holds no counters of use: use is derived from assignments. Readers ignore fields that they do not know.
 """
 
 import re
@@ -21,13 +21,13 @@ from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
 
 _MOST_PFS = 256
 _MOST_WORDS = 64
-# What `Out.why` says of a VF that a pod holds which has no claim to it any more: this, then the pod's uid.
+# `Out.why` of a VF that a pod holds without a claim to it any more: this, then the pod's uid.
 HELD_BY = "held by pod "
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The settings reaching beyond the pod that the operator lets pods ask for: VLAN ids, and four yes-or-no ones."""
+    """The settings with effect beyond the pod that the operator allows pods to request: VLAN ids, and four flags."""
 
     vlan: Indexes = field(default_factory=Indexes)
     mac: bool = False
@@ -38,7 +38,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """VFs not to be used now, for one reason; ``min_tx_rate`` in Mb/s is what each of them still reserves."""
+    """VFs that must not be used now, for one reason; ``min_tx_rate`` in Mb/s is what each of them still reserves."""
 
     vfs: Indexes
     why: str
@@ -51,7 +51,7 @@ class Pf:
 
     ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 where the rate
     is unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
-    driver takes, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer.
+    driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer.
     """
 
     name: str
@@ -101,14 +101,14 @@ class Inventory:
 def read_inventory(text: str) -> Inventory:
     """Read the annotation's value; raise AnnotationError.
 
-    Nodes of one model write the same but for ``boot``, which stands first: what follows it is read once for all.
+    Nodes of one model differ only in ``boot``, which comes first: the rest is parsed once for all of them.
     """
     written = _AS_WRITTEN.fullmatch(text)
     shared = _read_rest(written[2]) if written else None
     return replace(shared, boot=written[1]) if written and shared else _read(text)
 
 
-# As `dump_inventory` begins, with nothing escaped. Long ones are rare, and must not fill the memory.
+# The beginning of what `dump_inventory` writes, with nothing escaped. Long ones are rare, and must not fill the memory.
 _AS_WRITTEN = re.compile(r'\{"boot":"([ !#-\[\]-~]{0,64})"(.{0,8192})', re.DOTALL)
 
 
@@ -209,7 +209,7 @@ def _programs(value: Value) -> dict[str, str]:
 
 
 def allow(value: Value) -> Allow:
-    """Read what pods may ask for."""
+    """Read which settings pods may request."""
     document = value.fields()
     vlan = document.optional("vlan", indexes) or Indexes()
     if vlan.mask.bit_length() - 1 > MAX_VLAN:

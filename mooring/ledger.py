@@ -1,4 +1,4 @@
-"""The ledger ``<state>/vfs/<pci>.json``: one entry a VF that is handed out, written before the first change to the VF.
+"""The ledger ``<state>/vfs/<pci>.json``: one entry for each assigned VF, written before the first change to the VF.
 
     {"v":1,"pci":"0000:3b:00.2","pf":"enp59s0f0","vf":0,"phase":"held","boot":"5f1c…","uid":"8c2f…","pod":"ns/name",
      "container":"<sandbox id>","ifname":"net1","netns":{"path":"/var/run/netns/cni-…","cookie":4711},
@@ -6,9 +6,29 @@
      "set":{"min_tx_rate":15000,…},"addresses":["10.0.0.2/24"],"ipam":{"ifname":"net1","conf":{…}},
      "attachment":{"name":"mooring","ifname":"eth0","network":"rail0"}}
 
-Phases: ``taking`` (being moved into the pod), ``held`` (the pod has it), ``returning`` (being given back). The entry is
-removed last, when the VF is free again. Written by mooring-cni only; read by the shim (is it held, by this sandbox?)
-and the advertiser (who holds what). A cookie is SO_NETNS_COOKIE: inode numbers of namespaces are reused at once.
+Written by mooring-cni only; read by the shim (is it held, by this sandbox?) and the advertiser (who holds what).
+
+What it is: an undo log of one record a VF. The phase says how much of a VF may differ from ``original``:
+
+    no entry     nothing: the VF is the host's       ``taking``     anything: ADD is at it, or was killed at it
+    ``held``     all that ADD does has been done     ``returning``  anything: it is being given back, or was
+
+    no entry → taking → held → returning → no entry; taking → returning where an ADD fails or was killed;
+    no entry → returning where a VF is found in a pod that the ledger knows nothing of (`cni.vf.unrecorded`)
+
+Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone, so
+that a crash at any moment leaves either nothing to undo or an entry that says what. ``original`` is read once, before
+the first change, and never written again: undoing needs the entry and the kernel's present state alone, no count of
+steps done, and may be begun anew as often as it takes. Whoever writes an entry holds its VF's lock (`mooring.locks`),
+which the kernel releases when its holder dies; files are replaced whole (`mooring.files`), so that readers need no lock
+and a disk that is full keeps the old form. Nothing is identified by what another thing may bear by now: a VF is its PCI
+address, by which its PF and its devices are found again under the names that they have then; a namespace is its cookie
+(SO_NETNS_COOKIE; paths and inode numbers are reused at once); namespaces, processes and settings are one ``boot``'s.
+
+What it costs. The VFs of one ADD are entered together, then `held` together: a file's fsync each, a folder's for all;
+each VF that gets addresses from IPAM is written once more, by itself, as soon as it has them. Giving back is one write
+and one removal, each with the folder's fsync. Who asks about one VF reads one small file; DEL, CHECK, GC and the
+reconciler look through all of them, which are as many as the node has VFs in use.
 """
 
 from collections.abc import Mapping
@@ -32,7 +52,7 @@ _ATTACHMENT = ("name", "ifname", "network")
 _MOST = 64
 # PATH_MAX.
 _LONGEST_PATH = 4096
-# PID_MAX_LIMIT of a 64-bit kernel; and more monitors than anybody runs.
+# PID_MAX_LIMIT of a 64-bit kernel; and more monitors than any host runs.
 _MOST_PID, _MOST_PIDS = 1 << 22, 4096
 
 
@@ -46,11 +66,11 @@ class Netns:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A VF before it was touched: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
+    """A VF before it was changed: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
 
     ``name`` is None for a VF without a netdev. ``flags`` are those IFF_* of the netdev that a pod may change, and
-    ``txqueuelen`` is in packets. ``users`` are processes of the host's own (monitors) that had its RDMA device open:
-    they are not the pod's when it is given back.
+    ``txqueuelen`` is in packets. ``users`` are the host's own processes (monitors) that had its RDMA device open: they
+    do not belong to the pod when the VF is restored.
     """
 
     name: str | None = None
@@ -66,7 +86,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class Ipam:
-    """What gave the addresses, kept to give them back: CNI_IFNAME of that call, its conf, the plugins' folders."""
+    """What allocated the addresses, kept to release them: CNI_IFNAME of that call, its conf, the plugins' folders."""
 
     ifname: str
     conf: Mapping[str, object] = field(hash=False)
@@ -75,7 +95,7 @@ class Ipam:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """The CNI call that attached a VF: its configuration's ``name``, CNI_IFNAME, and the VF's network of ours."""
+    """The CNI call that attached a VF: its configuration's ``name``, CNI_IFNAME, and Mooring's network of the VF."""
 
     name: str
     ifname: str
@@ -84,7 +104,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One VF in somebody's hands."""
+    """One VF that is assigned to a pod."""
 
     pci: str
     pf: str
@@ -105,14 +125,14 @@ class LedgerEntry:
 
 
 def ledger_name(address: str) -> str:
-    """Return an entry's path below the state folder; raise RecordError if ``address`` is no PCI address."""
+    """Return an entry's path below the state folder; raise RecordError if ``address`` is not a PCI address."""
     if not is_address(address):
         raise RecordError(FOLDER, "", f"{address!r} is not a PCI address such as '0000:3b:00.2'")
     return f"{FOLDER}/{address}.json"
 
 
 def read_ledger_entry(text: str, name: str) -> LedgerEntry:
-    """Read the entry that lies under ``name``; raise RecordError, also if it is another VF's."""
+    """Read the entry stored under ``name``; raise RecordError, also if it is another VF's."""
     whole = parse(text, name, RecordError).version(1)
     document = whole.fields(_KNOWN)
     entry = LedgerEntry(

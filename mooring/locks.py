@@ -1,7 +1,7 @@
-"""Locks that die with their holder: flock on files that are never removed.
+"""Locks that end with their holder: flock on files that are never removed.
 
-``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. A lock file that were
-unlinked could be held by one program and made again by another: both would hold "the" lock.
+``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. If lock files were
+unlinked, one program could hold an unlinked file and another a new one: both would hold "the" lock.
 """
 
 import fcntl
@@ -16,14 +16,14 @@ _POLL_S = 0.01
 
 
 class LockBusyError(TimeoutError):
-    """Somebody else holds the lock longer than we may wait; the text names it."""
+    """Another process holds the lock for longer than the limit; the text names it."""
 
 
 @contextmanager
 def hold(run: Path, pci: str, limit_s: float) -> Iterator[int]:
     """Hold the lock of one PCI function; raise LockBusyError after ``limit_s`` seconds of waiting.
 
-    Yields the lock's descriptor: a program that inherits it holds the lock as well, also after our end.
+    Yields the lock's descriptor: a program that inherits it holds the lock as well, even after this process ends.
     """
     folder = run / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

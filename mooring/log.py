@@ -1,4 +1,4 @@
-"""One way to log: on stderr, one JSON object a line, or coloured text on a terminal.
+"""Structured logs on stderr: one JSON object a line, or coloured text on a terminal.
 
 Fields by name: ts, level, program, event (a fixed text); node, pod (``namespace/name``), uid, pci and reason
 as they apply.
@@ -25,7 +25,7 @@ _encode = json.JSONEncoder(default=_plain).encode
 
 
 def as_json(event: EventDict) -> bytes:
-    """Return an event as JSON, whatever its fields hold."""
+    """Return an event as JSON, whatever its fields contain."""
     return _encode(event).encode()
 
 

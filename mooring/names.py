@@ -1,4 +1,4 @@
-"""The names that documents of the contract carry, and the annotation keys themselves."""
+"""The names in the documents of the contract, and the annotation keys."""
 
 import re
 from typing import Literal
@@ -12,12 +12,12 @@ PLACEMENT = "mooring.dev/placement"
 ASSIGNMENT = "mooring.dev/assignment"
 WHY = "mooring.dev/why"
 DRAIN = "mooring.dev/drain"
-# Of the other kinds of resource, each followed by the kind's name; in the assignment they stand under ``ext.<kind>``.
+# Inventories of other kinds of resource: followed by the kind's name; in the assignment they are ``ext.<kind>``.
 INVENTORY_OF = "mooring.dev/inventory."
 REQUEST_OF = "mooring.dev/request."
-# The seeds' key for a request (rit-k8s-rdma), accepted unchanged.
+# The request key of rit-k8s-rdma, accepted unchanged.
 SEED_REQUEST = "rdma_interfaces_required"
-# The seeds' resource: a container that limits it is one that gets the devices.
+# The resource of rit-k8s-rdma: a container with a limit of it gets the devices.
 SEED_DEVICES = "rdma-sriov/dev-infiniband-mount"
 SEED_VFS = "rdma-sriov/vf"
 # Hustcat's resource: a container that limits N of it, without a request, gets N plain VFs.
@@ -42,7 +42,7 @@ _RDMA = re.compile(r"[!-.0-~]{1,63}", re.ASCII)
 
 
 def interface(value: Value) -> str:
-    """Read a network interface's name as the kernel's ``dev_valid_name`` takes it."""
+    """Read a network interface's name, valid by the kernel's ``dev_valid_name``."""
     return value.match(_INTERFACE, "an interface name (1 to 15 characters, no '/', ':', '%' or space)")
 
 

@@ -1,8 +1,8 @@
-"""Read JSON strictly, so that every value is checked once and every error names its place.
+"""Read JSON strictly: every value is checked once, and every error names its place.
 
 Takes text, returns checked values; raises the given subclass of `ContractError` and nothing else, whatever the text
-(fuzzed). Refused beyond plain JSON's grammar: NaN and Infinity, the same field twice, numbers and nesting beyond
-reason, and strings that are not valid Unicode (a lone surrogate could never be written back as UTF-8).
+(fuzzed). Refused beyond plain JSON's grammar: NaN and Infinity, duplicate fields, numbers and nesting beyond reason,
+and strings that are not valid Unicode (a lone surrogate could never be written back as UTF-8).
 """
 
 import json
@@ -22,7 +22,7 @@ _LONGEST_STEP = 80
 
 
 class Value:
-    """A JSON value and where it stands: in which document, below which value by which step."""
+    """A JSON value and its place: the document, and the steps that lead to it."""
 
     __slots__ = ("_above", "_step", "error", "key", "raw")
 
@@ -37,7 +37,7 @@ class Value:
 
     @property
     def path(self) -> str:
-        """Where it stands in its document; a step is cut like a value, so that the rule behind it is still read."""
+        """Return the place in the document; a long step is shortened like a value, so that the rule stays readable."""
         path, step = self._above.path if self._above is not None else "", self._step
         step = step if len(step) <= _LONGEST_STEP else f"{step[: _LONGEST_STEP - 3]}..."
         return f"{path}.{step}" if path and not step.startswith("[") else path + step
@@ -50,7 +50,7 @@ class Value:
         return Value(raw, self.key, self.error, self, step)
 
     def instead(self, raw: object) -> "Value":
-        """Return another value in this one's place."""
+        """Return another value with this one's place."""
         return Value(raw, self.key, self.error, self._above, self._step)
 
     def integer(self, low: int, high: int) -> int:
@@ -87,7 +87,7 @@ class Value:
         return [self.at(f"[{index}]", raw) for index, raw in enumerate(self.raw)]
 
     def fields(self, known: Iterable[str] | None = None) -> "Fields":
-        """Take the value as an object; with ``known``, refuse any field that is not named there."""
+        """Read the value as an object; with ``known``, refuse any other field."""
         if type(self.raw) is not dict:
             self.fail(f"{shorten(self.raw)} is not an object")
         if known is not None and (strange := sorted(self.raw.keys() - known)):
@@ -127,7 +127,7 @@ def parse(text: str, key: str, error: type[ContractError]) -> Value:
             whole.fail(f"longer than {MAX_BYTES} bytes")
         raw = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
         if "\\u" in text:
-            # Only an escape can bring a lone surrogate into a text that is valid itself.
+            # Only an escape can put a lone surrogate into valid text.
             json.dumps(raw, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         whole.fail("contains a character that is not valid Unicode (a lone surrogate)")
@@ -144,12 +144,12 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def dump(document: object) -> str:
-    """Write compact JSON with sorted keys: equal values are equal strings."""
+    """Write compact JSON with sorted keys: equal values give equal strings."""
     return _encode(document)
 
 
 def shorten(raw: object) -> str:
-    """Show a value in an error text, cut so that a hostile document cannot flood a log or an event."""
+    """Return a value for an error text, shortened so that a hostile document cannot flood a log or an event."""
     if isinstance(raw, dict | list):
         return f"{'an object' if isinstance(raw, dict) else 'a list'} of {len(raw)}"
     if isinstance(raw, int) and raw.bit_length() > 128:

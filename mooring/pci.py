@@ -16,7 +16,7 @@ def is_address(text: str) -> bool:
 
 
 def routing_id(address: str) -> tuple[str, int]:
-    """Split an address into its domain and its 16-bit routing id; raise ValueError if it is no PCI address."""
+    """Split an address into its domain and its 16-bit routing id; raise ValueError if it is not a PCI address."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise ValueError(f"{address!r} is not a PCI address such as '0000:3b:00.2'")

@@ -1,8 +1,8 @@
-"""The pod record ``<state>/pods/<uid>.json``: the assignment as the CRI shim checked it, for the CNI plugin to apply.
+"""The pod record ``<state>/pods/<uid>.json``: the assignment as verified by the CRI shim, for the CNI plugin to apply.
 
     {"v":1,"pod":"<namespace>/<name>","assignment":{…}}
 
-Written by the shim before RunPodSandbox is forwarded; for that uid any other assignment is refused from then on.
+The shim writes it before it forwards RunPodSandbox; from then on any other assignment for that uid is refused.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ FOLDER = "pods"
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """An assignment under its pod's name (``namespace/name``, for people: the uid is the identity)."""
+    """An assignment with its pod's name (``namespace/name``, for people: the uid is the identity)."""
 
     pod: str
     assignment: Assignment
@@ -31,7 +31,7 @@ def pod_record_name(uid: str) -> str:
 
 
 def read_pod_record(text: str, name: str) -> PodRecord:
-    """Read the record that lies under ``name``; raise RecordError, also if it is another pod's."""
+    """Read the record stored under ``name``; raise RecordError, also if it is another pod's."""
     whole = parse(text, name, RecordError).version(1)
     document = whole.fields({"v", "pod", "assignment"})
     record = PodRecord(

@@ -1,7 +1,7 @@
-"""NETLINK_RDMA, which pyroute2 does not speak: messages of the RDMA core's own client, NLDEV, and one exchange of them.
+"""NETLINK_RDMA, which pyroute2 does not support: messages of the RDMA core's client NLDEV, and one exchange of them.
 
-Numbers and shapes: include/uapi/rdma/rdma_netlink.h and include/uapi/linux/netlink.h. Whoever sees which device is
-decided by the network namespace of the thread that asks. A kernel without the RDMA core refuses the socket with
+Numbers and formats: include/uapi/rdma/rdma_netlink.h and include/uapi/linux/netlink.h. The network namespace of the
+calling thread decides which devices are visible. A kernel without the RDMA core refuses the socket with
 EPROTONOSUPPORT.
 """
 
@@ -42,7 +42,7 @@ def exchange(command: int, attributes: Mapping[int, bytes], *, dump: bool = Fals
 
 
 def request(command: int, attributes: Mapping[int, bytes], *, dump: bool = False) -> bytes:
-    """Return the bytes of a request; a dump ends by itself, anything else is to be acknowledged."""
+    """Return the bytes of a request; any but a dump asks for an acknowledgement."""
     body = pack_attributes(attributes)
     return _HEADER.pack(_HEADER.size + len(body), _NLDEV | command, _REQUEST | (_DUMP if dump else _ACK), 1, 0) + body
 
@@ -56,9 +56,9 @@ def pack_attributes(attributes: Mapping[int, bytes]) -> bytes:
 
 
 def read_answer(received: bytes, header: int = 0) -> tuple[list[Sequence[Attribute]], bool]:
-    """Return the messages in one datagram, and whether the answer ends with it; raise OSError for a refusal.
+    """Return the messages in one datagram, and whether the answer ends with it; raise OSError for an error.
 
-    ``header`` is the size in bytes of what a family puts between netlink's own header and the attributes.
+    ``header`` is the size in bytes of the family's own header between netlink's header and the attributes.
     """
     messages: list[Sequence[Attribute]] = []
     offset = 0

@@ -1,10 +1,10 @@
-"""What a pod asks for: the annotations ``mooring.dev/interfaces`` and ``mooring.dev/placement``.
+"""A pod's request: the annotations ``mooring.dev/interfaces`` and ``mooring.dev/placement``.
 
     mooring.dev/interfaces   [{"min_tx_rate":15000,"max_tx_rate":20000},{"network":"rail1","name":"rdma1"},{}]
     mooring.dev/placement    {"pfs":"pack"}
 
-One VF an entry, in order; ``{}`` is one VF without rate, ``[]`` no VF. The seeds' ``rdma_interfaces_required`` is read
-instead where it is used: the same list, in which unknown fields and nulls are passed over, as the seeds' decoder did.
+One VF an entry, in order; ``{}`` is one VF without rate, ``[]`` no VF. ``rdma_interfaces_required`` of rit-k8s-rdma is
+read instead if it is used: the same list, in which unknown fields and nulls are ignored, as by that system's decoder.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
 
 @dataclass(frozen=True, slots=True)
 class VfRequest:
-    """One VF that a pod asks for; ``pf`` is a glob over PF names, ``containers`` who gets its devices (None: all)."""
+    """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all)."""
 
     settings: VfSettings = field(default_factory=VfSettings)
     network: str | None = None
@@ -36,13 +36,13 @@ class VfRequest:
 
     @property
     def min_tx_rate(self) -> int:
-        """The rate to reserve, in Mb/s; 0 where none was asked for."""
+        """The rate to reserve, in Mb/s; 0 if none is requested."""
         return self.settings.min_tx_rate or 0
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """All that a pod asks of the scheduler: its VFs in order, and how they lie over PFs (None: no wish)."""
+    """All that a pod requests of the scheduler: its VFs in order, and how they lie over PFs (None: no preference)."""
 
     interfaces: tuple[VfRequest, ...]
     pfs: Spreading | None = None
@@ -68,18 +68,18 @@ def _read(ours: str | None, seeds: str | None, placement: str | None) -> PodRequ
     return PodRequest(interfaces, _placement(placement))
 
 
-# Replicas carry the same text, and are to share one value. Long texts are rare, and must not fill the memory.
+# Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
 _SHORT = 1024
 _read_short = lru_cache(maxsize=4096)(_read)
 
 
 def dump_interfaces(interfaces: tuple[VfRequest, ...]) -> str:
-    """Write interfaces as ``mooring.dev/interfaces`` carries them."""
+    """Write interfaces as the value of ``mooring.dev/interfaces``."""
     return dump([_to_fields(interface) for interface in interfaces])
 
 
 def asks_for_vfs(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod's request is anything but absent or empty; a request that cannot be read counts as one."""
+    """Return whether a pod's request is neither absent nor empty; an unreadable request counts as one."""
     try:
         request = read_request(annotations)
     except AnnotationError:
@@ -99,7 +99,7 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
     if strict:
         document = value.fields(_KNOWN)
     else:
-        # The seeds know two fields; a null is absence in Go's decoder, an unknown field nothing.
+        # rit-k8s-rdma knows two fields; in Go's decoder a null is absence and an unknown field is ignored.
         raw = value.fields().raw
         rates = {key: raw[key] for key in ("min_tx_rate", "max_tx_rate") if raw.get(key) is not None}
         document = value.instead(rates).fields()

@@ -1,7 +1,7 @@
-"""The settings of one VF: what a pod asks for, what its PF is told, what is put back afterwards.
+"""The settings of one VF: what a pod requests, what is set on its PF, and what is restored afterwards.
 
-The same fields travel flat inside a request, an assignment and a ledger entry. None is absence: as a wish "leave it as
-it is", as a reading "the PF's driver does not report it". Source of names and units: ``IFLA_VF_*`` in the kernel's
+The same fields are part of a request, an assignment and a ledger entry. None is absence: in a request "leave it as
+it is", in a reading "the PF's driver does not report it". Source of names and units: ``IFLA_VF_*`` in the kernel's
 include/uapi/linux/if_link.h.
 """
 
@@ -24,7 +24,7 @@ _GUID = re.compile(r"(?:[0-9A-Fa-f]{2}:){7}[0-9A-Fa-f]{2}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class VfSettings:
-    """Settings of one VF; rates in Mb/s of transmitted traffic, where max_tx_rate 0 is "no cap" as in the kernel."""
+    """Settings of one VF; rates in Mb/s of transmitted traffic, where max_tx_rate 0 is "no limit" as in the kernel."""
 
     min_tx_rate: int | None = None
     max_tx_rate: int | None = None
@@ -37,7 +37,7 @@ class VfSettings:
     guid: str | None = None
 
     def to_fields(self) -> dict[str, object]:
-        """Return the settings that are present, ready to be written as JSON."""
+        """Return the settings that are present, as JSON fields."""
         return {name: value for name in SETTING_NAMES if (value := getattr(self, name)) is not None}
 
 
@@ -45,7 +45,7 @@ SETTING_NAMES = tuple(field.name for field in fields(VfSettings))
 
 
 def read_settings(document: Fields) -> VfSettings:
-    """Read the settings that somebody wishes for, and hold them to the rules that join two of them."""
+    """Read requested settings, and check the rules that join two of them."""
     settings = _read(document, mac)
     # The kernel refuses max != 0 && max < min (rtnetlink, do_setvfinfo); here it is refused before placement.
     if settings.max_tx_rate and (settings.min_tx_rate or 0) > settings.max_tx_rate:
@@ -57,7 +57,7 @@ def read_settings(document: Fields) -> VfSettings:
 
 
 def read_found_settings(document: Fields) -> VfSettings:
-    """Read settings as a VF was found with them: any combination that the kernel holds, MAC 00:… (not set) too."""
+    """Read settings as found on a VF: any combination that the kernel allows, MAC 00:… (not set) too."""
     return _read(document, lambda value: value.match(_MAC, "an Ethernet address"))
 
 

@@ -1,6 +1,6 @@
-"""The settings that a PF keeps for its VFs, through RTNETLINK in the network namespace of the calling thread.
+"""The settings that a PF keeps for its VFs, by RTNETLINK in the network namespace of the calling thread.
 
-`VfPort` is the one port that a simulation replaces. Every failure is the kernel's own, as OSError. Attributes:
+`VfPort` is the one interface that a simulation replaces. Every failure is the kernel's own, as OSError. Attributes:
 include/uapi/linux/if_link.h; ndo_set_vf_* are called one by one and stop at the first refusal (do_setvfinfo in
 net/core/rtnetlink.c).
 """
@@ -39,11 +39,11 @@ class VfPort(Protocol):
         """Return the settings of every VF of a PF; a list that is not whole is an error, never a shorter list."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        """Set what is not None, in one message; what came before a refusal stays set."""
+        """Set what is not None, in one message; what was set before a refusal stays set."""
 
 
 class RtnetlinkVfPort:
-    """The kernel's own: the PF's driver answers."""
+    """The kernel's: the PF's driver answers."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
         settings = settings_listed(pf, _link_with_vfs(pf), vf).get(vf)
@@ -86,9 +86,9 @@ def _index(name: str) -> int:
 
 
 def _link_with_vfs(pf: str) -> bytes:
-    """Ask for a PF's link with its VFs; return the attributes' bytes.
+    """Request a PF's link with its VFs; return the attributes' bytes.
 
-    Read by hand: pyroute2 (0.9) takes a GUID of 16 bytes for one of 36 and fails on every PF of InfiniBand.
+    Parsed here: pyroute2 (0.9) takes a GUID of 16 bytes for one of 36 and fails on every InfiniBand PF.
     """
     wanted = _LINK.pack(0, 0, _index(pf), 0, 0) + struct.pack("=HHI", 8, _EXT_MASK, _VF_WITHOUT_STATISTICS)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
@@ -105,10 +105,10 @@ def settings_listed(pf: str, link: bytes, only: int | None = None) -> Mapping[in
     """Return the settings of every VF in a link's attributes, or of one; raise OSError where some VFs are missing.
 
     IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has 16 bits for its length
-    and is cut off without a word.
+    and is truncated without an error.
     """
     attributes = dict(read_attributes(link))
-    # Every VF's first attribute begins with its number.
+    # Every VF's first attribute starts with its number.
     listed = {number(info[4:8]): info for _, info in read_attributes(attributes.get(_VFINFO_LIST, b""))}
     expected = number(attributes.get(_NUM_VF, b""))
     if len(listed) != expected:
@@ -118,7 +118,7 @@ def settings_listed(pf: str, link: bytes, only: int | None = None) -> Mapping[in
 
 
 def _read_info(info: Mapping[int, bytes]) -> tuple[int, VfSettings]:
-    """Read one VF: every attribute is a structure that begins with the VF's number, in 32 bits."""
+    """Read one VF: every attribute is a structure that starts with the VF's number, in 32 bits."""
     _, vlan, qos = _numbers(info, _VF_VLAN)
     _, low, high = _numbers(info, _VF_RATE)
     mac = info.get(_VF_MAC)
@@ -148,7 +148,7 @@ def _setting(info: Mapping[int, bytes], kind: int) -> int | None:
 
 
 def _guid(value: bytes | None) -> str | None:
-    """Return a VF's node GUID; one that was never set reads as zeros or ones, and there is nothing to go back to."""
+    """Return a VF's node GUID; one that was never set reads as zeros or ones, and cannot be restored."""
     guid = number(value[8:16]) if value is not None else 0
     return None if guid in (0, 2**64 - 1) else guid.to_bytes(8, "big").hex(":")
 

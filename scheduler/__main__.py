@@ -32,16 +32,16 @@ from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
 PROGRAM = "mooring-scheduler"
-# A bind's request is given up after this long, in seconds; it is what a new leader waits out.
+# Seconds after which a bind's request is given up; a new leader waits as long before its first bind.
 _REQUEST_S = 5.0
 _READ_S = 15.0
-# Objects made and not freed before the youngest are looked through (some ms), and how many such passes before the next
-# older are: hardly ever, they are as many as the cluster. By Python's own thresholds (700, 10, 10) it takes a tenth of
-# all CPU.
+# Allocations net of frees before the youngest generation is collected (some ms), and collections of one generation
+# before the next older one: hardly ever, as the older ones hold the whole cluster. With Python's own thresholds (700,
+# 10, 10) garbage collection takes a tenth of all CPU.
 _ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
-# Connections for lists and the lease, for conditions and events, and for binds: none may hold up another.
-_READS = 16
-_TELLS = 17
+# Connections for lists and the lease, for conditions and events, and for binds, so that none delays another.
+_READ_CONNECTIONS = 16
+_REPORT_CONNECTIONS = 17
 _WRITES = 48
 
 
@@ -85,10 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spare_collections() -> None:
-    """Let garbage be collected seldom: a pass over a large cluster's objects would hold everything up for seconds.
+    """Collect garbage seldom: a pass over a large cluster's objects would stop everything for seconds.
 
-    What has been listed is frozen, that is never looked at again; what changes is freed by reference counts. Next to
-    nothing dies in cycles.
+    What has been listed is frozen, so the collector skips it; what changes is freed by reference counts. Hardly
+    anything is in cycles.
     """
     gc.set_threshold(_ALLOCATIONS, _YOUNG, _MIDDLE)
 
@@ -102,21 +102,21 @@ async def _run(config: Config, access: Access) -> None:
     machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started, kinds=installed())
     metrics.expose(machine)
     async with (
-        Client(access, connections=_READS, timeout_s=_READ_S) as api,
-        Client(access, connections=_TELLS, timeout_s=_READ_S) as telling,
+        Client(access, connections=_READ_CONNECTIONS, timeout_s=_READ_S) as api,
+        Client(access, connections=_REPORT_CONNECTIONS, timeout_s=_READ_S) as reporting_client,
     ):
         identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
         election = Election(api, identity, f"{config.scheduler_name}-scheduler", config.lease_namespace)
         guard = election.check if config.leader_elect else _no_guard
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
-            writer = Writer(telling, config.scheduler_name)
+            writer = Writer(reporting_client, config.scheduler_name)
             clients = ApiClients(api, leaders)
             loop = Loop(machine, clients, writer, time.time, may_decide, gc.freeze)
-            desk = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
+            handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
-            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, desk, tls):
+            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, handlers, tls):
                 await (_stand(election, loop) if config.leader_elect else _alone(loop))
 
 
@@ -130,7 +130,7 @@ async def _alone(loop: Loop) -> None:
 
 
 async def _stand(election: Election, loop: Loop) -> None:
-    """Follow the cluster; lead once the lease is ours, and give it back when all binds have ended."""
+    """Follow the cluster; lead once the lease is ours, and release it when all binds have ended."""
     async with asyncio.TaskGroup() as group:
         candidacy = group.create_task(_lead(election, loop))
         drained = await loop.run()
@@ -140,7 +140,7 @@ async def _stand(election: Election, loop: Loop) -> None:
 
 
 async def _lead(election: Election, loop: Loop) -> None:
-    # Who knows the cluster already is served first, and leads at once: the second list finds little that is new.
+    # A scheduler that is ready knows the cluster: it leads at once, and its second list finds little that is new.
     await loop.ready()
     took_over = await election.acquire()
     # A Binding that an earlier leader sent may still arrive for as long as its requests last.

@@ -79,7 +79,10 @@ class _Entry:
 
 @dataclass(slots=True)
 class _SignatureGroup:
-    """The unschedulable pods that share an answer, in heaps: those whose backoff is over by order, the others by its end."""
+    """The unschedulable pods that share an answer, in two heaps.
+
+    Those whose backoff is over are ordered as in the active queue, the others by the end of their backoff.
+    """
 
     waits_for: ClusterEvent
     members: set[str] = field(default_factory=set)
@@ -148,9 +151,9 @@ class Queue:
         return bool(self._kins)
 
     def answered(self, signature: Hashable) -> str:
-        """Return the unschedulable pod of this signature whose answer holds for all of it; empty if something may have helped since.
+        """Return the unschedulable pod whose answer holds for its whole signature; empty if something may have helped.
 
-        A pod of that signature which comes now need not be looked at.
+        A new pod of that signature needs no scheduling attempt.
         """
         group = self._kins.get(signature)
         return group.asker if group is not None and not group.probe and group.asker in group.members else ""
@@ -240,7 +243,7 @@ class Queue:
         return self._entries.keys()
 
     def check(self) -> None:
-        """Raise AssertionError unless every pod is in exactly one place, and every unschedulable one can be requeued."""
+        """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
         active, backoff = self._standing(self._active), self._standing(self._backoff)
         unschedulable = [uid for group in self._kins.values() for uid in group.members]
         for place, uids in (("active", active), ("backoff", backoff), ("unschedulable", unschedulable)):

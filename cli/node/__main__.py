@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _load(arguments: Sequence[str]) -> tuple[str, Options]:
-    """Read the options; the configuration is that of the host that is worked on."""
+    """Read the options; the configuration is that of the host to be changed."""
     command, options = load(Options, PROGRAM, arguments, os.environ, COMMANDS)
     own = below(options.root, settings.PATH)
     if options.root != _ROOT and own.exists():
@@ -129,7 +129,7 @@ def _tell_removal(command: str, site: run.Site) -> int:
 def _choices(options: Options, release: str) -> steps.Choices:
     extras = "advertiser,cni,cri-shim" if options.advertiser == "unit" else "cni,cri-shim"
     python = options.python or str(Path(sys.executable).resolve())
-    # The script names its release's interpreter: an upgrade in the midst of a call changes nothing for that call.
+    # The script names its release's interpreter: an upgrade during a call changes nothing for that call.
     fallback = [f"{steps.HOME}/bin/{network.PLUGIN}"]
     units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
     return steps.Choices(
@@ -162,7 +162,7 @@ def _plugin(options: Options) -> dict[str, Any]:
 
 
 def _present(root: Path) -> str | None:
-    """Return the release that is the present one, None where nothing is installed."""
+    """Return the current release, None if nothing is installed."""
     link = state_of(root, steps.CURRENT)
     return Path(link.target).name if isinstance(link, Link) else None
 

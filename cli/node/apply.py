@@ -1,4 +1,4 @@
-"""Make changes on a host's files and take them back: each durable, whole or not at all, and free to be repeated."""
+"""Apply changes to a host's files and undo them: each durable, atomic, and idempotent."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ def apply(root: Path, change: Change) -> None:
 
 
 def undo(root: Path, change: Change) -> None:
-    """Take a change back, or nothing where it was not made; what somebody else has changed since is kept aside."""
+    """Undo a change, or do nothing if it was not made; what others have changed since is kept aside."""
     if isinstance(change, Placed):
         _put_back(root, change)
     elif isinstance(change, Edited):
@@ -48,7 +48,7 @@ def _put_back(root: Path, change: Placed) -> None:
 
 
 def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1)) -> None:
-    """Let a file or link be at a path, or nothing; what a killed run has left beside it goes.
+    """Put a file or link at a path, or nothing; what a killed run has left beside it is removed.
 
     ``owner``: user and group of a file, -1 for ours.
     """
@@ -68,7 +68,7 @@ def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1)) -> None:
 
 
 def _clear(path: Path) -> Path:
-    """Return where a new file is written before it is put in its place, with nothing there."""
+    """Return where a new file is written before it is renamed into place; remove what is there."""
     new = path.with_name(f".{path.name}{_NEW}")
     if path.parent.is_dir():
         new.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def _write(path: Path, state: File, owner: tuple[int, int]) -> None:
 
 
 def _rewrite(root: Path, change: Edited, way: Callable[[Edited, str], str]) -> None:
-    """Change a passage of somebody else's file, through its links; a file that is gone needs nothing any more."""
+    """Change a passage of a file that others own, through its links; a missing file needs no change."""
     path = below(root, change.path, through=True)
     if not path.is_file():
         return
@@ -95,7 +95,7 @@ def _rewrite(root: Path, change: Edited, way: Callable[[Edited, str], str]) -> N
 
 
 def _remove_made(root: Path, folder: Path, made: str | None) -> None:
-    """Remove the folders that were made, from ``folder`` up to ``made``; one that is not empty ends it."""
+    """Remove the created folders, from ``folder`` up to ``made``; stop at one that is not empty."""
     if made is None:
         return
     while folder.is_relative_to(below(root, made)) and remove_empty(folder):
@@ -103,7 +103,7 @@ def _remove_made(root: Path, folder: Path, made: str | None) -> None:
 
 
 def remove_empty(folder: Path) -> bool:
-    """Remove a folder if nothing is in it; return whether it is gone, which it may have been before."""
+    """Remove a folder if it is empty; return whether it is gone, which it may have been before."""
     if not folder.is_dir():
         return True
     if any(folder.iterdir()):

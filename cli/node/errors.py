@@ -1,4 +1,4 @@
-"""What stops an installation: said to the person who runs it, in words."""
+"""What stops an installation, in words for the person who runs it."""
 
 
 class NodeError(RuntimeError):

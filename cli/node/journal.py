@@ -1,7 +1,7 @@
-"""What has been changed on a host, written down before it is done: a run that is killed is continued or taken back.
+"""The journal of changes on a host, written before each change: a run that is killed is continued or undone.
 
-One JSON file (root only): ``settled`` are the changes of runs that ended, which `remove` takes back; ``open`` those of
-a run that has begun and not ended, null where there is none. Each is a list of ``[step, change]``.
+One JSON file (root only): ``settled`` are the changes of runs that ended, which `remove` undoes; ``open`` those of
+a run that has begun and not ended, null if there is none. Each is a list of ``[step, change]``.
 """
 
 import json
@@ -33,7 +33,7 @@ class Journal:
         return replace(self, open=_joined(self.open or (), ((step, change) for change in changes)))
 
     def ended(self) -> "Journal":
-        """Return the journal of a run that has done all."""
+        """Return the journal of a completed run."""
         return Journal(_joined(self.settled, self.open or ()))
 
     def whole(self) -> Entries:
@@ -41,7 +41,7 @@ class Journal:
 
 
 def read(root: Path) -> Journal | None:
-    """Return a host's journal, None where there is none; raise NodeError if it cannot be read."""
+    """Return a host's journal, None without one; raise NodeError if it cannot be read."""
     path = _path(root)
     text = read_file(path)
     if text is None:
@@ -71,7 +71,7 @@ def _path(root: Path) -> Path:
 
 
 def _joined(entries: Entries, later: Iterable[tuple[str, Change]]) -> Entries:
-    """Return the entries with later ones, each merged into what its step has already."""
+    """Return the entries with later ones, each merged into the same step's earlier ones."""
     for step, change in later:
         own = tuple(known for name, known in entries if name == step)
         merged = merge(own, change)

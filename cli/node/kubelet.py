@@ -1,7 +1,7 @@
-"""Where the kubelet is told its runtime's socket, and the edits that tell it the shim's.
+"""Where the kubelet's configuration names the runtime's socket, and the edits that make it name the shim's.
 
-A flag wins over the configuration file (``containerRuntimeEndpoint``), so every place that may hold the flag is looked
-at: kubeadm's flags file, the distributions' environment files, the unit and its drop-ins.
+A flag wins over the configuration file (``containerRuntimeEndpoint``), so every place that may hold the flag is read:
+kubeadm's flags file, the distributions' environment files, the unit and its drop-ins.
 """
 
 import re
@@ -23,14 +23,14 @@ _KEY = re.compile(r"""^containerRuntimeEndpoint:[ \t]*["']?(?P<address>[^\s"'#]*
 
 
 def endpoint(host: Host, config: str = CONFIG) -> str | None:
-    """Return the socket that the kubelet is told, ``unix://…``; None where nobody tells it one."""
+    """Return the socket that the kubelet is configured with, ``unix://…``; None without one."""
     told = [match for path in _flag_places(host) for match in _FLAG.finditer(host.text(path) or "")]
     told += list(_KEY.finditer(host.text(config) or ""))
     return _address(told[0]["address"]) if told else None
 
 
 def switch(host: Host, listen: str, config: str = CONFIG) -> list[Change]:
-    """Return the changes after which the kubelet speaks to ``listen``; raise NodeError where it cannot be told."""
+    """Return the changes after which the kubelet uses ``listen``; raise NodeError if it cannot be configured."""
     places = [path for path in _flag_places(host) if _FLAG.search(host.text(path) or "")]
     if places:
         return [edit for path in places for edit in _flag_edits(path, host.text(path) or "", listen)]
@@ -72,7 +72,7 @@ def _key_edits(path: str, text: str, listen: str) -> list[Change]:
 
 
 def _drop_in(host: Host, listen: str) -> list[Change]:
-    """Tell it by kubeadm's variable for a person's own flags, where the unit or a drop-in reads that."""
+    """Set it by kubeadm's variable for extra flags, if the unit or a drop-in reads that."""
     readers = [path for path in _flag_places(host) if "$KUBELET_EXTRA_ARGS" in (host.text(path) or "")]
     if not readers:
         raise NodeError("no flag, file or variable was found that tells the kubelet its containerRuntimeEndpoint")

@@ -1,4 +1,4 @@
-"""Look at a host below its root folder: every file that an installation reads or writes, and the folders to them."""
+"""Read a host below its root folder: every file that an installation reads or writes, and the folders to them."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from cli.node import kubelet, network, settings, steps, texts
 from cli.node.states import File, Host, Link
 
-# Read whole: what others put there decides what we do.
+# Read whole: the files of others there decide what is changed.
 _FOLDERS = (network.FOLDER, *kubelet.DROP_INS)
 _FILES = (
     *(kubelet.FLAGS, kubelet.CONFIG, *kubelet.UNITS, *kubelet.ENVIRONMENT),
@@ -19,19 +19,19 @@ _FILES = (
 )
 _MARKERS = ("/etc/NetworkManager", "/etc/systemd/network")
 _UNITS = Path("/etc/systemd/system")
-# As Linux has it (path_resolution(7)).
+# As in Linux (path_resolution(7)).
 _MOST_LINKS = 40
 
 
 def look(root: Path, further: Iterable[str] = ()) -> Host:
-    """Return what is at the host's paths, and at ``further`` ones; raise OSError where that cannot be read."""
+    """Return what is at the host's paths, and at ``further`` ones; raise OSError if that cannot be read."""
     paths = {*_FILES, *further, *_listed(root)}
     found = {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
     return Host(found, frozenset(_folders(root, paths)))
 
 
 def state_of(root: Path, path: str) -> File | Link | None:
-    """Return what is at one path; a folder, or a way to it that is none, counts as nothing."""
+    """Return what is at one path; a folder, or a path through something that is not one, counts as nothing."""
     there = below(root, path)
     if there.is_symlink():
         return Link(str(there.readlink()))
@@ -42,9 +42,9 @@ def state_of(root: Path, path: str) -> File | Link | None:
 
 
 def below(root: Path, path: str, *, through: bool = False) -> Path:
-    """Return where a path of the host is: links on the way lead on that host, wherever its root folder is mounted.
+    """Return where a path of the host is: links are resolved on that host, wherever its root folder is mounted.
 
-    ``through`` follows a link at the path's end too. Raise OSError where links lead in a circle.
+    ``through`` follows a link at the path's end too. Raise OSError for a loop of links.
     """
     there, left, followed = root, [*reversed(PurePosixPath(path).parts[1:])], 0
     while left:

@@ -1,7 +1,7 @@
-"""The network configuration that the runtime takes: the node's own, with mooring-cni chained behind it.
+"""The network configuration that the runtime uses: the node's own, with mooring-cni chained behind it.
 
-Runtimes take the first configuration of their folder by the order of names' bytes. The one found there stays as it
-is, so that its owner may go on writing it; ours is a copy with one plugin more, under a name that comes before it.
+Runtimes use the first configuration of their folder in the byte order of names. The one found there stays as it is, so
+that its owner may go on writing it; ours is a copy with one more plugin, under a name that sorts before it.
 """
 
 import json
@@ -13,16 +13,16 @@ from cli.node.states import Change, File, Host, Placed
 
 FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"
-_ENDINGS = (".conf", ".conflist", ".json")  # what containerd and CRI-O read
-# The names of ours, the one to be wished for first; each comes before the one ahead of it.
+_ENDINGS = (".conf", ".conflist", ".json")  # What containerd and CRI-O read.
+# Our names, the preferred one first; each sorts before the previous one.
 _OURS = ("00-mooring.conflist", "00-0-mooring.conflist", "0-mooring.conflist", "!mooring.conflist")
-_LEAST = "0.4.0"  # the oldest version that mooring-cni speaks; lists of before are read as it
+_LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists are read as this one.
 
 
 def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
-    """Return the change that chains us in, if any; raise NodeError where there is nothing to be chained behind.
+    """Return the change that chains mooring-cni, if any; raise NodeError if there is no configuration to chain to.
 
-    ``plugin`` is what the operator says of mooring-cni's own entry: ipam, networks, ….
+    ``plugin`` is the operator's part of mooring-cni's own entry: ipam, networks, ….
     """
     first, document = _first(host)
     if any(_is_ours(entry) for entry in document["plugins"]):

@@ -1,4 +1,4 @@
-"""Return what of an installation is missing or altered on a host: `mooring-node check`, and what a dry run would do."""
+"""Report what of an installation is missing or altered on a host: `mooring-node check`, and a dry run."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ _VERSIONS = "/run/mooring/version"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it was installed: in which step, what, and how it is."""
+    """One thing that differs from what was installed: in which step, what, and how it is."""
 
     step: str
     subject: str
@@ -28,7 +28,7 @@ class Finding:
 
 
 def findings(site: Site, choices: Choices) -> Iterator[Finding]:
-    """Look at everything that an installation consists of; changes nothing."""
+    """Check everything that an installation consists of; change nothing."""
     journal = journals.read(site.root)
     if journal is None:
         yield Finding("journal", journals.FILE, "missing: mooring-node has installed nothing here")
@@ -45,7 +45,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
 
 
 def as_json(found: Sequence[Finding]) -> str:
-    """Return the findings as one JSON object; ``ok`` is true where there are none."""
+    """Return the findings as one JSON object; ``ok`` is true without findings."""
     return json.dumps({"ok": not found, "version": version("mooring"), "findings": [asdict(each) for each in found]})
 
 
@@ -58,7 +58,7 @@ def _difference(step: Step, change: Change) -> Finding:
 
 
 def _running(choices: Choices) -> Iterator[Finding]:
-    """Ask systemd for the services, and each program for the version that it is of."""
+    """Ask systemd for the services, and each program for its version."""
     for unit in choices.units:
         if unit.startswith("mooring-advertiser") and choices.advertiser != "unit":
             continue

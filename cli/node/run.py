@@ -1,4 +1,4 @@
-"""Run the steps on a host: forward with a journal ahead of each change, backward after a failure or for good."""
+"""Run the steps on a host: forward with a journal entry before each change, backward after a failure or to remove."""
 
 import fcntl
 import os
@@ -17,15 +17,15 @@ from cli.node.states import Built, Change, Host, Link, Placed
 from cli.node.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
 from mooring.files import record_paths
 
-Say = Callable[[str, str], None]  # told of a step's name and what is done in it
+Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 _COMMAND_S = 300.0
-# Records of pods and of the VFs that they hold; the folders go with the installation where they are empty.
+# Records of pods and of the VFs that they hold; empty folders are removed with the installation.
 _PODS, _VFS = "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The host that is worked on: its root folder, and who is told; commands are run only where the root is ours."""
+    """The host to be changed: its root folder, and the progress callback; commands run only if the root is our own."""
 
     root: Path
     say: Say
@@ -52,9 +52,9 @@ def planned(host: Host, choices: Choices) -> Iterator[tuple[Step, Sequence[Chang
 
 
 def install(site: Site, choices: Choices) -> bool:
-    """Make the host what ``choices`` say, continuing a run that was killed; return whether anything was done.
+    """Bring the host to ``choices``, continuing a run that was killed; return whether anything was done.
 
-    Raise what failed, with every change of the run taken back.
+    Raise what failed, with every change of the run undone.
     """
     with _alone(site.root):
         journal = journals.read(site.root) or Journal()
@@ -73,7 +73,7 @@ def install(site: Site, choices: Choices) -> bool:
 
 
 def take_back(site: Site, choices: Choices) -> bool:
-    """Take back a run that was killed; return whether there was one."""
+    """Undo a run that was killed; return whether there was one."""
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None or journal.open is None:
@@ -84,7 +84,7 @@ def take_back(site: Site, choices: Choices) -> bool:
 
 
 def remove(site: Site, choices: Choices) -> bool:
-    """Take back everything that was ever installed; return whether there was anything."""
+    """Undo everything that was ever installed; return whether there was anything."""
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None:
@@ -110,9 +110,9 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
 
 
 def _backward(site: Site, journal: Journal, plan: Sequence[Step]) -> None:
-    """Take back the open changes, the last step first; what is left is the journal of the runs before.
+    """Undo the open changes, the last step first; the journal of earlier runs remains.
 
-    Raise NodeError for what resists, when all else is taken back; that stays open in the journal.
+    Raise NodeError for what cannot be undone, after everything else is; that stays open in the journal.
     """
     resisting: list[tuple[str, Change]] = []
     for step in reversed(plan):
@@ -145,7 +145,7 @@ def _leave(root: Path, journal: Journal) -> None:
         return
     journals.remove(root)
     if not any(record_paths(below(root, _VFS))):
-        # The shim sweeps a pod's record a while after its end, and there is not a shim any more.
+        # The shim removes a pod's record a while after its end, and the shim is gone.
         for record in record_paths(below(root, _PODS)):
             record.unlink()
     for folder in (_PODS, _VFS):
@@ -153,7 +153,7 @@ def _leave(root: Path, journal: Journal) -> None:
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
-    """Remove the releases but the present one and the one before it, which calls under way may still run in."""
+    """Remove the releases but the current and the previous one, which running calls may still use."""
     links = [change for _, change in done if isinstance(change, Placed) and change.path == CURRENT]
     if not links:
         return journal
@@ -168,7 +168,7 @@ def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Hold the journal's folder; raise NodeError if another run holds it."""
+    """Lock the journal's folder; raise NodeError if another run has it locked."""
     folder = below(root, journals.FILE).parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

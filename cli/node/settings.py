@@ -1,4 +1,4 @@
-"""The programs' own configuration file: what the installation needs in it, beside what an operator wrote."""
+"""The programs' configuration file: what the installation needs in it, beside what an operator wrote."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _HEAD = "# Written by mooring-node install; every option of the programs may sta
 
 
 def read(host: Host) -> Mapping[str, Any]:
-    """Return the configuration, empty where there is none; raise NodeError if it cannot be read."""
+    """Return the configuration, empty without a file; raise NodeError if it cannot be read."""
     try:
         document = yaml.safe_load(host.text(PATH) or "")
     except yaml.YAMLError as wrong:
@@ -24,16 +24,16 @@ def read(host: Host) -> Mapping[str, Any]:
 
 
 def value(document: Mapping[str, Any], program: str, name: str) -> object:
-    """Return what a program finds under ``name``: in its own section, else at the top."""
+    """Return a program's value of ``name``: from its own section, else from the top."""
     section = document.get(program)
     own = section.get(name) if isinstance(section, dict) else None
     return document.get(name) if own is None else own
 
 
 def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
-    """Return the change after which the file says ``wanted``; sections that are missing are added at the end.
+    """Return the change after which the file has ``wanted``; missing sections are added at the end.
 
-    Raise NodeError where it says something else: what an operator wrote is not overwritten.
+    Raise NodeError if it has another value: what an operator wrote is not overwritten.
     """
     now = read(host)
     missing = {key: value for key, value in wanted.items() if key not in now}

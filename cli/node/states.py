@@ -1,7 +1,7 @@
-"""What is at the paths of a host, and the changes that an installation is made of: values, for the journal keeps them.
+"""What is at the paths of a host, and the changes of an installation: plain values, which the journal stores.
 
-Paths are the host's own (``/etc/…``), wherever its root folder is mounted while it is worked on. A change carries what
-was, so that it can be taken back, and may be applied or taken back any number of times.
+Paths are the host's own (``/etc/…``), wherever its root folder is mounted meanwhile. A change carries the previous
+state, so that it can be undone, and may be applied or undone any number of times.
 """
 
 import posixpath
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A regular file; bytes that are no UTF-8 are surrogates in its text."""
+    """A regular file; bytes that are not UTF-8 are surrogates in its text."""
 
     text: str
     mode: int = 0o644
@@ -25,12 +25,12 @@ class Link:
     target: str
 
 
-State = File | Link | None  # None: nothing is there
+State = File | Link | None  # None: nothing is there.
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A look at a host: the files and links that matter, and every folder that leads to one of them."""
+    """The state of a host: the files and links that matter, and every folder that leads to one of them."""
 
     found: Mapping[str, File | Link] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
@@ -39,17 +39,17 @@ class Host:
         return self.found.get(path)
 
     def text(self, path: str) -> str | None:
-        """Return a file's text, None where no file is."""
+        """Return a file's text, None without a file."""
         state = self.at(path)
         return state.text if isinstance(state, File) else None
 
     def below(self, folder: str) -> list[str]:
-        """Return the names of the files and links in a folder, in the order of their bytes."""
+        """Return the names of the files and links in a folder, in byte order."""
         paths = map(posixpath.split, self.found)
         return sorted((name for parent, name in paths if parent == folder), key=str.encode)
 
     def missing_folder(self, path: str) -> str | None:
-        """Return the uppermost folder that must be made before ``path`` can be, None if they are all there."""
+        """Return the uppermost folder that must be created before ``path``, None if all exist."""
         return next((folder for folder in reversed([*_parents(path)]) if folder not in self.folders), None)
 
 
@@ -61,7 +61,7 @@ def _parents(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A file or link that is ours; ``made``: the uppermost folder that was made for it."""
+    """A file or link that is ours; ``made``: the uppermost folder that was created for it."""
 
     path: str
     before: State
@@ -75,7 +75,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A passage in a file that is somebody else's; ``old`` empty: a line is added at the end."""
+    """A passage in a file that others own; ``old`` empty: a line is added at the end."""
 
     path: str
     old: str
@@ -87,9 +87,9 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A folder with a virtual environment that holds ``requirement``, from the wheels in ``wheelhouse`` only.
+    """A folder with a virtual environment that holds ``requirement``, only from the wheels in ``wheelhouse``.
 
-    ``python`` is the interpreter that it is of; ``made`` as in `Placed`.
+    ``python`` is its interpreter; ``made`` as in `Placed`.
     """
 
     folder: str
@@ -112,19 +112,19 @@ def added(path: str, text: str, lines: str) -> Edited:
 
 
 def edited(change: Edited, text: str) -> str:
-    """Return a text with the edit made; one that does not fit any more is not made."""
+    """Return a text with the edit made; one that does not match any more is not made."""
     if change.new in text:
         return text
     return text.replace(change.old, change.new) if change.old else text + change.new
 
 
 def restored(change: Edited, text: str) -> str:
-    """Return a text with the edit taken back, whatever else has been changed in it since."""
+    """Return a text with the edit undone, whatever else has changed in it since."""
     return text.replace(change.new, change.old)
 
 
 def merge(changes: tuple[Change, ...], later: Change) -> tuple[Change, ...]:
-    """Return the changes with a later one added: of one path, what was before the first and what is after the last."""
+    """Return the changes with a later one added: for one path, the state before the first and after the last."""
     if later in changes:
         return changes
     for index, change in enumerate(changes):

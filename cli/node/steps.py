@@ -1,6 +1,6 @@
-"""The steps of an installation, in the order in which a node stays whole: each plans its changes from what is.
+"""The steps of an installation, in an order that never breaks the node: each plans its changes from what is there.
 
-What pods hang on comes last: the kubelet is told of the shim only after the shim has said that it is ready.
+What pods depend on comes last: the kubelet is pointed at the shim only after the shim has reported ready.
 """
 
 import posixpath
@@ -14,9 +14,9 @@ from cli.node.states import Built, Change, File, Host, Link, Placed, State
 HOME = "/opt/mooring"
 CURRENT = f"{HOME}/current"
 FORWARDER = "/opt/cni/bin/mooring-cni"
-COMPLETE = "complete"  # the file of a release's folder that is written when all else is there
+COMPLETE = "complete"  # The file of a release's folder that is written when everything else is there.
 LISTEN = "unix:///run/mooring/cri.sock"
-LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # the kubelet takes a runtime for CRI-O by this path's end
+LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
 _UNITS = "/etc/systemd/system"
 _DAEMON_RELOAD = ("systemctl", "daemon-reload")
 
@@ -26,7 +26,7 @@ Plan = Callable[[Host], Sequence[Change]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: what it would change, and what is then run; ``leaving`` is run before it is taken back for good."""
+    """One step: its changes, and the commands that follow; ``leaving`` runs before the step is removed."""
 
     name: str
     plan: Plan
@@ -59,7 +59,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """The runtime's own socket, and the one that the kubelet speaks to instead."""
+    """The runtime's own socket, and the one that the kubelet uses instead."""
 
     runtime: str
     listen: str
@@ -70,7 +70,7 @@ class Sockets:
 
 
 def sockets(host: Host, choices: Choices) -> Sockets:
-    """Return both: the runtime's is what the kubelet was told, or what an earlier run wrote down."""
+    """Return both: the runtime's is the kubelet's configured one, or the one that an earlier run recorded."""
     told = kubelet.endpoint(host, choices.kubelet_config)
     if told in (None, LISTEN, LISTEN_CRIO):
         told = str(settings.value(settings.read(host), "mooring-cri-shim", "runtime") or kubelet.CONTAINERD)
@@ -79,7 +79,7 @@ def sockets(host: Host, choices: Choices) -> Sockets:
 
 
 def steps(host: Host, choices: Choices) -> list[Step]:
-    """Return every step of installing what ``choices`` say on ``host``."""
+    """Return every step of installing ``choices`` on ``host``."""
     ways = sockets(host, choices)
     served = tuple(_services(choices))
     restarts = tuple(("systemctl", "restart", name) for name in served)
@@ -106,7 +106,7 @@ def steps(host: Host, choices: Choices) -> list[Step]:
 
 
 def _services(choices: Choices) -> Iterator[str]:
-    """Yield the units in the order of their starts: the shim last, for it is what the kubelet needs first of all."""
+    """Yield the units in the order of their starts: the shim last, since the kubelet depends on it first."""
     if choices.advertiser == "unit":
         yield from ("mooring-advertiser-init.service", "mooring-advertiser.service")
     yield from ("mooring-cni.service", "mooring-cri-shim.service")
@@ -120,7 +120,7 @@ def _environment(host: Host, choices: Choices) -> list[Change]:
 
 
 def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
-    """Configuration and units before the link that makes a release the present one, all at once."""
+    """Plan configuration and units before the link that makes a release the current one, all at once."""
     shim = {"listen": ways.listen, "runtime": ways.runtime}
     wanted: dict[str, Any] = {"node_name": choices.node_name, "mooring-cri-shim": shim}
     if choices.await_init:

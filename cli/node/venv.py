@@ -1,7 +1,7 @@
-"""Build a release: a virtual environment from a wheelhouse, without the network; a folder of its own a release.
+"""Build a release: a virtual environment from a wheelhouse, without the network, in a folder of its own.
 
-A release's name is the version and a digest of the wheels: what is there already needs not be built again, and what
-was killed while it was built lacks its last file and is built again.
+A release's name is the version and a digest of the wheels: an existing one is not built again. One whose build was
+killed lacks its last file and is built again.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _SHOWN_CHARS = 2000
 
 
 def release_of(wheelhouse: Path) -> str:
-    """Return the release that a folder of wheels makes; raise NodeError unless its Mooring is this one."""
+    """Return the release of a folder of wheels; raise NodeError unless its Mooring has this version."""
     wheels, ours = [path.name for path in wheelhouse.glob("mooring-*.whl")], version("mooring")
     if len(wheels) != 1:
         raise NodeError(f"wheelhouse {str(wheelhouse)!r} has {len(wheels)} wheels of mooring, not one")
@@ -38,7 +38,7 @@ def release_of(wheelhouse: Path) -> str:
 
 
 def build(root: Path, change: Built) -> None:
-    """Build a release below ``root``; raise NodeError with what pip said."""
+    """Build a release below ``root``; raise NodeError with pip's message."""
     folder = below(root, change.folder)
     remove(folder)
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def build(root: Path, change: Built) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a release, its last file first: what is left of a removal that was killed is not a release."""
+    """Remove a release, its last file first: the rest of a removal that was killed is not a release."""
     if not folder.exists():
         return
     (folder / COMPLETE).unlink(missing_ok=True)
@@ -60,7 +60,7 @@ def remove(folder: Path) -> None:
 
 
 def _settle(root: Path, folder: Path) -> None:
-    """Let the scripts name the host's paths, not those below a root folder that is mounted elsewhere for now."""
+    """Make the scripts name the host's paths, not those below a root folder that is mounted elsewhere."""
     if root == Path("/"):
         return
     prefix = str(root).rstrip("/").encode()

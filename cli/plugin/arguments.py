@@ -31,7 +31,7 @@ class Arguments:
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Read the command line; exit with status 2 and the usage where it is wrong."""
+    """Parse the command line; exit with status 2 and the usage if it is wrong."""
     given = vars(_parser().parse_args(argv))
     for several in ("files", "scheduler"):
         if several in given:
@@ -69,19 +69,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _name(text: str) -> str:
-    """Read an object's name, which becomes a part of a path."""
+    """Parse an object's name, which becomes a part of a path."""
     if not names.is_subdomain(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no name (at most 253 of a-z 0-9 . -)")
     return text
 
 
 def _namespace(text: str) -> str:
-    """Read a namespace; an empty one is the context's own, as for kubectl."""
+    """Parse a namespace; an empty one is the context's own, as for kubectl."""
     return _name(text) if text else ""
 
 
 def _seconds(text: str) -> float:
-    """Read a time above 0."""
+    """Parse a time above 0."""
     try:
         seconds = float(text)
     except ValueError:
@@ -92,7 +92,7 @@ def _seconds(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    """Read a number from 0 up; argparse names what is none."""
+    """Parse a number from 0 up; argparse reports other texts."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
     return int(text)

@@ -1,4 +1,4 @@
-"""Read what a command needs of the API, and let its report judge it. Reads only: nothing of the cluster is changed."""
+"""Read what a command needs from the API, and build its report. Reads only: nothing of the cluster is changed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,7 +33,7 @@ class Asked:
 
 
 async def run(reader: Reader, asked: Asked) -> Answer:
-    """Carry out a command; raise a KubeError, or UnreadableError, where the API gives no good answer."""
+    """Run a command; raise a KubeError, or UnreadableError, if the API gives no usable answer."""
     answer = await COMMANDS[asked.arguments.command](reader, asked)
     notes = tuple(dict.fromkeys(reader.notes))
     return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
@@ -63,7 +63,7 @@ async def _explain(reader: Reader, asked: Asked) -> Answer:
 
 
 async def _recomputed(reader: Reader, uid: str, now: float) -> explain.Told:
-    # The scheduler's rules compute with numpy, whose import takes longer than other commands need in all.
+    # The scheduler's rules use numpy, whose import takes longer than other commands take in all.
     from cli.plugin.recompute import PATHS, recompute
 
     kinds = list(PATHS)

@@ -18,7 +18,7 @@ _TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warning"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be: about what, and what it is."""
+    """One thing that is not as it should be: its subject, and what is wrong."""
 
     level: Literal["error", "warning"]
     subject: str
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is looked at; None is what could not be read, which is neither good nor bad."""
+    """What is checked; None is what could not be read, which is neither good nor bad."""
 
     nodes: Sequence[NodeUse]
     pods: Sequence[Pod] | None
@@ -64,7 +64,7 @@ def _item(node: NodeUse) -> dict[str, object]:
 
 
 def _programs(patient: Patient) -> Table:
-    """Show how many nodes run which versions: equal nodes share a row."""
+    """Return how many nodes run which versions: equal nodes share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node in patient.nodes:
         programs = node.inventory.programs if node.inventory else {}
@@ -85,7 +85,7 @@ def _findings(patient: Patient) -> Iterator[Finding]:
     for node in patient.nodes:
         yield from _of_node(node)
     if bare := [node.name for node in patient.nodes if node.fault == NO_INVENTORY]:
-        # Not every node has a NIC that can: it may be meant so.
+        # Not every node has an SR-IOV NIC: this may be intended.
         yield Finding("warning", "nodes", f"{len(bare)} without an inventory: {_some(bare)}")
     yield from _skew(patient)
     yield from _scheduler(patient.pods)

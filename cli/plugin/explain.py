@@ -19,7 +19,7 @@ Why = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of a decision: its words, its data as `mooring.dev/why` has them, and where both are from."""
+    """What is known of a decision: its message, its data as in `mooring.dev/why`, and the source of both."""
 
     source: Literal["event", "recomputed", "none"]
     message: str
@@ -28,7 +28,7 @@ class Told:
 
 
 def latest(events: Iterable[Event], uid: str) -> Told | None:
-    """Return what the scheduler told last about the pod ``uid``; None if no event of it is left."""
+    """Return the scheduler's last report about the pod ``uid``; None if no event of it is left."""
     ours = [
         (event, when)
         for event in events
@@ -45,7 +45,7 @@ def latest(events: Iterable[Event], uid: str) -> Told | None:
 
 
 def _read(text: str) -> Why:
-    """Read the annotation; whatever cannot be shown of it is not."""
+    """Read the annotation; skip whatever cannot be shown."""
     try:
         document = msgspec.json.decode(text, type=dict[str, object])
     except (ValueError, RecursionError):

@@ -15,7 +15,7 @@ from mooring.request import PodRequest, read_request
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import Refusal, read_pod_info
 
-# As the guard has them (manifests/base/guard/interfaces.yaml).
+# As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
 _KNOWN = (names.REQUEST, names.PLACEMENT)
 _OURS = "mooring.dev/"
@@ -33,7 +33,7 @@ class Finding:
 
 
 def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Answer:
-    """Look at files, as names and texts; status 1 if anything would be refused."""
+    """Check files, given as names and texts; status 1 if anything would be refused."""
     found: list[Finding] = []
     looked_at = 0
     for file, text in files:
@@ -105,7 +105,7 @@ def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:
 
 
 def _request(annotations: Place) -> tuple[PodRequest | None, list[tuple[Place, str]]]:
-    """Return the request; None if there is none, or it cannot be read: then why."""
+    """Return the request; None if there is none, or it cannot be read: then with the reason."""
     texts = annotations.value if isinstance(annotations.value, dict) else {}
     try:
         return read_request({key: text for key, text in texts.items() if isinstance(text, str)}), []
@@ -138,7 +138,7 @@ def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator
 
 
 def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
-    """Ask the scheduler's own reading of a pod, which refuses some more."""
+    """Apply the scheduler's own reading of a pod, which refuses some more."""
     value: Any = pod.value if isinstance(pod.value, dict) else {}
     metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
     try:

@@ -1,4 +1,4 @@
-"""Read manifests and remember on which line each value stands; find the pods in them. Pure."""
+"""Parse manifests and record on which line each value stands; find the pods in them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ _TEMPLATES: Mapping[str, Path] = {
     "PodTemplate": ("template",),
 }
 _DEEPEST = 64
-# Of one document; a few aliases of aliases stand for any number of values.
+# In one document; a few aliases of aliases expand to any number of values.
 _MOST_VALUES = 200_000
 
 
 class ManifestError(Exception):
-    """A file that is no YAML, and from which line on."""
+    """A file that is not YAML, and from which line on."""
 
     def __init__(self, line: int, rule: str) -> None:
         super().__init__(f"line {line}: {rule}")
@@ -30,14 +30,14 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value of a document, where it stands, and the lines of all values (counted from 1) by their whole paths."""
+    """A value of a document, its path, and the lines of all values (counted from 1) by their whole paths."""
 
     value: Any
     path: Path
     lines: Mapping[Path, int]
 
     def at(self, *steps: str) -> "Place":
-        """Step into the value; what is not there is None, and stands where its surroundings stand."""
+        """Step into the value; a missing one is None, at the place of its parent."""
         value, path = self.value, self.path
         for step in steps:
             if isinstance(value, list):
@@ -60,7 +60,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """A pod, or a template of pods, and the object that it stands in: ``Deployment/web``."""
+    """A pod, or a pod template, and the object that contains it: ``Deployment/web``."""
 
     owner: str
     pod: Place
@@ -86,7 +86,7 @@ def pods(text: str) -> Iterator[PodPlace]:
 
 
 def _pods(whole: Place, of: str = "") -> Iterator[PodPlace]:
-    """Yield the pods in one object; ``of`` is its kind where it says none, as in a PodList."""
+    """Yield the pods in one object; ``of`` is its kind if it names none, as in a PodList."""
     kind = whole.at("kind").value or of
     items = whole.at("items").value
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
@@ -101,7 +101,7 @@ def _pods(whole: Place, of: str = "") -> Iterator[PodPlace]:
 
 
 def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
-    """Return a node's value, and note on which line it and all within it stand."""
+    """Return a node's value, and record the line of it and of all within it."""
     if len(path) > _DEEPEST:
         raise ManifestError(node.start_mark.line + 1, f"nested deeper than {_DEEPEST} levels")
     if len(lines) > _MOST_VALUES:

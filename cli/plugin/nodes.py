@@ -10,7 +10,7 @@ _WIDE = ("PCI", "RDMA", "NUMA", "WHY-OUT")
 
 
 def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
-    """Return one row a PF; a node that offers none has a row that says why."""
+    """Return one row a PF; a node that offers none has a row with the reason."""
     rows = [row for node in found for row in _rows(node, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringNodes", "v": 1, "items": [_item(node) for node in found]}

@@ -1,7 +1,7 @@
-"""The fields of the API's objects that the person's commands show; all others are passed over.
+"""The fields of the API's objects that the commands show; all others are ignored.
 
-Fewer than the scheduler decodes, and none of them demanded: thousands are listed while somebody waits, and an odd one
-is to be shown too.
+Fewer than the scheduler decodes, and none of them required: thousands are listed while somebody waits, and an unusual
+one is shown too.
 """
 
 from datetime import datetime
@@ -75,7 +75,7 @@ class Pod(Struct):
         return next((one for one in self.status.conditions or () if one.type == kind), None)
 
     def held(self) -> tuple[Assignment | None, str]:
-        """Return what the pod was given, and why its assignment is not believed, empty where it is."""
+        """Return the pod's assignment, and why it is not valid, empty if it is."""
         try:
             return verified_assignment(self.annotations, self.metadata.uid, self.spec.node_name or ""), ""
         except AnnotationError as unreadable:

@@ -1,4 +1,4 @@
-"""`kubectl mooring pods`: who holds which VFs, and who waits for some. Pure."""
+"""`kubectl mooring pods`: which pods hold which VFs, and which wait for some. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ _WIDE = ("LINK", "MAC", "VLAN", "NAME", "CONTAINERS", "WHY")
 
 
 def concerns(pod: Pod) -> bool:
-    """Return whether a pod asks for VFs or was given some."""
+    """Return whether a pod requests VFs or holds some."""
     return names.ASSIGNMENT in pod.annotations or asks_for_vfs(pod.annotations)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A pod, what it was given, what it is at in one word, and why that is not what its owner wants."""
+    """A pod, its assignment, its state in one word, and why that is not the state its owner wants."""
 
     pod: Pod
     vfs: tuple[AssignedVf, ...]
@@ -29,7 +29,7 @@ class Standing:
 
 
 def standing(pod: Pod) -> Standing:
-    """Look at a pod as its annotations and its status show it."""
+    """Return a pod's state by its annotations and its status."""
     assignment, wrong = pod.held()
     return Standing(pod, assignment.vfs if assignment else (), *_state(pod, wrong))
 
@@ -46,7 +46,7 @@ def _state(pod: Pod, wrong: str) -> tuple[str, str]:
 
 
 def report(pods: Iterable[Pod], *, wide: bool) -> Answer:
-    """Return one row a VF, and one for each pod that asks for VFs and has none."""
+    """Return one row a VF, and one for each pod that requests VFs and has none."""
     ours = [standing(pod) for pod in sorted(filter(concerns, pods), key=lambda pod: pod.key)]
     rows = [row for one in ours for row in _rows(one, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
@@ -74,12 +74,12 @@ def _more(vf: AssignedVf) -> tuple[object, ...]:
 
 
 def vf_table(vfs: Iterable[AssignedVf]) -> Table:
-    """Return one row a VF, without whose it is."""
+    """Return one row a VF, without its pod."""
     return Table(_COLUMNS[4:], [cells(*_row(vf)) for vf in vfs])
 
 
 def as_item(one: Standing) -> dict[str, object]:
-    """Return a pod as a program reads it."""
+    """Return a pod as JSON values."""
     return {
         "namespace": one.pod.metadata.namespace,
         "name": one.pod.metadata.name,
@@ -92,7 +92,7 @@ def as_item(one: Standing) -> dict[str, object]:
 
 
 def _entry(vf: AssignedVf) -> dict[str, object]:
-    """Return a VF; settings that were not asked for are absent."""
+    """Return a VF as JSON values; settings that were not requested are absent."""
     return {
         **vf.settings.to_fields(),
         "pf": vf.pf,

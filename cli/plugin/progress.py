@@ -1,14 +1,14 @@
-"""Say on a terminal how far long work is; nothing where it is short, or where nobody looks."""
+"""Show on a terminal how far long work is; nothing if it is short, or without a terminal."""
 
 from collections.abc import Callable
 from typing import TextIO
 
-# Work that is done sooner, in seconds, is not spoken of.
+# Work that is done sooner, in seconds, shows no progress.
 _PATIENCE_S = 0.5
 
 
 class Progress:
-    """A line of stderr that is written over, and wiped at the end."""
+    """A line of stderr that is overwritten, and cleared at the end."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream if stream.isatty() else None

@@ -1,7 +1,7 @@
-"""Read lists from the API server: in pages, decoded by type, and without what there is no right to.
+"""Read lists from the API server: in pages, decoded by type, and without what permissions do not allow.
 
-A list that is forbidden is noted with the right that is missing, and what can be read is shown; so is an object that
-does not decode. Without the list that a command is about there is nothing to show.
+A list that is forbidden is noted with the missing permission, and the rest is shown; so is an object that does not
+decode. Without the list that a command is about there is nothing to show.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,15 +14,15 @@ from mooring.kube.failures import Gone, NotFound, Refused
 
 T = TypeVar("T")
 _PAGE = 500
-# The list began again so often because its pages had expired: then the error is told.
+# A list starts again so often because its pages expired: then the error is raised.
 _MOST_STARTS = 3
 Tell = Callable[[str, int], None]
-# An answer that is no UTF-8 is a UnicodeDecodeError.
+# An answer that is not UTF-8 is a UnicodeDecodeError.
 _UNDECODED = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class UnreadableError(RuntimeError):
-    """What a command is about could not be had: the words for a person."""
+    """What a command is about could not be read: the message for a person."""
 
 
 class _ListMeta(msgspec.Struct, rename={"next_page": "continue"}):
@@ -39,7 +39,7 @@ class _Object(msgspec.Struct):
 
 
 class Reader:
-    """Reads from one API server; ``notes`` collects what could not be read. ``tell`` is told how far a list is."""
+    """A reader of one API server; ``notes`` collects what could not be read, ``tell`` gets a list's progress."""
 
     def __init__(self, client: Client, tell: Tell = lambda _what, _count: None) -> None:
         self._client = client
@@ -55,14 +55,14 @@ class Reader:
             raise _no_answer(path, odd) from odd
 
     async def must(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T]:
-        """Return all objects of a list; raise UnreadableError where there is no right to it."""
+        """Return all objects of a list; raise UnreadableError without the permission to list."""
         found = await self.all(path, kind, params)
         if found is None:
             raise UnreadableError(self.notes[-1])
         return found
 
     async def all(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T] | None:
-        """Return all objects of a list; None, with a note, where there is no right to it or no such kind."""
+        """Return all objects of a list; None, with a note, without the permission or for an unknown kind."""
         for start in range(1, _MOST_STARTS + 1):
             try:
                 return await self._pages(path, kind, params or {})
@@ -100,7 +100,7 @@ class Reader:
             self._tell(_resource(path), len(found))
 
     def _one_by_one(self, path: str, body: bytes, kind: type[T]) -> _Page[T]:
-        """Decode a page that holds what does not decode, without that."""
+        """Decode a page object by object, leaving out what does not decode."""
         try:
             page = msgspec.json.decode(body, type=_Page[msgspec.Raw])
         except msgspec.ValidationError as odd:
@@ -121,7 +121,7 @@ def _no_answer(path: str, odd: Exception) -> UnreadableError:
 
 
 def _resource(path: str) -> str:
-    """Name the resource of a list's path as RBAC does."""
+    """Return the resource of a list's path as RBAC names it."""
     parts = path.split("/")
     namespace = f" in namespace {parts[parts.index('namespaces') + 1]!r}" if "namespaces" in parts[:-1] else ""
     group = f".{parts[2]}" if parts[1] == "apis" else ""

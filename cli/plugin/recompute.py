@@ -1,8 +1,8 @@
-"""Decide about a pod as the scheduler would now, from the objects as the API shows them. Pure: time is an argument.
+"""Schedule a pod as the scheduler would now, from the objects of the API. Pure: time is an argument.
 
-The scheduler's own decisions, as one would make them that has just listed everything. What only the running one knows
-is left out: what it has assumed but not yet bound, the very VFs that it keeps for a nominated pod, and other kinds of
-resource (constraints), which are packages beside it.
+These are the scheduler's own decisions, as of one that has just listed everything. What only the running scheduler
+knows is left out: what it has assumed but not yet bound, the exact VFs that it keeps for a nominated pod, and other
+kinds of resource (constraints), which are packages beside it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,14 @@ from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.preemption import Preemption
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
 from scheduler.state.cluster_objects import ClusterObjects
 
@@ -27,7 +31,7 @@ PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **
 
 
 def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) -> Told:
-    """Return what becomes of the pod ``uid``; nodes are all named, however many one reason refuses."""
+    """Return the decision about the pod ``uid``; all nodes are named, however many one reason refuses."""
     pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
     if pod is None:
         return Told("none", "the pod is gone", {})
@@ -41,17 +45,18 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
 
 
 def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:
-    """Return what knows of all that was listed."""
+    """Return a scheduling cycle over all that was listed."""
     cluster = Cache()
-    scheduling_cycle = SchedulingCycle(cluster, named=len(objects[Node]))
+    nominator, budgets = Nominator(Queue()), Budgets()
+    preemption = Preemption(cluster, nominator, budgets)
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
             cluster.put(read_assigned_pod(pod)[0], now)
-    # After the pods, so that what a node has left is worked out once.
+    # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
         _put_node(cluster, node, now)
-    cluster_objects = ClusterObjects(cluster.pod_counts, scheduling_cycle.preemption.budgets)
+    cluster_objects = ClusterObjects(cluster.pod_counts, budgets)
     for around in AROUND:
         for item in objects[around]:
             cluster_objects.take(around, Changed(_identity(item), item))
@@ -59,21 +64,21 @@ def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str
         for item in objects[stored]:
             cluster.volumes.take(stored, Changed(_identity(item), item))
     for nomination in _nominations(live, scheduler):
-        scheduling_cycle.preemption.nominations.put(nomination)
-    return scheduling_cycle
+        nominator.add(nomination)
+    return SchedulingCycle(cluster, nominator, preemption, named=len(objects[Node]))
 
 
 def _put_node(cluster: Cache, node: Node, now: float) -> None:
     try:
         facts, _ = read_node(node, None, now)
     except ValueError:
-        # As the scheduler does: what cannot be read is not there.
+        # As in the scheduler: an unreadable object counts as absent.
         return
     cluster.put_node(facts)
 
 
 def _nominations(pods: Iterable[Pod], scheduler: str) -> Iterable[Nomination]:
-    """Yield where pods of the scheduler are said to wait for room."""
+    """Yield the nominations of the scheduler's pods."""
     for pod in pods:
         node = pod.status.nominated_node_name
         if node and not pod.spec.node_name and pod.spec.scheduler_name == scheduler:

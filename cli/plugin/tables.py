@@ -1,4 +1,4 @@
-"""Tables as values, and how they are drawn: plain where they are piped, with colours on a terminal. Pure."""
+"""Tables as values, and their rendering: plain into a pipe, with colours on a terminal. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ _GAP = "   "
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text of one line, and how it is meant."""
+    """A text of one line, and its meaning."""
 
     text: str
     tone: Tone = ""
@@ -19,7 +19,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below their columns' names; ``title`` stands above. Without rows, ``empty`` is said instead."""
+    """Rows below their columns' names; ``title`` stands above. Without rows, ``empty`` is shown instead."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
@@ -29,7 +29,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has found: the document for programs, the tables for people, notes beside, the exit status.
+    """The result of a command: the document for programs, the tables for people, notes, the exit status.
 
     Its repr shows neither of the first two: `asyncio.run` writes that of its result, whatever its length.
     """
@@ -41,7 +41,7 @@ class Answer:
 
 
 def cells(*values: object) -> tuple[Cell, ...]:
-    """Return values as cells; what is not known is ``?``, what there is none of ``-``."""
+    """Return values as cells; an unknown value is ``?``, an empty one ``-``."""
     return tuple(one if isinstance(one, Cell) else Cell(_shown(one)) for one in values)
 
 
@@ -93,7 +93,7 @@ def _is_number(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters: annotations are anybody's, and a terminal obeys what it is shown."""
+    """Return a text without control characters: annotations are anybody's, and a terminal executes them."""
     return (
         text
         if text.isprintable()

@@ -12,7 +12,7 @@ _FULL, _NEARLY = 95, 80
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What belongs together, by the names that say which: VFs held and on offer, Mb/s reserved and on offer."""
+    """One row's sums, by the names that identify it: VFs held and on offer, Mb/s reserved and on offer."""
 
     names: tuple[str, ...]
     used: int
@@ -26,7 +26,7 @@ class _Sum:
 
 
 def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
-    """Return the largest ``most`` of each; of networks all."""
+    """Return the largest ``most`` of each; all networks."""
     known = [(node.name, use) for node in found for use in node.pfs if use.used is not None]
     sums = {
         "networks": (("NETWORK",), _largest([((use.pf.network,), use) for _, use in known])),

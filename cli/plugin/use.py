@@ -1,4 +1,4 @@
-"""Who uses what: each node's PFs with the VFs that live pods hold, by the scheduler's own derivation. Pure."""
+"""The use of each node's PFs: the VFs that live pods hold, by the scheduler's own derivation. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NO_INVENTORY = "no inventory"
 class PfUse:
     """One PF: how many of its VFs on offer are free, held and out, and what is reserved, in Mb/s.
 
-    All but what the inventory says is None where pods could not be read.
+    All but the inventory's own fields are None if pods could not be read.
     """
 
     pf: Pf
@@ -32,9 +32,9 @@ class PfUse:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One node; ``fault`` says why nothing new is given there, empty where it may be.
+    """One node; ``fault`` is why nothing new is given there, empty if it may be.
 
-    ``disputed`` names for each VF's PCI address the pods that claim it, where there are several.
+    ``disputed`` names for each VF's PCI address the pods that claim it, if there are several.
     """
 
     name: str
@@ -46,7 +46,7 @@ class NodeUse:
 
 
 def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
-    """Return all nodes by name; ``pods`` is None where they could not be read."""
+    """Return all nodes by name; ``pods`` is None if they could not be read."""
     claims: dict[str, list[Claim]] = {}
     keys: dict[str, str] = {}
     for pod in pods or ():

@@ -193,7 +193,7 @@ def remove_rules(table: int) -> None:
 
 
 def has_rules(version: int) -> bool:
-    """Return whether this kernel routes IPv4 or IPv6 by rules (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)."""
+    """Return whether this kernel has policy routing (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)."""
     return bool(_rules(socket.AF_INET if version == 4 else socket.AF_INET6))
 
 

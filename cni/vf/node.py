@@ -66,7 +66,7 @@ def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
 
 
 def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether there is a link of our name or of sysfs'; asked without RTNL, for which a look would have to wait."""
+    """Return whether there is a link of our name or of sysfs' name; ask without RTNL, which may be long held."""
     names = (temporary_name(entry.pci), node.sysfs.netdev(entry.pci))
     return entry.original.name is None or any(name is not None and netlink.exists(name) for name in names)
 

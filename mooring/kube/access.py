@@ -1,6 +1,6 @@
-"""Where the API server is and how to prove who we are.
+"""Find the API server and the credentials for it.
 
-Read by `kubernetes`' own loader, so that every kubeconfig that kubectl takes works here too: tokens, client
+They are read by `kubernetes`' own loader, so that every kubeconfig that kubectl takes works here too: tokens, client
 certificates, exec plugins, in-cluster service accounts. Only the loader is used, and it is imported when called: the
 generated client beside it costs half a second to import and a millisecond a pod to decode.
 """
@@ -19,10 +19,10 @@ class AccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An API server (``https://host:port``, no slash at the end) and the means to talk to it.
+    """An API server (``https://host:port``, no slash at the end) and the credentials for it.
 
-    ``headers`` returns the present authorization headers; it may run an exec plugin or read a file, so call it from a
-    thread. Tokens expire: ask again every minute and after a 401.
+    ``headers`` returns the current authorization headers; it may run an exec plugin or read a file, so call it from a
+    thread. Tokens expire: call it again every minute and after a 401.
     """
 
     server: str
@@ -34,7 +34,7 @@ class Access:
 def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
     """Load the kubeconfig named; without one, KUBECONFIG, then in-cluster, then ~/.kube/config. Raise AccessError.
 
-    ``context`` is one of the file's, its current one without.
+    ``context`` names one of the file's contexts; None is its current one.
     """
     from kubernetes import client, config
 
@@ -48,7 +48,7 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
 
 
 def context_namespace(kubeconfig: str | None, context: str | None = None) -> str:
-    """Return the namespace that a kubeconfig's context names, ``default`` where none does."""
+    """Return the namespace of a kubeconfig's context, ``default`` if it has none."""
     from kubernetes import config
 
     try:

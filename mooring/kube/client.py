@@ -28,12 +28,12 @@ from mooring.kube.failures import Status, Unknown, failure, of_object
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-# Stands in the API server's audit log, and as the manager of the fields that a patch sets.
+# The user agent in the API server's audit log, and the manager of the fields that a patch sets.
 _AGENT = "mooring"
 # Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins say when.
 _HEADERS_LAST_S = 60.0
 # A stream is read again after so many seconds, unless so many bytes were waiting: lines that come in between cost less
-# CPU taken together.
+# CPU when read together.
 _TOGETHER_S = 0.003
 _MUCH = 1 << 16
 _Params = Mapping[str, str]
@@ -63,16 +63,17 @@ class Client:
         self._guard = guard
         self._headers: Mapping[str, str] = {}
         self._headers_until = float("-inf")
-        # What a write's head says after its first line, down to its content.
+        # The headers of a write after its request line, down to its content.
         self._fields = ""
         self._slots = asyncio.Semaphore(connections)
         self._connections = Connections(self._server, access.tls, access.server_name)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # Watches hold a connection each for good, so they do not count against the limit of the short requests.
+        # A watch holds its connection for its whole life, so watches do not count against the limit of the short
+        # requests.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, ssl=self._access.tls or True)
-        # API servers set no cookies; looking for some at every request is for nothing.
+        # API servers set no cookies, so none are looked for.
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
@@ -103,13 +104,13 @@ class Client:
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """Open a GET that does not end by itself and give its lines, as many at once as have come.
+        """Open a GET that does not end by itself and yield its lines, as many at once as have come.
 
-        ``silence_s`` without a byte is Unknown.
+        ``silence_s`` without a byte raises Unknown.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
         try:
-            # A stream may be silent for long, but a server begins it at once.
+            # A stream may be silent for long, but a server starts it at once.
             async with asyncio.timeout(self._timeout_s):
                 begun = await self._begin(path, params, timeout)
             async with begun as answer:
@@ -118,7 +119,7 @@ class Client:
             raise _unknown("GET", path, lost) from lost
 
     async def _write(self, method: str, path: str, body: bytes, content_type: str, params: _Params | None) -> bytes:
-        # The names of nearly all objects are made of these.
+        # The names of nearly all objects need no quoting.
         quoted = path if _PLAIN(path) else quote(path)
         target = f"{method} {self._prefix}{quoted}{'?' + urlencode(params) if params else ''}"
         content = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -137,7 +138,7 @@ class Client:
         return await self._connections.ask(head.encode("latin-1") + body, self._timeout_s, self._guard)
 
     async def _begin(self, path: str, params: _Params | None, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """Send a GET and return the answer, a 2xx one, once its headers are there."""
+        """Send a GET and return its 2xx answer once the headers are there."""
         answer = await self._get(path, params, timeout)
         if answer.status == 401:
             answer.release()
@@ -154,7 +155,7 @@ class Client:
             await self._authorize()
         self._guard()
         return await self._session.get(
-            # A URL that is a text would be parsed, which takes several times as long.
+            # Parsing a URL from text would take several times as long.
             self._server.with_path(self._server.path.rstrip("/") + path),
             headers=self._headers,
             params=params,
@@ -178,7 +179,7 @@ def _unknown(method: str, path: str, lost: Exception) -> Unknown:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
-    """Yield lines of any length; a last line without its end was cut off and is dropped."""
+    """Yield lines of any length; a last line without a newline was cut off and is dropped."""
     begun: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")

@@ -3,8 +3,8 @@
     connections = Connections(URL("https://10.0.0.1:6443"), tls, None)
     answer = await connections.ask(request, timeout_s=5.0, guard=check)
 
-Binding a pod is one such request, and aiohttp takes more CPU for it than deciding about the pod does: see
-`bench.http_floor`. TLS is the event loop's, answers are taken apart by httptools. A connection is given up as soon as
+Binding a pod is one such request, and aiohttp takes more CPU for it than the scheduling decision: see
+`bench.http_floor`. TLS is the event loop's, answers are parsed by httptools. A connection is closed as soon as
 its next answer could be another request's. Nothing is repeated, and no redirect is followed.
 """
 
@@ -18,7 +18,7 @@ import httptools
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
-# The server, or what stands before it, ends idle connections: one that was idle for so long, in seconds, is not tried.
+# The server, or a proxy before it, closes idle connections: one that was idle for so many seconds is not used again.
 _IDLE_S = 15.0
 # Source: RFC 8305, Connection Attempt Delay.
 _NEXT_ADDRESS_S = 0.25
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Connections:
-    """The connections to one server; at most as many as there are requests at once, so that the caller limits them."""
+    """The connections to one server; there are as many as concurrent requests, which the caller limits."""
 
     def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
         self._host, self._port = server.host or "", server.port or 0
@@ -58,12 +58,12 @@ class Connections:
                 self._free.append(connection)
 
     def close(self) -> None:
-        """End the connections that wait for their next request."""
+        """Close the idle connections."""
         while self._free:
             self._free.pop().end()
 
     def _take(self) -> "_Connection | None":
-        """Return the connection that was used last."""
+        """Return the most recently used connection."""
         oldest = asyncio.get_running_loop().time() - _IDLE_S
         while self._free:
             connection = self._free.pop()
@@ -76,7 +76,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(until):
             addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            # The next address has its turn before the first, perhaps a dead server's, has used up all the time.
+            # The next address is tried before the first one, perhaps of a dead server, has used up all the time.
             connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
             _, connection = await loop.create_connection(
                 _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
@@ -85,13 +85,13 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, called back by the event loop with bytes and by the parser with what they mean."""
+    """One connection, called by the event loop with bytes and by the parser with their parts."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.WriteTransport | None = None
-        # Of the request under way.
+        # The request under way.
         self._waiting: asyncio.Future[Answer] | None = None
         self._body: list[bytes] = []
         self._retry_after = ""
@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             if self._waiting is not None:
-                # Given up, and the answer may still come.
+                # The caller has given up, and the answer may still come.
                 self.end()
 
     def end(self) -> None:
@@ -122,7 +122,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's are of no class of asyncio's.
+        # uvloop's transports are not instances of asyncio's classes.
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,7 +136,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._waiting is None:
-            # Unasked: whatever it becomes, the next request must not be given it.
+            # Not requested: the next request must not get it as its answer.
             self.end()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -150,7 +150,7 @@ class _Connection(asyncio.Protocol):
         status, body, retry_after = self._parser.get_status_code(), self._body, self._retry_after
         self._body, self._retry_after = [], ""
         if status < 200:
-            # Informational: the answer is still to come.
+            # Informational: the final answer is still to come.
             return
         waiting, self._waiting = self._waiting, None
         if not self._parser.should_keep_alive():

@@ -1,4 +1,4 @@
-"""What a watch tells: values, so that the part that decides can take them without knowing how they came.
+"""The events of a watch, as plain values: the pure part handles them without knowing where they come from.
 
 Structs, since one is made for every change: a frozen dataclass takes several times as long to make.
 """
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """Which object this is, in which version; anything missing is empty."""
+    """An object's identity and version; missing fields are empty."""
 
     name: str = ""
     namespace: str = ""
@@ -27,7 +27,7 @@ class Changed(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """The object is there, but it does not decode; ``why`` names the place."""
+    """The object exists, but cannot be decoded; ``why`` names the place."""
 
     identity: Identity
     why: str
@@ -40,7 +40,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Synced(msgspec.Struct, Generic[T], frozen=True):
-    """Everything that is there now; ``unchanged`` is what the listener said it knows in that version."""
+    """All objects that exist now; ``unchanged`` are those that the listener already knows in that version."""
 
     entries: tuple[Changed[T] | Unreadable, ...]
     unchanged: tuple[Identity, ...] = ()

@@ -1,11 +1,11 @@
 """What can go wrong with a request to the API server, named by what the caller does about it.
 
-NotFound   there is nothing to act on             Throttled  wait `retry_after_s`, then repeat
-Conflict   somebody was first: look, decide again  Refused    this request will never pass: change it or give up
-Gone       list again                              Unknown    it may have happened or not: repeat or look
+NotFound   there is nothing to act on                  Throttled  wait `retry_after_s`, then repeat
+Conflict   another write was first: read, decide again Refused    this request will never pass: change it or give up
+Gone       list again                                  Unknown    it may have happened or not: repeat or read
 """
 
-# ruff: noqa: N818 - they are named by what to do, not by what they are
+# ruff: noqa: N818 - they are named by what the caller does
 
 from dataclasses import dataclass
 
@@ -26,9 +26,9 @@ class _Status(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty where there is none.
+    """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty without one.
 
-    ``is_page`` where the body is no ``Status``: a proxy's page, or the API server's own for a path it does not know.
+    ``is_page`` if the body is not a ``Status``: a proxy's page, or the API server's own for a path it does not know.
     """
 
     code: int
@@ -39,7 +39,7 @@ class Status:
 
 
 class KubeError(Exception):
-    """A request without a good answer. ``status`` has code 0 where no answer came at all."""
+    """A request without a usable answer. ``status`` has code 0 if no answer came at all."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"{status.code} {status.reason}: {status.message}" if status.code else status.message)
@@ -51,7 +51,7 @@ class NotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """409: a precondition failed, or the object is there already."""
+    """409: a precondition failed, or the object exists already."""
 
 
 class Gone(KubeError):
@@ -75,7 +75,7 @@ class Unknown(KubeError):
 
 
 _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
-# What proxies say of a request that did not come in time, or too early: an API server never does.
+# Answers of proxies to a request that came too late or too early: an API server never sends them.
 _NOT_THE_SERVERS = (408, 425)
 _LONGEST_MESSAGE = 2_000
 
@@ -91,12 +91,12 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
 
 
 def of_object(failed: KubeError) -> KubeError:
-    """Return what a failure says of an object: a 404 that is no ``Status`` is a proxy's page, and says nothing."""
+    """Return what a failure says about an object: a 404 that is not a ``Status`` says nothing, it is a proxy's page."""
     return Unknown(failed.status) if isinstance(failed, NotFound) and failed.status.is_page else failed
 
 
 def failure_of(status: bytes) -> KubeError:
-    """Return the error that a ``Status`` object stands for, such as a watch's ERROR event carries."""
+    """Return the error for a ``Status`` object, such as that of a watch's ERROR event."""
     try:
         code = msgspec.json.decode(status, type=_Status).code
     except msgspec.MsgspecError:
@@ -114,5 +114,5 @@ def read_status(code: int, body: bytes) -> Status:
 
 
 def _seconds(retry_after: str | None) -> float:
-    # The API server sends whole seconds; a proxy may send a date, which is not worth a parser: one second, then ask.
+    # The API server sends whole seconds; a proxy may send a date: then wait one second.
     return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0

@@ -1,6 +1,6 @@
-"""Take away from JSON what is nested beyond reason: no decoder takes it, and one such object must not hide the others.
+"""Remove excessive nesting from JSON: no decoder accepts it, and one such object must not hide the others.
 
-Where an object may hold any JSON (`fieldsV1` of its managed fields), an API server takes 10,000 levels.
+Where an object may hold any JSON (`fieldsV1` of its managed fields), an API server accepts 10,000 levels.
 """
 
 import re
@@ -11,7 +11,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 
 
 def without_deep_nesting(text: bytes) -> bytes:
-    """Return JSON text with null in place of each value that stands more than 100 levels deep."""
+    """Return JSON text with null in place of each value that is more than 100 levels deep."""
     kept: list[bytes] = []
     depth = begun = 0
     for token in _TOKEN.finditer(text):
@@ -23,5 +23,5 @@ def without_deep_nesting(text: bytes) -> bytes:
             if depth == _DEEPEST + 1:
                 begun = token.end()
             depth -= 1
-    # What never ends is no JSON anyway.
+    # JSON that never ends is invalid anyway.
     return b"".join([*kept, text[begun:]] if depth <= _DEEPEST else kept)

@@ -1,4 +1,4 @@
-"""The one policy by which requests are repeated: until the answer is definite, ever more slowly, at random times."""
+"""The one retry policy for requests: until the answer is definite, with exponential backoff and random jitter."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -16,12 +16,13 @@ Call = Callable[P, Awaitable[R]]
 
 
 class Decorator(Protocol):
-    """Keeps the signature of the coroutine function that it is put on."""
+    """A decorator that keeps the signature of a coroutine function."""
 
     def __call__(self, call: Call[P, R], /) -> Call[P, R]: ...
 
 
-# First wait at most 0.2 s, then twice that and so on, to 30 s: an API server that restarts is not met by all at once.
+# The first wait is at most 0.2 s, then twice that and so on, to 30 s: clients do not all hit an API server that
+# restarts.
 _backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
 
 
@@ -40,9 +41,10 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
-    """Return the decorator that retries a call whose failure ``repeats`` says so of.
+    """Return the decorator that retries a call while ``repeats`` returns true for its failure.
 
-    Tenacity is asked only once something has failed: its books on an attempt take as long as the whole request.
+    Tenacity is called only once something has failed: its bookkeeping for an attempt takes as long as the whole
+    request.
     """
     policy = tenacity.AsyncRetrying(
         retry=tenacity.retry_if_exception(repeats), wait=_wait, before_sleep=_report, reraise=True
@@ -54,7 +56,7 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
             try:
                 return await call(*args, **kwargs)
             except KubeError as failed:
-                # A list, so that the failure is told to tenacity once.
+                # A list, so that the failure is given to tenacity once.
                 first = [failed]
 
             async def again(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,9 +71,9 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
     return decorate
 
 
-# For reads that must succeed: a refusal is repeated too, since permissions and tokens are mended while we run.
+# For reads that must succeed: a refusal is retried too, since permissions and tokens may be fixed meanwhile.
 retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
-# For reads of one object that may be gone: that it is not there is an answer.
+# For reads of one object that may be gone: its absence is an answer.
 retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
-# For writes: repeated until the API server has said what became of them. The write must be idempotent.
+# For writes: retried until the API server's answer is definite. The write must be idempotent.
 until_definite = _policy(lambda failed: isinstance(failed, Unknown | Throttled))

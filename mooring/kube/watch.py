@@ -1,4 +1,4 @@
-"""Follow a collection: everything that is there, then every change, for as long as the caller listens.
+"""List and watch a collection: everything that exists, then every change, for as long as the caller listens.
 
     async for event in watch(client, "/api/v1/pods", Decoder(Pod), {"fieldSelector": "spec.nodeName=n1"}):
         match event:
@@ -7,10 +7,10 @@
             case Removed(identity): ...
             case Unreadable(identity, why): ...   # this object could not be decoded; all others go on
 
-The end of a stream is normal (servers cut slow readers with a clean end): the watch resumes where it stopped and loses
-nothing. After 410, or an ERROR event, it lists again and yields another `Synced`. Lists carry no resourceVersion, so
-they are never older than the call; what the caller says that it knows in its version is not decoded again. The caller
-must only take events away here, not work on them.
+The end of a stream is normal (servers close slow readers' streams cleanly): the watch resumes where it stopped and
+loses nothing. After 410, or an ERROR event, it lists again and yields another `Synced`. Lists carry no resourceVersion,
+so they are never older than the call. What the caller already knows in its version is not decoded again. The caller
+must only take events from here, not process them.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 _PAGE = 500
-# Objects decoded before others get their turn: a few milliseconds.
+# Objects decoded before other tasks have their turn: a few milliseconds.
 _AT_ONCE = 100
-# The server ends a watch after this long, in seconds, at a random point so that not all of them return at once.
+# Seconds after which the server ends a watch, at random so that not all of them return at once.
 _WATCH_S = (240, 300)
-# A server sends a bookmark about every minute where nothing happens. Silence for longer, in seconds, means that the
-# connection is dead; where it does not, opening another stream at the same version costs next to nothing.
+# A server sends a bookmark about every minute if nothing happens. Longer silence, in seconds, means that the
+# connection is dead; if it is not, opening another stream at the same version costs next to nothing.
 _SILENCE_S = 90
-# A stream that ends without a word is opened again after this long, in seconds, times a random factor.
+# A stream that ends without an error is opened again after so many seconds, times a random factor.
 _PAUSE_S = 0.2
 
 
@@ -66,7 +66,7 @@ class _Line(msgspec.Struct):
 
 
 class WatchLine(NamedTuple, Generic[T]):
-    """What a line of a watch tells: how far it has come, and what has changed, nothing for a bookmark."""
+    """A parsed line of a watch: its resource version, and what has changed, nothing for a bookmark."""
 
     version: str
     event: "Changed[T] | Removed | Unreadable | None"
@@ -79,10 +79,10 @@ _CHANGED = ("ADDED", "MODIFIED")
 
 
 class Decoder(Generic[T]):
-    """Reads objects of a kind, a msgspec Struct with the fields that the caller uses.
+    """Decode objects of a kind, a msgspec Struct with the fields that the caller uses.
 
-    Where its ``metadata`` has all that identifies an object, a line of a watch is read at one go: most of a bound pod's
-    line is passed over, and that three times took as long as all that is made of it.
+    If its ``metadata`` has all that identifies an object, a line of a watch is read in one pass: most of a bound pod's
+    line is skipped, and skipping it three times took as long as all that is made of it.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -96,7 +96,7 @@ class Decoder(Generic[T]):
         return self._read(raw)
 
     def read_line(self, text: bytes) -> WatchLine[T] | None:
-        """Return what an ordinary line tells; None for one that is to be looked at piece by piece."""
+        """Read an ordinary line; return None for one that must be read piece by piece."""
         if self._line is None:
             return None
         try:
@@ -127,16 +127,16 @@ async def watch(
     params: Mapping[str, str] | None = None,
     is_known: Callable[[Identity], bool] = _nothing,
 ) -> AsyncIterator[Event[T]]:
-    """List ``path``, then follow it for ever; what fails is logged and tried again, 30 s apart at the most.
+    """List ``path``, then watch it for ever; what fails is logged and tried again, at most 30 s apart.
 
-    ``is_known`` says whether the listener has an object in just this version.
+    ``is_known`` returns whether the listener has an object in exactly this version.
     """
     selected = dict(params or {})
     while True:
         listed = await _list(client, path, selected, decode, is_known)
         version = listed.version
         yield Synced(tuple(listed.entries), tuple(listed.unchanged))
-        # What is known of each object lives with the caller from here on.
+        # From here on only the caller keeps the objects.
         del listed
         async with aclosing(_follow(client, path, selected, version, decode)) as batches:
             async for batch in batches:
@@ -162,7 +162,7 @@ def _identify(raw: msgspec.Raw) -> Identity:
 async def _follow(
     client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T]
 ) -> AsyncGenerator[list[WatchLine[T]], None]:
-    """Yield the changes after ``version``, over as many streams as it takes; return when that version is too old."""
+    """Yield the changes after ``version``, over any number of streams; return when that version is too old."""
     while True:
         heard = False
         try:
@@ -184,7 +184,7 @@ async def _follow(
 
 @dataclass(slots=True)
 class _Listed(Generic[T]):
-    """What a list has brought so far, and the version to watch from."""
+    """What a list has returned so far, and the version to watch from."""
 
     entries: list[Changed[T] | Unreadable] = field(default_factory=list)
     unchanged: list[Identity] = field(default_factory=list)
@@ -202,7 +202,7 @@ async def _list(
     """Return all objects, decoded page by page."""
     while True:
         listed = _Listed[T]()
-        # A page's token may outlive its snapshot: begin again.
+        # A page's token may outlive its snapshot: list again.
         with suppress(Gone):
             async with aclosing(_pages(client, path, selected)) as pages:
                 async for page in pages:
@@ -223,7 +223,7 @@ async def _take_in(page: _List, listed: _Listed[T], decode: Decoder[T], is_known
 
 
 async def _pages(client: Client, path: str, selected: Mapping[str, str]) -> AsyncGenerator[_List, None]:
-    """Yield the pages of a list; the next one is on its way while the caller works on one."""
+    """Yield the pages of a list; the next one is requested while the caller processes one."""
     coming: asyncio.Task[_List] | None = asyncio.create_task(_page(client, path, selected, ""))
     try:
         while coming is not None:
@@ -246,7 +246,7 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
 
 
 def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Decode a text; an object nested too deeply for that would come again for ever, so it is cut down."""
+    """Decode a text; an object that is nested too deeply would come again for ever, so the nesting is cut."""
     try:
         return decode(text)
     except RecursionError:
@@ -263,7 +263,7 @@ async def _open(
 
 
 def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchLine[T]], KubeError | None]:
-    """Return what lines tell up to the first that is not a line of a watch, and what that one means."""
+    """Return the events up to the first line that is not a line of a watch, and the error for that one."""
     found: list[WatchLine[T]] = []
     for text in texts:
         one = read_line(text, decode)
@@ -274,12 +274,12 @@ def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchL
 
 
 def read_line(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
-    """Return what a line tells; an error where it is none of a watch, or the server's own."""
+    """Read a line; return an error if it is not a line of a watch, or is the server's ERROR."""
     return decode.read_line(text) or read_line_in_pieces(text, decode)
 
 
 def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
-    """Return what a line tells whose object need not be one of the kind."""
+    """Read a line whose object need not be of the expected kind."""
     try:
         line = _at_any_depth(_decode_line, text)
     except msgspec.MsgspecError as unreadable:

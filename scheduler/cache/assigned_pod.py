@@ -1,4 +1,4 @@
-"""What a bound pod uses where it is, read from the pod as the API server shows it."""
+"""Read what a bound pod uses on its node from the pod object of the API server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from scheduler.kube.pod_info import HostPort, host_ports
 from scheduler.kube.pod_resources import NO_DEFAULTS, Amounts, pod_requests, scored_requests
 from scheduler.kube.pod_volumes import read_used
 
-# The reason of the condition DisruptionTarget of a pod that a scheduler deletes for the sake of another.
+# The reason of the condition DisruptionTarget of a pod that a scheduler preempts.
 PREEMPTED = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A part of a bound pod that cannot be read: which, the rule broken in words, and the pod, node and reason."""
+    """A part of a bound pod that cannot be read: which part, the rule broken in words, and the pod, node and reason."""
 
     part: Literal["pod", "assignment"]
     event: str
@@ -33,7 +33,7 @@ class Unreadable:
 def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[AssignedPod, list[Unreadable]]:
     """Return what a bound pod uses; what cannot be read counts as nothing and is listed.
 
-    ``known`` is what was known of it before.
+    ``known`` is what the cache held of the pod before.
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     faults: list[Unreadable] = []
@@ -83,12 +83,12 @@ class _Use:
 _encode = msgspec.json.Encoder().encode
 _Asked = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
 _decode = msgspec.json.Decoder(_Asked).decode
-# What is longer is rare, and must not fill the memory.
+# A longer text is rare, and must not fill the memory.
 _SHORT = 4096
 
 
 def _use_of(spec: PodSpec) -> _Use:
-    """Return what containers use; replicas ask for the same, and share one value."""
+    """Return what the containers use; replicas request the same and share one value."""
     asked = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
     return _read_short(asked) if len(asked) <= _SHORT else _read_use(asked)
 
@@ -108,7 +108,7 @@ _read_short = lru_cache(maxsize=4096)(_read_use)
 
 
 def _is_preempted(pod: Pod) -> bool:
-    """Return whether a scheduler deletes the pod for the sake of another."""
+    """Return whether a scheduler preempts the pod."""
     if pod.metadata.deletion_timestamp is None:
         return False
     target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)
@@ -116,9 +116,9 @@ def _is_preempted(pod: Pod) -> bool:
 
 
 def _given(known: AssignedPod | None, node: str) -> Assignment | None:
-    """Return what a pod is known to have been given: it stands though its annotation is taken away or made unreadable.
+    """Return the assignment that a pod is known to hold: it stands though its annotation is removed or made unreadable.
 
-    What is only assumed does not: somebody else may have bound the pod.
+    An assignment that is only assumed does not stand: another scheduler may have bound the pod.
     """
     return None if known is None or known.assumed or known.node != node else known.assignment
 
@@ -127,7 +127,7 @@ def _shown(pod: Pod, known: AssignedPod | None) -> Assignment | None:
     if known is not None and known.written and _is_as_written(pod, known):
         return known.assignment
     shown = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-    # The same value, where it is known already: it is kept once.
+    # Return the value that is known already, so that it is kept once.
     return known.assignment if known is not None and known.assignment == shown else shown
 
 
@@ -136,6 +136,6 @@ def _is_as_written(pod: Pod, known: AssignedPod) -> bool:
 
 
 def pod_reference(assigned: AssignedPod) -> Pod:
-    """Return as much of a bound pod as an event needs: the pod itself is not kept."""
+    """Return as much of a bound pod as an Event needs: the pod object itself is not kept."""
     namespace, _, name = assigned.pod.partition("/")
     return Pod(Metadata(name=name, namespace=namespace, uid=assigned.uid))

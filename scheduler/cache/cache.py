@@ -1,11 +1,11 @@
-"""The cluster in memory: nodes, and the pods that sit on them or are assumed to.
+"""The cluster in memory: the nodes, and the pods that are assigned or assumed to run on them.
 
 Use is derived, never counted twice: the columns of `scheduler.cache.node_columns` follow every assigned pod as it comes
-and goes, and `check` proves them, and everything else that is kept, against a node's `view`, which is derived from
+and goes, and `check` proves them, and everything else that is kept, against `derive_usage`, which derives a node from
 scratch.
 
-A pod is assumed from the decision on. Only a definite answer ends that: the watch shows it bound (then what the watch
-shows holds), the bind is refused for good (`remove`), or the pod is gone.
+A pod is assumed as soon as it is decided. Only a definite answer ends that: the watch shows it bound (then what the
+watch shows holds), the bind is refused for good (`forget`), or the pod is deleted.
 """
 
 import heapq
@@ -30,18 +30,18 @@ from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, Used
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, disputes, existing, free_vfs_of
 
-# What is new about a pod that was known: nothing, its signature only (its labels, or that it terminates), or what it
-# uses.
+# What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
+# what it uses.
 Difference = Literal["", "affinity", "use"]
 
 
 @dataclass(slots=True)
 class AssignedPod:
-    """A pod on a node: what it uses there, and what it counts for when nodes are compared (``scored``).
+    """A pod on a node: what it uses there, and what it counts for when nodes are scored (``scored``).
 
-    Nothing of it changes but ``assumed``, which it is until the API server has shown it bound; ``affinity_info`` is
-    what rules about other pods look at. ``preempted`` while it is being deleted for the sake of a pod of higher
-    priority; ``started`` is RFC 3339, empty until it has.
+    Nothing of it changes but ``assumed``, which is true until the API server has shown the pod bound. ``affinity_info``
+    is what plugins about other pods read. ``preempted`` is true while the pod is deleted in favour of one of higher
+    priority; ``started`` is RFC 3339, empty until the pod has started.
     """
 
     uid: str
@@ -59,7 +59,7 @@ class AssignedPod:
     started: str = field(default="", compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
-    # The assignment as our Binding carries it, until the API server has shown it: then it need not be read.
+    # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.
     written: str = field(default="", compare=False)
 
     @property
@@ -67,7 +67,7 @@ class AssignedPod:
         return None if self.assignment is None else Claim(self.uid, self.assignment)
 
     def differs(self, known: "AssignedPod | None") -> Difference:
-        """Say in what a pod differs from what was known of it."""
+        """Return in what a pod differs from what was known of it."""
         if known is None or _besides_affinity(self) != _besides_affinity(known):
             return "use"
         return "" if self.affinity_info == known.affinity_info else "affinity"
@@ -80,7 +80,7 @@ _besides_affinity = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class DerivedUsage:
-    """A node at one moment, derived from scratch: its facts, and what its pods have left."""
+    """A node at one moment, derived from scratch: the node, and what its pods use and leave."""
 
     node_info: NodeInfo
     used: Mapping[str, int]
@@ -90,7 +90,7 @@ class DerivedUsage:
 
 @dataclass(slots=True)
 class _Unready:
-    """Nodes that are not Ready, by the time at which nothing new may be given from their inventory."""
+    """Nodes that are not Ready, by the time from which their inventory may give nothing new."""
 
     due: list[tuple[float, str]] = field(default_factory=list)
 
@@ -104,7 +104,7 @@ class _Unready:
 
 
 class Cache:
-    """Nodes by name and assigned pods by pod uid; assigned pods on nodes that are not known yet are kept for their coming."""
+    """The nodes by name, and the assigned pods by uid, also those whose node has not been seen yet."""
 
     def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = NodeColumns()
@@ -114,7 +114,7 @@ class Cache:
         self._node_info: dict[str, NodeInfo] = {}
         self._assigned_pods: dict[str, AssignedPod] = {}
         self._on: dict[str, dict[str, AssignedPod]] = {}
-        # How many pods have a priority.
+        # The number of pods of each priority.
         self._priorities: dict[int, int] = {}
         self._vf_accountings: dict[str, VfAccounting] = {}
         self._free_since: dict[str, dict[tuple[str, int], float]] = {}
@@ -156,7 +156,7 @@ class Cache:
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
-        """Let time pass: a node that has been not Ready for too long gives no VF any more."""
+        """Let time pass: stop giving VFs of a node that has been not Ready for too long."""
         for name in self._unready.over(now):
             node_info = self._node_info.get(name)
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
@@ -178,19 +178,19 @@ class Cache:
         return self._on.get(node, {}).values()
 
     def vf_accounting(self, node: str) -> VfAccounting:
-        """Return what a known node has left; whoever changes it undoes that before anybody else looks."""
+        """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
         return self._vf_accountings[node]
 
     def lowest_priority(self) -> int | None:
-        """Return the lowest priority that a pod has; None if there is not a pod."""
+        """Return the lowest priority of any pod; None without pods."""
         return min(self._priorities, default=None)
 
     def put(self, assigned: AssignedPod, now: float) -> Difference:
-        """Add an assigned pod, in place of what was known of it; return what is new."""
+        """Add an assigned pod, or replace what was known of it; return what differs."""
         known = self._assigned_pods.get(assigned.uid)
         new = assigned.differs(known)
         if known is not None and new != "use":
-            # The watch shows what was assumed, or known already; API servers write a node's zone on its pods.
+            # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
             self._assigned_pods[assigned.uid] = self._on[assigned.node][assigned.uid] = assigned
             if new == "affinity":
                 self._recount(known, assigned)
@@ -221,18 +221,28 @@ class Cache:
             since |= {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
         return assigned
 
+    def assume(self, assigned: AssignedPod, now: float) -> None:
+        """Count a pod on the node that was chosen for it, before the API server knows of it."""
+        assigned.assumed = True
+        self.put(assigned, now)
+
+    def forget(self, uid: str, now: float) -> AssignedPod | None:
+        """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
+        assigned = self._assigned_pods.get(uid)
+        return self.remove(uid, now) if assigned is not None and assigned.assumed else None
+
     def finish_binding(self, uid: str) -> None:
-        """Take a pod as bound: the API server has said so."""
+        """Mark an assumed pod as bound: the API server has confirmed it."""
         assigned = self._assigned_pods.get(uid)
         if assigned is not None:
             assigned.assumed = False
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
-        """Return when each VF of a node became free, by PF name and index, as far as it is known."""
+        """Return when each VF of a node became free, by PF name and index, where that is known."""
         return self._free_since.get(node, {})
 
     def derive_usage(self, name: str) -> DerivedUsage:
-        """Derive a known node from scratch."""
+        """Derive the usage of a known node from scratch."""
         node_info, assigned_pods = self._node_info[name], self._on.get(name, {}).values()
         used: dict[str, int] = {}
         for assigned in assigned_pods:
@@ -241,7 +251,7 @@ class Cache:
         return DerivedUsage(node_info, used, ports, free_vfs_of(node_info.inventory, self._claims(name)))
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
-        """Return what of a node more than one pod claims, VFs and units of other kinds, with the pods' uids."""
+        """Return what more than one pod claims on a node, VFs and units of other kinds, with the pods' uids."""
         node_info = self._node_info.get(name)
         if node_info is None:
             return {}
@@ -252,7 +262,7 @@ class Cache:
         return found | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
-        """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
+        """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
         on_nodes = {uid: assigned for assigned_pods in self._on.values() for uid, assigned in assigned_pods.items()}
         assert on_nodes == self._assigned_pods, "pods by node differ from pods by uid"
         assert all(
@@ -292,7 +302,7 @@ class Cache:
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
     def _move(self, assigned: AssignedPod, sign: int) -> None:
-        """Count a assigned pod in its node's row, or out of it."""
+        """Add an assigned pod to its node's row, or remove it (``sign`` -1)."""
         if assigned.volumes:
             self.volumes.usage.shift(assigned.node, assigned.volumes, sign)
         row, vf_accounting = self.nodes.row_of.get(assigned.node), self._vf_accountings.get(assigned.node)
@@ -309,7 +319,7 @@ class Cache:
         self.nodes.touch(row)
 
     def _recount(self, known: AssignedPod, assigned: AssignedPod) -> None:
-        """Count a assigned pod as it is to other pods now."""
+        """Replace the affinity info under which an assigned pod is counted."""
         row = self.nodes.row_of.get(assigned.node)
         if row is None or assigned.node not in self._vf_accountings:
             return

@@ -1,10 +1,26 @@
-"""The nodes as columns: one row a node, so that a rule looks at thousands of them at once.
+"""The nodes as columns: a struct of arrays, one row a node, so that a plugin judges thousands of nodes at once.
 
-A fact that many nodes share (a label's value, a set of taints) is stored once in a `Column`: a rule judges each
-distinct value once, in plain Python, and the judgement is spread over the rows. Amounts are integer arrays.
+What it is: a fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A
+`Column` holds an integer for each row and each distinct value once; a plugin judges each distinct value once, in plain
+Python, and the judgements are spread over the rows by index. Amounts are two integer matrices with a line for each
+resource and a row for each node: what the node can give, and what its pods leave of it.
 
-A row belongs to one node until the node goes; then it is empty (`valid` says so) and the next new node takes it. Every
-change is written down in `changes`, so that who keeps something derived from rows looks at the changed ones only.
+Why it is right:
+
+- A row belongs to one node until that node is deleted. Then `valid` is false, and the next new node takes the row. Rows
+  never move, so a row number that somebody keeps means the same node until `renewals` names that row.
+- Every write notes its row in a `Journal`, which numbers the changes. Whoever derives something from rows keeps the
+  number `end` and asks later which rows have changed `since`. The journal holds the last change of each row only: it
+  never outgrows the rows, and a reader misses nothing however late it asks.
+- A judgement depends on the value alone, so that rows with equal values can share it.
+- Line 0 is never written: a resource that no node has and no pod uses reads as 0 on every row.
+- Only `Cache` writes. Its `check` derives every row again from the node and its pods, and compares.
+
+What it costs: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A
+plugin over all nodes is a few numpy calls, whose price hardly depends on the number of rows; for a single row plain
+integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over the
+nodes. The memory is 4 bytes a row and column, and 16 bytes a row and resource. A column drops the values that no row
+has once they outnumber the rows, so that its size stays bounded.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -26,8 +42,8 @@ Flags = NDArray[np.bool_]
 Amounts = NDArray[np.int64]
 _SMALLEST = 64
 _FIRST_LINES = 16
-# The lines that every node has. Line 0 stays empty: it is any resource that no node and no pod has. VFs and the Mb/s
-# that no VF reserves are what PFs have, not what a node publishes.
+# The lines that every node has. Line 0 stays empty: it stands for any resource that no node has and no pod uses. VFs
+# and the Mb/s that no VF reserves come from the PFs, not from what a node publishes.
 SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(1, 8)
 _RESOURCE_LINES = {
     SCORED["cpu"]: SCORED_CPU,
@@ -37,7 +53,7 @@ _RESOURCE_LINES = {
     "pods": PODS,
 }
 _FIRST_OWN_LINE = 8
-# Labels and images that pods name are kept as columns, up to so many at once; then they are made again when named.
+# At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
 _MOST_COLUMNS = 1024
 
 
@@ -66,7 +82,7 @@ class Column(Generic[Fact]):
         self.ids = _grown(self.ids, (capacity,))
 
     def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
-        """Judge each distinct value of these rows once; return the judgements row by row."""
+        """Judge each distinct value of these rows once; return a judgement for each row."""
         ids = self.ids[rows]
         if len(ids) == 1:
             return np.array((judge(self.values[ids[0]]),), np.int64)
@@ -78,7 +94,7 @@ class Column(Generic[Fact]):
         return judged[ids]
 
     def _compact(self) -> None:
-        """Forget the values that no row has any more."""
+        """Drop the values that no row has any more."""
         # The empty value keeps the number 0.
         used, ids = np.unique(np.append(self.ids, 0), return_inverse=True)
         self.values = [self.values[number] for number in used]
@@ -112,7 +128,7 @@ class Journal:
 
 
 class NodeColumns:
-    """All nodes; `put` and `remove` are for the cluster only, rules read."""
+    """All nodes; only `Cache` writes, plugins read."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -125,9 +141,9 @@ class NodeColumns:
         self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
         self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(_SMALLEST, ())
         self.ports: Column[frozenset[HostPort]] = Column(_SMALLEST, frozenset())
-        # The resources that a node publishes at all, were it none of them: all others are 0 in `allocatable`.
+        # The resources that a node publishes at all, even with amount 0: all others are 0 in `allocatable`.
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
-        # Why nothing may be given from a node's inventory (empty where it may), and the PFs that it lists.
+        # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.
         self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
@@ -138,7 +154,7 @@ class NodeColumns:
         self._allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
         self._left: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
         self._empty_rows: list[int] = []
-        # Changes of what a node is (labels, taints, capacity), and of anything at all.
+        # Changes of what a node is (labels, taints, capacity); and of anything at all.
         self.renewals = Journal()
         self.changes = Journal()
 
@@ -147,11 +163,11 @@ class NodeColumns:
         return np.flatnonzero(self.valid[: self.size])
 
     def add_unit_pool(self, kind: str, empty: Hashable) -> None:
-        """Keep a column for what is left of another kind of resource."""
+        """Add a column for what is left of another kind of resource."""
         self.unit_pools[kind] = Column(self._capacity, empty)
 
     def label(self, key: str) -> Column[str | None]:
-        """Return a label's values; None where a node lacks it."""
+        """Return the column of a label; None where a node lacks it."""
         column = self._labels.get(key)
         if column is None:
             _make_room(self._labels)
@@ -162,7 +178,7 @@ class NodeColumns:
         return column
 
     def image(self, name: str) -> Amounts:
-        """Return an image's size in bytes, 0 where a node does not have it."""
+        """Return an image's size in bytes on each row, 0 where a node does not have it."""
         sizes = self._images.get(name)
         if sizes is None:
             _make_room(self._images)
@@ -173,34 +189,34 @@ class NodeColumns:
         return sizes
 
     def view(self, rows: Rows) -> BatchView:
-        """Return what these rows have and have left; cpu in thousandths, all else in units."""
+        """Return what these rows have and have left; cpu in thousandths, everything else in units."""
         if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
-            # Nothing to pick, so nothing to copy: for thousands of rows that is what a look costs.
+            # All rows in order: a view of the arrays, not the copy that would dominate the cost for thousands of rows.
             return BatchView(rows, self._allocatable[:, : self.size], self._left[:, : self.size])
         return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
 
     def row_view(self, row: int) -> RowView:
         """Return what one row has and has left."""
-        # Not the lines that nobody uses yet: each number of a row is in another line of the CPU's cache.
+        # Without the unused lines: the numbers of one row each lie in another cache line of the CPU.
         return RowView(row, self._allocatable[: self.width, row].tolist(), self._left[: self.width, row].tolist())
 
     def line(self, resource: str) -> int:
-        """Return the line of a resource; it stays the same but for 0, as long as nobody has any of it."""
+        """Return the line of a resource; it stays the same once assigned, and is 0 until then."""
         return self._lines.get(resource, 0)
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
-        """Count what a pod requests in (``sign`` 1) or out again (-1)."""
+        """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
         for resource, amount in amounts:
             line = self._lines.get(resource) or self._new_line(resource)
             self._left[line, row] -= sign * amount
 
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
-        """Take what the row's PFs have left now."""
+        """Record what the row's PFs have left now."""
         self.free_vfs_of_row[row] = free_vfs
         self._left[VFS, row], self._left[MBPS, row] = free_vfs.vf_count, free_vfs.free_mbps
 
     def used_of(self, row: int) -> dict[str, int]:
-        """Return all that is used in one row."""
+        """Return all amounts used on one row."""
         used = (self._allocatable[:, row] - self._left[:, row]).tolist()
         return {name: used[line] for name, line in self._lines.items() if used[line]}
 
@@ -209,7 +225,7 @@ class NodeColumns:
         return int(self._allocatable[VFS, row]), int(self._left[VFS, row]), int(self._left[MBPS, row])
 
     def put(self, facts: NodeInfo) -> int:
-        """Write a node's facts into its row; return the row."""
+        """Write a node into its row; return the row."""
         row = self.row_of.get(facts.name)
         if row is None:
             row = self._new_row(facts.name)
@@ -222,7 +238,7 @@ class NodeColumns:
         self._empty_rows.append(row)
 
     def touch(self, row: int, *, renewed: bool = False) -> None:
-        """Write down that the use of this row is not as before, or with ``renewed`` what it is."""
+        """Note that the use of this row has changed, or with ``renewed`` what the node is."""
         self.changes.note(row)
         if renewed:
             self.renewals.note(row)
@@ -270,11 +286,11 @@ class NodeColumns:
         self.changes.note(row)
 
     def offer(self, row: int, vfs: int) -> None:
-        """Return how many VFs a row's PFs offer."""
+        """Record how many VFs a row's PFs offer."""
         self._allocatable[VFS, row] = vfs
 
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
-        """Say again what a node has; what its pods use stays."""
+        """Replace what a node has; what its pods use stays."""
         lines = {self._lines.get(name) or self._new_line(name): amount for name, amount in amounts.items()}
         lines |= {self._lines[scored]: amounts.get(name, 0) for name, scored in SCORED.items()}
         allocatable: Amounts = np.zeros(len(self._allocatable), np.int64)

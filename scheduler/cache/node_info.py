@@ -1,4 +1,4 @@
-"""A node as the rules see it: parsed once when it changes, compared to tell a change from a heartbeat."""
+"""A node as the plugins see it: parsed once when it changes, and compared to tell a change from a heartbeat."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from mooring.inventory import Inventory, read_inventory
 from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources
 
-# How long, in seconds, a node may be not Ready before its VFs are no longer given out.
+# How long, in seconds, a node may be not Ready before its VFs are no longer given.
 NOT_READY_S = 60.0
-# Of any node. Source: apimachinery's DNS1123SubdomainMaxLength.
+# The longest name of a node. Source: apimachinery's DNS1123SubdomainMaxLength.
 _LONGEST_NAME = 253
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What a node offers. ``fault`` says why its inventory cannot be used, empty where it can."""
+    """What a node offers. ``fault`` is why its inventory cannot be used, empty if it can."""
 
     name: str
     labels: Mapping[str, str]
@@ -27,11 +27,11 @@ class NodeInfo:
     allocatable: Mapping[str, int]
     inventory: Inventory | None
     fault: str
-    # The annotation as it was read: an unchanged text is not read again.
+    # The annotation as it was read: an unchanged text is not parsed again.
     text: str | None
-    # UNIX time since which the node is known to be not Ready; None while it is.
+    # UNIX time since which the node is known to be not Ready; None while it is Ready.
     unready_since: float | None
-    # Container images that are there: name to bytes.
+    # Container images on the node: name to bytes.
     images: Mapping[str, int] = field(default_factory=dict)
     # Inventories of other kinds of resource, by kind, as their annotations hold them.
     others: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
 
 
 def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
-    """Return a node's facts and, if its inventory cannot be read, the error; raise ValueError for what none has."""
+    """Return a node's facts and the error if its inventory cannot be read; raise ValueError if the node is invalid."""
     if len(node.metadata.name) > _LONGEST_NAME:
         raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
     annotations = node.metadata.annotations or {}
@@ -95,12 +95,12 @@ def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | No
         return None
     if known is not None:
         return now if known.unready_since is None else known.unready_since
-    # First seen, by a scheduler that starts: it may have been so for hours, by a clock that is not ours.
+    # A scheduler that starts sees the node for the first time: it may have been not Ready for hours, by another clock.
     return min(now, _time(ready.last_transition_time if ready is not None else None, now))
 
 
 def _time(text: str | None, otherwise: float) -> float:
-    """Return an RFC 3339 time as UNIX time; what is none as ``otherwise``."""
+    """Return an RFC 3339 time as UNIX time; ``otherwise`` if the text is not a time."""
     try:
         read = datetime.fromisoformat(text or "")
         return otherwise if read.tzinfo is None else read.timestamp()

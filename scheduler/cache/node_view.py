@@ -1,8 +1,8 @@
-"""What a rule sees of nodes: many rows at once as arrays, or one row as plain integers.
+"""What a plugin sees of nodes: many rows at once as arrays, or one row as plain integers.
 
-A formula of ``+ - * // / < > == & | <<`` and `abs` reads the same for both, so that a rule is written once; `NodeView`
-has what an operator cannot say. It matters because a pod changes one row, and a call of numpy costs as much for one
-number as for a hundred: some fifty calls for a row are several times the price of the arithmetic.
+A formula of ``+ - * // / < > == & | <<`` and `abs` reads the same for both, so that a plugin is written once;
+`NodeView` has what an operator cannot express. It matters because a pod changes one row, and a call of numpy costs as
+much for one number as for a hundred: some fifty calls for one row cost several times the arithmetic.
 """
 
 from collections.abc import Callable, Hashable
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-# An integer, fraction or truth value for each row that is looked at: an array of them, or the one.
+# An integer, fraction or truth value for each row: an array, or a single value.
 Measure = Any
 Rows = NDArray[np.intp]
 Fact = TypeVar("Fact", bound=Hashable)
@@ -48,10 +48,10 @@ class NodeView(Protocol):
         """Return the larger of two numbers."""
 
     def whole(self, fraction: Measure) -> Measure:
-        """Cut off what follows the point."""
+        """Truncate a fraction to an integer."""
 
     def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
-        """Return what ``judge`` says of a fact."""
+        """Return what ``judge`` returns for a fact."""
 
 
 class BatchView(NamedTuple):

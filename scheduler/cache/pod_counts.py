@@ -1,10 +1,10 @@
-"""Who sits where, counted by what pod-to-pod rules ask: "how many of these pods are on each row?"
+"""Pod counts by node, for the plugins that count pods: "how many of these pods are on each row?"
 
-A question (`Question`) is counted from the pods once, when it is first asked, and kept up to date from then on; those
-not asked for the longest are given up. The terms of assigned pods are kept by what they say, not by who says it: so
-"does anybody object to this pod" looks at the distinct terms that could speak of it, found by namespace and label.
+A question (`Question`) is counted from the pods when it is first asked, and kept up to date from then on; the least
+recently asked questions are dropped. The terms of assigned pods are kept by content, not by pod: "does the
+anti-affinity of any pod exclude this one" reads the distinct terms that could select it, found by namespace and label.
 
-A pod costs next to nothing here unless it has terms, or somebody asked about its like.
+A pod costs next to nothing here unless it has terms, or a question counts pods like it.
 """
 
 from collections import OrderedDict
@@ -16,42 +16,42 @@ from scheduler.cache.row_counts import Counts, RowCounts
 from scheduler.kube.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.spread_constraints import Selecting
 
-# What a pod's required affinity weighs for the pods that it asks for. Source: InterPodAffinityArgs' default.
+# What a pod's required affinity weighs for the pods that it selects. Source: InterPodAffinityArgs' default.
 HARD_WEIGHT = 1
-# Questions are given up beyond so many counts (rows x questions): 32 MiB.
+# Questions are dropped beyond so many counts (rows x questions): 32 MiB.
 _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
 _NO_LABELS: Mapping[str, str] = {}
 
 
 class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """The pods that all of these scopes cover; for spreading, those only that are not being deleted."""
+    """The pods that all of these scopes cover; for topology spread only those that are not being deleted."""
 
     scopes: tuple[Scope, ...]
     living_only: bool = False
 
     def counts(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
-        """Return whether it counts a pod of this signature."""
+        """Return whether the question counts a pod with this affinity info."""
         return self.covers(affinity_info.namespace, namespace_labels) and self.matches(affinity_info)
 
     def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
         return all(scope.covers(namespace, namespace_labels) for scope in self.scopes)
 
     def matches(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether it counts a pod of this signature, its namespace aside."""
+        """Return whether the question counts a pod with this affinity info, its namespace aside."""
         if self.living_only and affinity_info.terminating:
             return False
         return all(scope.selector.selects(affinity_info.labels) for scope in self.scopes)
 
     @property
     def namespaces(self) -> frozenset[str] | None:
-        """Return the namespaces of all that it counts; None if they go by their labels."""
+        """Return the namespaces that the question covers; None if they are selected by labels."""
         named = [scope.namespaces for scope in self.scopes if scope.within.nothing]
         return frozenset.intersection(*named) if named else None
 
 
 class _Group:
-    """The pods of one signature: on which rows, and which tallies they move by how much."""
+    """The pods with equal affinity info: their rows, and which counts they change by how much."""
 
     __slots__ = ("moves", "pods", "rows")
 
@@ -62,14 +62,14 @@ class _Group:
 
 
 class Terms:
-    """Distinct terms of assigned pods with a tally each, found by namespace and by a label that they ask for."""
+    """Distinct terms of assigned pods with their counts, found by namespace and by a label that they require."""
 
     def __init__(self) -> None:
         self.row_counts: dict[Term, RowCounts] = {}
         self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
     def use(self, term: Term) -> RowCounts:
-        """Return a term's tally; each use ends with `leave`."""
+        """Return a term's counts; each use ends with `leave`."""
         row_counts = self.row_counts.get(term)
         if row_counts is None:
             row_counts = self.row_counts[term] = RowCounts()
@@ -90,7 +90,7 @@ class Terms:
                 del self._speaking[place]
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> list[tuple[Term, RowCounts]]:
-        """Return the terms that speak of a pod."""
+        """Return the terms that select a pod."""
         if not self.row_counts:
             return []
         return [
@@ -104,7 +104,7 @@ class Terms:
 
 
 def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
-    """Yield where a term is looked for: under each namespace (None: any) and the first label that it demands."""
+    """Yield where a term is indexed: under each namespace (None: any) and the first label that it requires."""
     scope = term.scope
     if scope.selector.nothing:
         return
@@ -116,12 +116,12 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
 
 
 class PodCounts:
-    """All assigned pods on rows, ours and others'; the namespaces' labels; what services and controllers select."""
+    """All assigned pods by row, of any scheduler; the namespaces' labels; what services and controllers select."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[AffinityInfo, _Group]] = {}
         self._questions: OrderedDict[Question, RowCounts] = OrderedDict()
-        # Questions by namespace, and under None those whose namespaces go by labels.
+        # Questions by namespace; under None those that select namespaces by labels.
         self._asked_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.repelling = Terms()
@@ -137,7 +137,7 @@ class PodCounts:
             row_counts.shift(row, by)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
-        """Take a pod off that was assigned there."""
+        """Remove an assigned pod."""
         group = self._groups[affinity_info.namespace][affinity_info]
         group.pods -= 1
         left = group.rows.pop(row) - 1
@@ -149,17 +149,17 @@ class PodCounts:
             self._close(affinity_info)
 
     def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether anybody's rule looks at a assigned pod of this signature."""
+        """Return whether any plugin counts an assigned pod with this affinity info."""
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
         return group is not None and bool(group.moves)
 
     def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether pods of this signature are assigned and no rule looks at them."""
+        """Return whether pods with this affinity info are assigned and no plugin counts them."""
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
         return group is not None and not group.moves
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Know a namespace's labels; return whether they changed."""
+        """Record a namespace's labels; return whether they changed."""
         if self._namespaces.get(name) == labels:
             return False
         self._namespaces[name] = labels
@@ -177,14 +177,14 @@ class PodCounts:
         return self._namespaces.get(name, _NO_LABELS)
 
     def counts(self, question: Question, size: int) -> Counts:
-        """Return how many pods of the question are on each of the first ``size`` rows; not to be written to."""
+        """Return how many pods of the question are on each of the first ``size`` rows; the result is read-only."""
         return self._answer(question, size).array(size)
 
-    def check(self, seated: Iterable[tuple[int, AffinityInfo]]) -> None:
-        """Prove all that is kept against the assigned pods; raise AssertionError naming what differs."""
+    def check(self, assigned: Iterable[tuple[int, AffinityInfo]]) -> None:
+        """Prove all that is kept against the assigned pods; raise AssertionError with the difference."""
         fresh = PodCounts()
         fresh._namespaces = self._namespaces
-        for row, affinity_info in seated:
+        for row, affinity_info in assigned:
             fresh.add(row, affinity_info)
         for question, row_counts in self._questions.items():
             assert _same(row_counts, fresh._answer(question, 1)), f"{question} is not counted right"
@@ -197,7 +197,7 @@ class PodCounts:
                 assert _same(row_counts, new.row_counts[term]), f"{term} is not counted right"
 
     def _what_is_kept(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
-        """Return by signature the rows of its pods, and how many tallies it moves."""
+        """Return by affinity info the rows of its pods, and how many counts it changes."""
         groups = (one for groups in self._groups.values() for one in groups.items())
         return {affinity_info: (group.rows, len(group.moves)) for affinity_info, group in groups}
 
@@ -245,7 +245,7 @@ class PodCounts:
         return (None,) if named is None else named
 
     def _groups_for(self, question: Question) -> Iterator[tuple[AffinityInfo, _Group]]:
-        """Yield the pods of the namespaces that a question covers."""
+        """Yield the groups of the namespaces that a question covers."""
         named = question.namespaces
         for namespace in self._groups if named is None else named:
             if question.covers(namespace, self.namespace_labels(namespace)):
@@ -255,7 +255,7 @@ class PodCounts:
         row_counts = self._questions.pop(question)
         for place in self._places(question):
             del self._asked_in[place][question]
-        # Not those that it covers: namespaces may have other labels by now.
+        # Not only those that it covers: namespaces may have other labels by now.
         named = question.namespaces
         for namespace in self._groups if named is None else named:
             for group in self._groups.get(namespace, {}).values():
@@ -263,7 +263,7 @@ class PodCounts:
                     group.moves = [(other, by) for other, by in group.moves if other is not row_counts]
 
     def _forget_by_labels(self) -> None:
-        """Count again whatever goes by namespaces' labels."""
+        """Drop the questions that select namespaces by labels."""
         for question in [one for one in self._questions if any(not scope.within.nothing for scope in one.scopes)]:
             self._forget(question)
 

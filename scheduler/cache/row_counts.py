@@ -1,4 +1,4 @@
-"""How many of something are on each row: kept as numbers for few rows, as an array for many."""
+"""How many of something are on each row: a dictionary for few rows, an array for many."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -11,7 +11,7 @@ _FEW = 64
 
 
 class RowCounts:
-    """Counts by row, each below or above zero; ``users`` is for who keeps it."""
+    """Counts by row, positive or negative; ``users`` is for the owner."""
 
     __slots__ = ("_counts", "_few", "users")
 
@@ -47,7 +47,7 @@ class RowCounts:
         self._counts[row] += by
 
     def rows(self) -> tuple[NDArray[np.intp], Counts]:
-        """Return the rows that count, in no order, and their counts."""
+        """Return the rows with a count, in no order, and their counts."""
         few = self._few
         if few is None:
             rows = np.flatnonzero(self._counts)
@@ -55,7 +55,7 @@ class RowCounts:
         return np.fromiter(few, np.intp, len(few)), np.fromiter(few.values(), np.int64, len(few))
 
     def array(self, size: int) -> Counts:
-        """Return the counts of rows 0 to ``size``; not to be written to."""
+        """Return the counts of rows 0 to ``size``; the result is read-only."""
         if self._few is not None:
             counts = np.zeros(size, np.int64)
             rows, amounts = self.rows()

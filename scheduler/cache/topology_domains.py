@@ -1,4 +1,4 @@
-"""The topology domains that a node label makes: the nodes that have the same value of it."""
+"""The topology domains of a node label: the nodes that have the same value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """Each row's domain; 0, which is no domain, where a node lacks the label."""
+    """Each row's domain; 0, which is not a domain, where a node lacks the label."""
 
     ids: NDArray[np.int32]
     # One more than the highest number of a domain.
@@ -22,16 +22,16 @@ class Domains:
         return self.ids[rows] > 0
 
     def sums(self, counts: Amounts, among: Flags | None = None) -> Amounts:
-        """Return the sum of counts of each domain, over the rows marked ``among`` (all); row by row lengths."""
+        """Return the sum of counts, one for each row, in each domain; only of the rows marked ``among`` if given."""
         weights = counts if among is None else counts * among
         return _integers(np.bincount(self.ids, weights, self.end))
 
     def sums_of_few(self, rows: Rows, counts: Amounts) -> Amounts:
-        """Return the same for counts of these rows only."""
+        """Return the sum of counts in each domain, for counts of these rows only."""
         return _integers(np.bincount(self.ids[rows], counts, self.end))
 
     def existing(self, among: Flags) -> Flags:
-        """Return which domains have a row that is marked ``among``."""
+        """Return which domains have a row marked ``among``."""
         found = np.zeros(self.end, np.bool_)
         found[self.ids[among]] = True
         found[0] = False
@@ -39,7 +39,7 @@ class Domains:
 
 
 def domains(nodes: NodeColumns, key: str) -> Domains:
-    """Return the domains of a node label; rows without a node hold no pods and are nobody's candidates."""
+    """Return the domains of a node label; rows without a node hold no pods and are never candidates."""
     column = nodes.label(key)
     return Domains(column.ids[: nodes.size], len(column.values))
 

@@ -1,8 +1,8 @@
-"""What each node has of each kind, and what its pods have left of it: a column a kind.
+"""What each node has of each kind of resource, and what its pods leave of it: a column for each kind.
 
 A unit is free if the node's inventory names it and no pod on the node, bound or assumed, has it in its assignment.
-Nothing is counted up or down: a unit that two pods claim is free again when neither of them is there any more. What a
-pod claims the scheduler reads by itself, so that it stands whatever becomes of the constraint.
+Nothing is counted up or down: a unit that two pods claim is free again once both are gone. The scheduler itself reads
+what a pod claims, so that claims stand even if the constraint fails.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -21,7 +21,7 @@ _NOTHING: Units[Hashable] = Units()
 
 @dataclass(frozen=True, slots=True)
 class UnitPool:
-    """One node's units of one kind that are left; ``fault`` says why nothing may be given, empty where it may."""
+    """One node's units of one kind that are left; ``fault`` is why nothing may be given, empty if it may."""
 
     fault: str = ""
     left: Units[Hashable] = _NOTHING
@@ -31,7 +31,7 @@ EMPTY = UnitPool()
 
 
 class Unit(NamedTuple):
-    """What can be one pod's only: a unit of a kind by its id, a VF by its PCI address."""
+    """What one pod only may have: a unit of a kind by its id, a VF by its PCI address."""
 
     kind: str
     id: str
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An inventory as it was read, and from what: the same is not read again."""
+    """An inventory as it was read, and its text: the same text is not read again."""
 
     side: NodeSide
     units: Inventory = ()
@@ -48,7 +48,7 @@ class _Read:
 
 
 class UnitPools:
-    """Fills the columns ``nodes.unit_pools`` as nodes and assignments come and go."""
+    """Keep the columns ``nodes.unit_pools`` up to date as nodes and assignments come and go."""
 
     def __init__(self, kinds: Kinds, nodes: NodeColumns) -> None:
         self._kinds = kinds
@@ -59,7 +59,7 @@ class UnitPools:
         self._stopped: dict[str, str] = {}
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
-        """Take a node as it is now."""
+        """Record a node as it is now."""
         self._stopped.pop(node_info.name, None)
         known = self._read.get(node_info.name, {})
         pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
@@ -71,7 +71,7 @@ class UnitPools:
         self.show(row, node_info.name, assignments)
 
     def stop(self, row: int, name: str, fault: str) -> None:
-        """Give nothing from this node until it is put again."""
+        """Give nothing of this node until it is put again."""
         if self._columns:
             self._stopped[name] = fault
             for column in self._columns.values():
@@ -84,12 +84,12 @@ class UnitPools:
             column[row] = EMPTY
 
     def show(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
-        """Write down what is left on a node whose pods have these assignments."""
+        """Record what is left on a node whose pods have these assignments."""
         for kind, column in self._columns.items():
             column[row] = self._unit_pool(kind, name, assignments)
 
     def unreadable(self, name: str) -> list[tuple[str, str]]:
-        """Return the kinds whose inventory of this node is left out, with what their constraints say."""
+        """Return the kinds whose inventory of this node is ignored, with the message of each constraint."""
         return [(kind, read.why) for kind, read in self._read.get(name, {}).items() if read.why]
 
     def disputes(self, name: str, claims: Iterable[Claim]) -> dict[Unit, tuple[str, ...]]:
@@ -124,7 +124,7 @@ class UnitPools:
 
 
 def claimed(assignment: Assignment, kind: str) -> Iterator[str]:
-    """Yield the units of a kind that an assignment gives its pod; what is not an id of a unit claims none."""
+    """Yield the units of a kind that an assignment gives its pod; skip what is not a unit's id."""
     section = assignment.ext.get(kind)
     units = section.get("units") if isinstance(section, dict) else None
     return (unit for unit in units if isinstance(unit, str)) if isinstance(units, list) else iter(())
@@ -136,7 +136,7 @@ def _read(kind: Kind, side: NodeSide, known: _Read | None) -> _Read:
     try:
         return _Read(side, kind.read_inventory(side))
     except Fault as fault:
-        # It may hold the error's own words, which are about this node; reasons are counted over nodes.
+        # The message may be the constraint's own words about this node; reasons are counted over nodes.
         return _Read(side, (), f"constraint {kind.name!r} failed on the node(s)", str(fault))
     except ValueError as unreadable:
         return _Read(side, (), f"node(s) had an unreadable {kind.name} inventory", words(str(unreadable)))

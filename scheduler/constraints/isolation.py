@@ -1,7 +1,7 @@
-"""What passes from a constraint's code to the scheduler: plain answers and plain words. Pure.
+"""Isolate the scheduler from a constraint's code: only plain answers and plain words pass. Pure.
 
-Whatever a constraint returns or raises is code of its own, which runs when it is compared, hashed or printed. So that
-is done here, within the constraint's time, and what comes out of it may be used by anybody.
+Whatever a constraint returns or raises has code of its own, which runs when it is compared, hashed or printed. That is
+done here, within the constraint's time limit; what comes out is safe to use anywhere.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,15 +14,15 @@ Answer = TypeVar("Answer")
 
 
 class TooSlow(BaseException):
-    """A constraint has used up its time; raised amid its code, whose own `except Exception` must not stop it."""
+    """A constraint has exceeded its time; raised amid its code, whose own `except Exception` must not catch it."""
 
 
 class Failed(Exception):  # noqa: N818 - an outcome that becomes a reason
-    """A constraint's code has raised what is no answer; in plain words."""
+    """A constraint's code has raised what is not an answer; in plain words."""
 
 
 def heard(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> Answer:
-    """Return what is answered; raise one of ``answers``, or `Failed`, with words and nothing else of its own."""
+    """Return the answer; raise one of ``answers``, or `Failed`, with plain words and nothing else of its own."""
     try:
         return ask()
     except TooSlow:
@@ -32,7 +32,7 @@ def heard(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> An
 
 
 def steady(value: Hashable) -> Hashable:
-    """Return a value that hashes and compares as values do; raise TypeError, or what it raises itself."""
+    """Return a value that hashes and compares as a value; raise TypeError, or whatever the value itself raises."""
     if hash(value) != hash(value) or (value == value) is not True:
         raise TypeError(f"{shorten(value)} does not equal itself")
     return value

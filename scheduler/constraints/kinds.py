@@ -1,8 +1,8 @@
-"""The kinds of resource that are installed, each behind a fence: whatever a constraint does, the scheduler goes on.
+"""The installed kinds of resource, each isolated: whatever a constraint does, the scheduler goes on.
 
-A `Kind` asks its constraint and checks the answer. A constraint that raises, answers nonsense or takes too long gives
-a `Fault`, whose words name the constraint: who calls leaves out that pod or that node, and nothing else. What a
-constraint says of a pod's or a node's text (ValueError) is an answer like any other. Faults are noted for the log.
+A `Kind` calls its constraint and checks the answer. A constraint that raises, answers nonsense or takes too long gives
+a `Fault`, whose words name the constraint: the caller leaves out that pod or that node, and nothing else. What a
+constraint says about a pod's or a node's text (ValueError) is an answer like any other. Faults are kept for the log.
 """
 
 import re
@@ -21,26 +21,26 @@ from scheduler.constraints.protocol import VFS, Beside, Constraint, NodeSide, Po
 Inventory = tuple[tuple[str, Hashable], ...]
 AnyConstraint = Constraint[Any, Mapping[str, Hashable], Units[Any]]
 Answer = TypeVar("Answer")
-# The parts of annotation keys, so that they are valid as such, and of the assignment's own names.
+# Part of annotation keys, so it is valid in one, and of the assignment's own names.
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
 _MOST_UNITS = 4096
 _LONGEST_ID = 253
 _LONGEST_TEXT = 200
-# A constraint that has taken too long so often is not asked any more.
+# A constraint that has taken too long this often is not called any more.
 _MOST_SLOW = 16
-# Judgements kept, some hundred bytes each.
+# Judgements kept, of some hundred bytes each.
 _MOST_JUDGED = 1 << 14
 
 
 class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a reason
-    """What a constraint has done wrong, in words that name it."""
+    """What a constraint did wrong, in words that name it."""
 
 
 Patience = Callable[[], AbstractContextManager[None]]
 
 
 class Kind:
-    """One kind of resource; ``broken`` says why its constraint is not asked (any more), empty while it is."""
+    """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is."""
 
     def __init__(self, name: str, constraint: AnyConstraint | None, broken: str = "", patience: Patience = nullcontext):
         self.name = name
@@ -53,7 +53,7 @@ class Kind:
         self._untold: list[str] = []
 
     def read_request(self, pod: PodSide) -> Hashable | None:
-        """Return what a pod asks for; raise ValueError with the constraint's words, or `Fault`."""
+        """Return what a pod requests; raise ValueError with the constraint's words, or `Fault`."""
 
         def ask(constraint: AnyConstraint) -> Hashable | None:
             return steady(constraint.read_request(pod))
@@ -73,7 +73,7 @@ class Kind:
         return self._call("read_inventory", ask, ValueError)
 
     def judge(self, request: Hashable, left: Units[Any]) -> int | str:
-        """Return how well what is left suits, from 0 to 100, or why it cannot do; a fault is a reason too."""
+        """Return how well what is left suits, from 0 to 100, or why it does not fit; a fault is a reason too."""
         known = self._judged.get((request, left))
         if known is None:
             if len(self._judged) >= _MOST_JUDGED:
@@ -94,7 +94,7 @@ class Kind:
             yield proposal
 
     def take_faults(self) -> list[str]:
-        """Return what has gone wrong since this was last asked; the same twice in a row is told once."""
+        """Return what has gone wrong since the last call; the same fault twice in a row is returned once."""
         untold, self._untold = self._untold, []
         return untold
 
@@ -113,7 +113,7 @@ class Kind:
             return str(fault)
 
     def _call(self, step: str, ask: Callable[[AnyConstraint], Answer], *answers: type[Exception]) -> Answer:
-        """Ask the constraint; what is among ``answers`` passes, anything else that it raises is a `Fault`."""
+        """Call the constraint; what is among ``answers`` passes, anything else that it raises is a `Fault`."""
         if self.broken or self._constraint is None:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
@@ -137,14 +137,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a pod asks for of one kind, as the kind's constraint has read it."""
+    """What a pod requests of one kind, as the kind's constraint has read it."""
 
     kind: Kind
     request: Hashable
 
 
 class Kinds:
-    """All kinds that are installed, by name and in the order of their names."""
+    """All installed kinds, in the order of their names."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._kinds = {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
@@ -153,7 +153,7 @@ class Kinds:
         return iter(self._kinds.values())
 
     def wishes(self, annotations: Mapping[str, str], interfaces: int, resources: Mapping[str, int]) -> tuple[Wish, ...]:
-        """Return what a pod asks for; raise AnnotationError, also for a kind that nobody has installed."""
+        """Return what a pod requests; raise AnnotationError, also for a kind that is not installed."""
         found = []
         for name, text in asked_kinds(annotations):
             key, kind = names.REQUEST_OF + name, self._kinds.get(name)
@@ -170,7 +170,7 @@ class Kinds:
         return tuple(found)
 
     def take_faults(self) -> list[tuple[str, str]]:
-        """Return what has gone wrong since this was last asked, each with its kind."""
+        """Return what has gone wrong since the last call, each fault with its kind."""
         return [(kind.name, text) for kind in self for text in kind.take_faults()]
 
 
@@ -189,7 +189,7 @@ def words(text: str) -> str:
 
 
 def name_fault(name: str) -> str:
-    """Return why a kind must not be called so; empty if it may."""
+    """Return why a kind must not have this name; empty if it may."""
     if name == VFS:
         return "is the name of the VFs themselves"
     return "" if _NAME.fullmatch(name) else "is not a name of at most 32 of a-z 0-9 -, alphanumeric at both ends"
@@ -204,7 +204,7 @@ def _refuse_ids(units: Mapping[str, object]) -> None:
 
 
 def _checked(proposal: Proposal, free: set[str]) -> Proposal:
-    """Return a proposal with its details as JSON reads them; raise TypeError for one that must not be believed."""
+    """Return a proposal with its details as JSON reads them; raise TypeError for an invalid one."""
     if type(proposal) is not Proposal or type(proposal.units) is not tuple:
         raise TypeError(f"{shorten(proposal)} is not a proposal of units")
     if len(set(proposal.units)) != len(proposal.units):

@@ -1,9 +1,9 @@
-"""What a constraint is: it speaks for one kind of resource beside, or instead of, a node's VFs.
+"""The constraint protocol: a constraint represents one kind of resource beside, or instead of, a node's VFs.
 
-A constraint reads what a pod asks for and what a node has, says how well what is left on a node suits, and proposes
+A constraint reads what a pod requests and what a node has, says how well what is left on a node suits, and proposes
 exact units. It decides nothing by itself: the scheduler keeps what is used (from the assignments of all pods, never
-from the constraint's own memory), holds each proposal against it, and writes what was chosen into the assignment.
-`docs/constraints.md` tells how to write one; the VFs themselves are one (`scheduler.placement.vfs_constraint`).
+from the constraint's own memory), checks each proposal against it, and writes what was chosen into the assignment.
+`docs/constraints.md` shows how to write one; the VFs themselves are one (`scheduler.placement.vfs_constraint`).
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from mooring.inventory import Pf
 
-# Fields of the assignment that are the scheduler's own, so that no kind may be called so.
+# Fields of the assignment that are the scheduler's own, so that no kind may have these names.
 VFS = "vfs"
 RequestT = TypeVar("RequestT", bound=Hashable)
 InventoryT_co = TypeVar("InventoryT_co", covariant=True)
@@ -22,7 +22,7 @@ UnitT = TypeVar("UnitT", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class PodSide:
-    """A pod that asks for the kind: its request's text, how many VFs it asks for, and what its containers request."""
+    """A pod that requests the kind: its request's text, how many VFs it requests, and what its containers request."""
 
     text: str
     interfaces: int = 0
@@ -39,7 +39,7 @@ class NodeSide:
 
 @dataclass(frozen=True, slots=True)
 class Units(Generic[UnitT]):
-    """What is left of a kind on one node: the units that no pod has, by id, with what the constraint said of each."""
+    """What is left of a kind on one node: the units that no pod has, by id, with what the constraint read of each."""
 
     free: tuple[tuple[str, UnitT], ...] = ()
     total: int = 0
@@ -51,7 +51,7 @@ class Proposal:
 
     ``units`` are their ids, in the order of the request; ``details`` stand beside them in the assignment, as plain
     JSON. ``narrows`` says by kind what must hold of the kinds that are placed later; for the VFs (`VFS`) a mapping from
-    an interface's index to the names of the PFs that it may lie on.
+    an interface's index to the names of the PFs that may give it.
     """
 
     units: tuple[str, ...]
@@ -59,33 +59,33 @@ class Proposal:
     narrows: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
-# What has been proposed of the kinds that are placed before, by kind.
+# What has been proposed for the kinds that are placed before, by kind.
 Beside = Mapping[str, Proposal]
 
 
 class Unmet(Exception):  # noqa: N818 - an outcome, not an error
-    """Raised by `Constraint.place` to say in words why there is no (further) way; the words name no node."""
+    """Raised by `Constraint.place` with the reason why there is no (further) way; the words name no node."""
 
 
 class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
     """One kind of resource. Every method is pure: equal arguments, equal results, no I/O, nothing kept.
 
-    For a kind of one's own, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
+    For a plug-in's kind, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
     of it are `Units`; for the VFs they are `mooring.inventory.Inventory` and
     `scheduler.placement.vf_accounting.FreeVfs`.
     """
 
     def read_request(self, pod: PodSide) -> RequestT | None:
-        """Read what a pod asks for, None for nothing; raise ValueError with the field and the rule that it breaks."""
+        """Read what a pod requests, None for nothing; raise ValueError with the field and the rule that it breaks."""
 
     def read_inventory(self, node: NodeSide) -> InventoryT_co:
         """Read what a node has; raise ValueError."""
 
     def judge(self, request: RequestT, left: LeftT_contra) -> int | str:
-        """Return how well what is left suits, from 0 to 100 (best); in words, that name no node, why it cannot do."""
+        """Return how well what is left suits, from 0 to 100 (best), or in words why not; the words name no node."""
 
     def place(self, request: RequestT, left: LeftT_contra, beside: Beside) -> Iterable[Proposal]:
-        """Yield ways to give the pod what it asks for, the best first; raise `Unmet` or just end if there are no more.
+        """Yield ways to give the pod what it requests, the best first; raise `Unmet` or just end if there are no more.
 
         ``beside`` holds what the kinds before it propose in this attempt.
         """

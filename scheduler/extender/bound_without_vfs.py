@@ -1,7 +1,7 @@
-"""Pods that ask for VFs and were bound by somebody who gave them none: their nodes refuse them. Pure.
+"""Detect pods that request VFs and were bound without an assignment: their nodes refuse to start them. Pure.
 
-Where that is kube-scheduler, and the pod is one that it had asked us about, it was told to filter by us but not to bind
-(no ``bindVerb``). As long as such a pod is there, others are kept from the same end.
+If kube-scheduler bound such a pod after asking the extender about it, it is configured to filter by the extender but
+not to bind (no ``bindVerb``). While such a pod exists the extender refuses, which keeps others from the same fate.
 """
 
 from collections import OrderedDict
@@ -13,13 +13,13 @@ from mooring.request import read_request
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 
-# Pods that kube-scheduler has asked about last; far more than are between its question and its bind.
+# The pods that kube-scheduler has asked about last; far more than are between its question and its bind.
 _MOST_OFFERED = 1 << 14
 NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
 
 
 class BoundWithoutVfs:
-    """Bound pods without an assignment, by uid, and the pods that kube-scheduler may bind any time."""
+    """Bound pods without an assignment, by uid, and the pods that kube-scheduler may bind at any time."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
@@ -28,23 +28,23 @@ class BoundWithoutVfs:
 
     @property
     def fault(self) -> str:
-        """Say that kube-scheduler does not bind through us, with a pod that shows it; empty if there is none."""
+        """Return that kube-scheduler does not bind through the extender, with a pod that shows it; empty if it does."""
         uid = next(iter(self._unasked), None)
         return "" if uid is None else f"{NO_BIND_VERB} (delete pod {self._pods[uid].key} when it has)"
 
     def offered(self, uid: str) -> None:
-        """Take note that kube-scheduler was told where a pod may go."""
+        """Record that kube-scheduler was told which nodes fit a pod."""
         self._offered[uid] = None
         self._offered.move_to_end(uid)
         if len(self._offered) > _MOST_OFFERED:
             self._offered.popitem(last=False)
 
     def bound(self, uid: str) -> None:
-        """Take note that we are asked to bind a pod: what it lacks then nobody has left out."""
+        """Record that the extender was asked to bind a pod: then a missing assignment is not kube-scheduler's doing."""
         self._offered.pop(uid, None)
 
     def see(self, pod: Pod) -> list[Instruction]:
-        """Look at a bound pod; say once if it has no VFs though it asks for some."""
+        """Check a bound pod; report it once if it requests VFs and has none."""
         uid, was_offered = pod.metadata.uid, pod.metadata.uid in self._offered
         self._offered.pop(uid, None)
         if not _is_stranded(pod):
@@ -60,18 +60,18 @@ class BoundWithoutVfs:
         return [Notice("assignment", "pod that asks for VFs was bound without any", about), _report(pod)]
 
     def drop(self, uid: str) -> None:
-        """Record that a pod is gone, or has what it asks for."""
+        """Record that a pod is gone, or has what it requests."""
         self._pods.pop(uid, None)
         self._unasked.discard(uid)
         self._offered.pop(uid, None)
 
     def retell(self) -> Iterator[Instruction]:
-        """Tell what stays true until somebody acts."""
+        """Repeat the reports that hold until somebody acts."""
         return (_report(pod) for pod in self._pods.values())
 
 
 def _is_stranded(pod: Pod) -> bool:
-    """Return whether a bound pod asks for VFs by annotation and has no assignment; what cannot be read asks for none."""
+    """Return whether a bound pod requests VFs and has no assignment; an unreadable request counts as none."""
     annotations = pod.annotations
     if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:
         return False

@@ -1,9 +1,9 @@
-"""Pods that kube-scheduler decides about and that ask for VFs: what is asked of us about them. Pure.
+"""The pods that kube-scheduler decides about and that request VFs: answers for the extender. Pure.
 
 Only what Mooring gives is judged here: whether the VFs, and units of other kinds, fit on a node beside what its pods
-and nominated pods have. All other rules are kube-scheduler's own, and the node is its choice. The exact VFs are ours:
-they are reserved from `reserve` on, until `ended` says what became of the Binding, or the watch does. Only pods that
-the watch has shown are given any: a list that was on its way before may lack the others, and would set theirs free.
+and nominated pods have. All other rules are kube-scheduler's own, and it chooses the node. The exact VFs are chosen
+here: they are reserved from `reserve` on, until `ended` or the watch shows what became of the Binding. Only pods that
+the watch has shown get any: a list requested earlier may lack the others, and would free their VFs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,18 +14,19 @@ from mooring.assignment import dump_assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, validate_annotations
+from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
-from scheduler.cycle.preemption import Preemption
+from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.select_victims import importance, not_reprieved
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
-from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import demands_on
 from scheduler.plugins import constraints, rdma_vfs
+from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import ClusterEvent, Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
@@ -36,7 +37,7 @@ UNSEEN = "the pod is not known to Mooring yet"
 class Verdict:
     """Why a pod may not go to a node, empty if it may.
 
-    ``for_good`` if no other pod's going helps, ``blind`` if nothing is known of the node's VFs.
+    ``for_good`` if no eviction helps, ``blind`` if nothing is known of the node's VFs.
     """
 
     reason: str = ""
@@ -46,32 +47,33 @@ class Verdict:
 
 @dataclass(slots=True)
 class ExtenderPods:
-    """What is known of the cluster, asked for pods that are no pod of ours until they are bound."""
+    """The cluster, as seen for pods of another scheduler until they are bound."""
 
     scheduler_name: str
     cache: Cache
     pending_pods: PendingPods
     queue: Queue
-    preemption: Preemption
+    nominated_pods: NominatedPods
+    budgets: Budgets
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
 
     def read(self, pod: Pod) -> PodInfo | Refusal:
-        """Read what a pod asks for; resource claims are kube-scheduler's."""
+        """Read what a pod requests; resource claims are kube-scheduler's."""
         pod.spec.resource_claims = None
         return read_pod_info(pod, self.kinds)
 
     def knows(self, uid: str) -> bool:
-        """Return whether the watch has shown a pod that waits for somebody else to bind it, or that has a node."""
+        """Return whether the watch has shown a pod that waits for another scheduler to bind it, or that has a node."""
         return self.pending_pods.waits_for_others(uid) or self.cache.assigned(uid) is not None
 
     def offer(self, pod_info: PodInfo) -> None:
-        """Take note that kube-scheduler was told where a pod may go."""
+        """Record that kube-scheduler was told which nodes fit a pod."""
         if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
             self.bound_without_vfs.offered(pod_info.uid)
 
     def judge(self, pod_info: PodInfo, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
-        """Yield what speaks against each node; each is judged when it is asked for, as things are then."""
+        """Yield what speaks against each node; each is judged when it is asked for, by the state at that time."""
         self.cache.tick(now)
         rivals, dry_runs = self._rivals(pod_info), self._dry_runs(pod_info)
         for node in nodes:
@@ -84,15 +86,15 @@ class ExtenderPods:
         if row is None:
             return 0
         total, weights = 0, 0
-        for preference in (rdma_vfs.SCORE, constraints.SCORE):
-            score = preference.pre_filter(pod_info, nodes)
+        for plugin in (rdma_vfs.SCORE, constraints.SCORE):
+            score = plugin.pre_filter(pod_info, nodes)
             if score is not None:
-                total += preference.weight * int(score(nodes.row_view(row)))
-                weights += preference.weight
+                total += WEIGHT_OF[plugin.name] * int(score(nodes.row_view(row)))
+                weights += WEIGHT_OF[plugin.name]
         return total * MOST // (100 * max(weights, 1))
 
     def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
-        """Take exact VFs on the node that was chosen and return the write, or say why there are none."""
+        """Reserve exact VFs on the chosen node; return the bind, or why there are none."""
         self.cache.tick(now)
         if pod_info.pod.spec.scheduler_name == self.scheduler_name:
             return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
@@ -110,23 +112,21 @@ class ExtenderPods:
         )
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return fault
-        self.cache.put(assigned, now)
+        self.cache.assume(assigned, now)
         self.bound_without_vfs.bound(pod_info.uid)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned, annotations, {"v": 1, "node": node})
 
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
-        """Take a bind's definite end."""
+        """Record a bind's definite outcome."""
         uid = decision.pod_info.uid
-        assigned = self.cache.assigned(uid)
         if outcome.kind == "bound":
             self.cache.finish_binding(uid)
-        elif assigned is not None and assigned.assumed:
-            self.cache.remove(uid, now)
-            self.queue.move_on_event(of_leaving(assigned), now)
+        else:
+            self.pending_pods.forget_assumed(uid, now)
 
     def make_room(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> Victims | None:
-        """Return who has to leave a node so that the pod's VFs fit too; None if nobody's going helps."""
+        """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
         row, dry_runs, rivals = (
             self.cache.nodes.row_of.get(node),
@@ -149,13 +149,13 @@ class ExtenderPods:
             )
 
     def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[AssignedPod]) -> Victims | None:
-        """Add the less important pods that must go as well; kube-scheduler knows none that is only assumed."""
+        """Add the less important pods that must go as well; kube-scheduler does not know the assumed ones."""
         lower = [assigned for assigned in lower if not assigned.assumed]
         for assigned in lower:
             dry_run.take_off(assigned)
         if dry_run.refusal():
             return None
-        breaking, others = self.preemption.budgets.split(sorted(lower, key=importance))
+        breaking, others = self.budgets.split(sorted(lower, key=importance))
         doomed = not_reprieved(dry_run, breaking)
         more = [*doomed, *not_reprieved(dry_run, others)]
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
@@ -181,7 +181,7 @@ class ExtenderPods:
             return dry_run.assigned()
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
-        """Return what of a node itself speaks against the pod, whichever pods are there."""
+        """Return what speaks against the node itself, whichever pods run there."""
         if pod_info.request is None or not pod_info.interfaces:
             return None
         fault, pfs = self.cache.nodes.offers[row]
@@ -191,10 +191,10 @@ class ExtenderPods:
         return Verdict(demands, for_good=True) if isinstance(demands, str) else None
 
     def _rivals(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        return self.preemption.nominations.rivals(pod_info.uid, pod_info.priority)
+        return self.nominated_pods.counting_for(pod_info)
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
-        return DryRuns(pod_info, self.cache, lambda _: {}, is_wide=False, only_gives=True)
+        return DryRuns(pod_info, self.cache, reserves_only=True)
 
 
 def _elsewhere(assigned: AssignedPod) -> str:

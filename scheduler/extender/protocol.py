@@ -1,8 +1,8 @@
-"""The words of kube-scheduler's extender protocol: JSON in, JSON out. Pure.
+"""The messages of kube-scheduler's extender protocol: JSON in, JSON out. Pure.
 
 Source: k8s.io/kube-scheduler/extender/v1, whose types have no JSON tags: keys are the Go fields' names, and Go reads
-them in whatever case. Those before it (``nodenames``, ``nodeToVictims``) are read too, so that keys are taken in lower
-case here.
+them case-insensitively. Earlier names (``nodenames``, ``nodeToVictims``) are read too, so that keys are compared in
+lower case here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ _encode = msgspec.json.Encoder().encode
 _pod = msgspec.json.Decoder(Pod).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NULL = b"null"
-# Of a host's score. Source: extender/v1 MaxExtenderPriority.
+# The highest score of a node. Source: extender/v1 MaxExtenderPriority.
 MOST = 10
 
 
 class ProtocolError(ValueError):
-    """A request is not of the protocol."""
+    """A request does not follow the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """ExtenderPreemptionArgs: a pod that fits nowhere, and by node whose going would make room."""
+    """ExtenderPreemptionArgs: a pod that fits nowhere, and by node the victims whose eviction would make it fit."""
 
     pod: Pod
     victims: Mapping[str, Victims]
@@ -65,7 +65,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why nodes are not for the pod, by name; ``for_good`` are those that no other pod's going helps."""
+    """Why nodes do not fit the pod, by name; ``for_good`` are those where no eviction helps."""
 
     for_now: Mapping[str, str]
     for_good: Mapping[str, str]
@@ -118,7 +118,7 @@ def read_binding(body: bytes) -> Binding:
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderBindingArgs: {wrong}") from wrong
     for key, value in zip(keys, found, strict=True):
-        # They become parts of a path.
+        # They become parts of a URL's path.
         if not value or "/" in value:
             raise ProtocolError(f"request is no ExtenderBindingArgs: {key}: {value!r} is not a name")
     return Binding(*found)
@@ -140,7 +140,7 @@ def filtered(asked: Asked, refused: Refused) -> bytes:
 
 
 def failed(error: str) -> bytes:
-    """Return the ExtenderFilterResult or ExtenderBindingResult that says why there is none; empty if all went well."""
+    """Return the ExtenderFilterResult or ExtenderBindingResult with this error; empty if all went well."""
     return _encode({"Error": error})
 
 
@@ -150,16 +150,16 @@ def prioritized(scores: Mapping[str, int]) -> bytes:
 
 
 def preempted(victims: Mapping[str, Victims]) -> bytes:
-    """Return an ExtenderPreemptionResult; in either form of the request, pods are told by uid."""
-    told = {
+    """Return an ExtenderPreemptionResult; for either form of the request it names pods by uid."""
+    result = {
         node: {"Pods": [{"UID": uid} for uid in one.uids], "NumPDBViolations": one.broken_budgets}
         for node, one in victims.items()
     }
-    return _encode({"NodeNameToMetaVictims": told})
+    return _encode({"NodeNameToMetaVictims": result})
 
 
 def _fields(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """Return an object's fields by their names in lower case; what is null is left out."""
+    """Return an object's fields by their names in lower case; null fields are left out."""
     return {key.lower(): value for key, value in _raw_fields(body).items() if bytes(value) != _NULL}
 
 
@@ -173,7 +173,7 @@ def _read_pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
 
 
 def _victims(sent: msgspec.Raw) -> Victims:
-    """Read Victims, which hold whole pods, or MetaVictims, which hold uids."""
+    """Read Victims, which contain whole pods, or MetaVictims, which contain uids."""
     fields = _fields(sent)
     pods = msgspec.json.decode(fields.get("pods", b"[]"), type=list[msgspec.Raw])
     broken = msgspec.json.decode(fields.get("numpdbviolations", b"0"), type=int)

@@ -1,6 +1,6 @@
-"""What pods are to each other: a pod's namespace and labels, and its affinity and anti-affinity to others.
+"""A pod as affinity rules see it: its namespace and labels, and its affinity and anti-affinity terms.
 
-Equal pods (replicas) have equal `AffinityInfo`, which is shared, so that 100,000 pods weigh no more than their
+Equal pods (replicas) have equal `AffinityInfo`, which is shared, so that 100,000 pods take no more memory than their
 workloads.
 """
 
@@ -33,10 +33,10 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """A pod as other pods' rules see it.
+    """A pod as other pods' terms and constraints see it.
 
-    ``attracted`` and ``repelled`` are its required terms, ``preferred`` the others with their weights, those of
-    anti-affinity below zero. ``terminating`` pods no longer count for spreading.
+    ``attracted`` and ``repelled`` are its required affinity and anti-affinity terms, ``preferred`` the others with
+    their weights, those of anti-affinity below zero. ``terminating`` pods do not count for topology spread.
     """
 
     namespace: str
@@ -51,7 +51,7 @@ NO_AFFINITY = AffinityInfo("")
 
 
 def read_affinity_info(pod: Pod) -> AffinityInfo:
-    """Return a pod's signature; raise ValueError in words for a malformed term."""
+    """Return a pod's affinity info; raise ValueError in words for a malformed term."""
     affinity, bare = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return bare
@@ -68,7 +68,7 @@ def read_affinity_info(pod: Pod) -> AffinityInfo:
 
 
 def without_terms(pod: Pod) -> AffinityInfo:
-    """Return a pod's signature as if it had no terms: what is left to say of one whose terms are malformed."""
+    """Return a pod's affinity info without terms: what remains of a pod whose terms are malformed."""
     labels = pod.metadata.labels or {}
     gone = pod.metadata.deletion_timestamp is not None
     return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))
@@ -76,14 +76,14 @@ def without_terms(pod: Pod) -> AffinityInfo:
 
 @lru_cache(maxsize=1 << 14)
 def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
-    """Return the equal one that is known already; its strings are kept once."""
+    """Return the equal instance that is known already; its strings are kept once."""
     labels = tuple((intern(key), intern(value)) for key, value in affinity_info.labels)
     return msgspec.structs.replace(affinity_info, namespace=intern(affinity_info.namespace), labels=labels)
 
 
 @lru_cache(maxsize=1 << 14)
 def _shared_term(term: Term) -> Term:
-    """Return the equal one that is known already: pods with labels of their own still have terms in common."""
+    """Return the equal term that is known already: pods with different labels still have terms in common."""
     return term
 
 
@@ -95,7 +95,7 @@ def _weighted(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[t
 
 
 def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
-    """Read a term of a pod: without namespaces and a selector of them, it speaks of the pod's own namespace."""
+    """Read a term of a pod: without namespaces and a namespace selector, it applies to the pod's own namespace."""
     if not term.topology_key:
         raise ValueError("pod affinity term: topologyKey is missing")
     selector = read_selector(term.label_selector).with_labels(

@@ -1,7 +1,7 @@
-"""What became of a Binding, from the API server's answer alone. Pure.
+"""Classify what became of a Binding, from the API server's answer alone. Pure.
 
-The rows are those of kube-apiserver's pods/binding: a 201 is the bind; 409 means several things, told apart by
-``details.kind`` and the message. An answer that says neither yes nor no is none of these: the Binding is repeated.
+The cases are those of kube-apiserver's pods/binding: a 201 is the bind; 409 means several things, told apart by
+``details.kind`` and the message. An answer that is not definite is none of these: the Binding is repeated.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refuse
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A definite end of one bind.
+    """The definite outcome of one bind.
 
-    bound: node and annotations are written. taken: somebody else bound the pod. changed: it is not the pod that was
+    bound: node and annotations are written. taken: another scheduler bound the pod. changed: it is not the pod that was
     decided about, or another version of it. gated, deleting, gone: it must not, or cannot, be bound. refused: the API
-    server does not take this Binding, now or ever. forbidden: not from us, until somebody mends our permissions.
-    ``reason`` is the API server's text.
+    server does not accept this Binding, now or ever. forbidden: our permissions do not allow it, until they are
+    changed. ``reason`` is the API server's text.
     """
 
     kind: Kind
@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The pod has a node, or the conflict is of no known sort: only the pod itself can tell whether it is our bind."""
+    """The pod has a node, or the conflict is of an unknown kind: only the pod shows whether it is our bind."""
 
     reason: str
 
@@ -51,7 +51,7 @@ def classify(failed: KubeError) -> Outcome | LookAgain:
 
 def _conflict(status: Status) -> Outcome | LookAgain:
     text = status.message
-    # etcd's own limit on a request, wrapped in a 409 by the API server: no conflict, and no repetition helps.
+    # etcd's own limit on a request, wrapped in a 409 by the API server: not a conflict, and repeating does not help.
     if "ResourceExhausted" in text:
         return Outcome("refused", text)
     if status.kind == "pods":

@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def matches(requirement: Requirement, value: str | None) -> bool:
-    """Return whether an expression holds where its label has this value (None: none); an unknown operator never does."""
+    """Return whether an expression holds for a label's value, None if absent; an unknown operator never holds."""
     values = requirement.values or ()
     match requirement.operator:
         case "In":

@@ -1,4 +1,4 @@
-"""The fields of the objects that the scheduler reads, as the API server writes them; all others are passed over.
+"""The fields of the objects that the scheduler reads, as the API server writes them; all others are ignored.
 
 Everything but the name may be missing or null: what an API server leaves out is the default here.
 """
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-# The API's integers; what is beyond them makes an object unreadable.
+# The API's integers; a larger number makes an object unreadable.
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Quantity = str | int | float
@@ -15,7 +15,7 @@ Quantities = dict[str, Quantity]
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
-    """The manner of all types here."""
+    """The base of all types here: camelCase fields, not tracked by the garbage collector."""
 
 
 class Metadata(Struct):
@@ -77,7 +77,7 @@ class NodeSelector(Struct):
 
 
 class PreferredNodes(Struct):
-    """A node selector term that a pod would rather have hold; weight from 1 to 100."""
+    """A preferred node selector term; weight from 1 to 100."""
 
     weight: Int32 = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
@@ -91,7 +91,7 @@ class NodeAffinity(Struct):
 
 
 class LabelSelector(Struct):
-    """A selector of pods or namespaces; its expressions know In, NotIn, Exists and DoesNotExist."""
+    """A selector of pods or namespaces; its operators are In, NotIn, Exists and DoesNotExist."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[Requirement] | None = None
@@ -107,7 +107,7 @@ class PodAffinityTerm(Struct):
 
 
 class PreferredPods(Struct):
-    """A pod affinity term that a pod would rather have hold; weight from 1 to 100."""
+    """A preferred pod affinity term; weight from 1 to 100."""
 
     weight: Int32 = 0
     term: PodAffinityTerm = msgspec.field(name="podAffinityTerm", default_factory=PodAffinityTerm)
@@ -178,11 +178,11 @@ class RbdImage(Struct):
 
 
 class Present(Struct):
-    """An object of which only counts that it is there."""
+    """An object of which only the existence matters."""
 
 
 class Volume(Struct):
-    """A volume; only the sources that bind a pod to a place, or draw it to one, are named."""
+    """A volume; only the sources that restrict or influence the choice of a node are listed."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -350,7 +350,7 @@ class BudgetSpec(Struct):
 
 
 class BudgetStatus(Struct):
-    """How many more pods may be disrupted, and by name those whose eviction the API server has let pass already."""
+    """How many more pods may be disrupted, and by name the pods whose eviction the API server has already admitted."""
 
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str | None] | None = None

@@ -1,7 +1,7 @@
-"""A pod that waits for a node, with everything about it that a rule reads, checked once.
+"""A pod that waits for a node, with everything about it that a plugin reads, checked once.
 
-`read_pod_info` gives a `PodInfo`, or a `Refusal` in words: what is malformed, or what the pod uses that is not honoured
-yet. A refused pod waits for its own change, nothing else can help it.
+`read_pod_info` gives a `PodInfo`, or a `Refusal` in words: what is malformed, or what the pod uses that is not
+supported yet. A refused pod waits for a change of its own; nothing else can help it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,10 +28,10 @@ Blame = Literal["malformed", "unsupported"]
 
 
 class PodInfo(msgspec.Struct, frozen=True):
-    """A pod to place: what it takes by name (cpu in thousandths), and its request with the containers resolved.
+    """A pod to place: the resources that it requests by name (cpu in thousandths), and its request for VFs.
 
-    ``scored`` is what it counts for when nodes are compared, ``affinity_info`` what it is to other pods. Pods of equal
-    ``shape`` ask the same of a node.
+    ``scored`` is what it counts for when nodes are scored, ``affinity_info`` what other pods' terms see of it. Pods of
+    equal ``shape`` request the same of a node.
     """
 
     pod: Pod
@@ -42,7 +42,7 @@ class PodInfo(msgspec.Struct, frozen=True):
     spread: tuple[Constraint, ...] = ()
     request: PodRequest | None = None
     shape: bytes = b""
-    # What it asks for of other kinds of resource, by the kinds' names.
+    # What it requests of other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
     volumes: Used = NO_VOLUMES
 
@@ -65,14 +65,14 @@ class PodInfo(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a pod is not even looked at, in words for its owner."""
+    """Why a pod is not scheduled at all, in words for its owner."""
 
     blame: Blame
     reason: str
 
 
 def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
-    """Read all that the rules need; whatever the pod holds, the outcome is one of these two."""
+    """Read all that the plugins need; whatever the pod contains, the result is one of these two."""
     spec = pod.spec
     try:
         affinity_info, spread = read_affinity_info(pod), read_constraints(pod)
@@ -96,7 +96,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
 
 
 def host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    """Yield the ports that a pod takes on its host; those of sidecars too, which run beside the containers."""
+    """Yield the host ports of a pod; those of sidecars too, which run beside the containers."""
     sidecars = (one for one in spec.init_containers or () if one.restart_policy == "Always")
     for container in (*(spec.containers or ()), *sidecars):
         for port in container.ports or ():
@@ -107,9 +107,9 @@ def host_ports(spec: PodSpec) -> Iterator[HostPort]:
 def _shape(
     pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort], interfaces: int
 ) -> bytes:
-    """Return a key of all that the rules and score plugins that judge a node by itself read of a pod.
+    """Return a key of all that the plugins that judge a node by itself read of a pod.
 
-    How many interfaces it asks for its annotations say, unless it asks by a resource of its containers.
+    How many interfaces it requests follows from its annotations, unless it requests them by a container's resource.
     """
     spec = pod.spec
     return _encode(
@@ -142,7 +142,7 @@ def _request(pod: Pod) -> PodRequest | None:
 
 
 def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
-    """Refuse a pod that limits another number of VFs than it asks for: a quota on them would count wrongly."""
+    """Refuse a pod whose limit of VFs differs from the number that it requests: a quota on them would count wrongly."""
     limited = resources.get(names.SEED_VFS)
     if limited is not None and limited != interfaces:
         rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.SEED_VFS!r} {limited}"
@@ -150,7 +150,7 @@ def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
 
 
 def _by_resource(spec: PodSpec) -> PodRequest | None:
-    """Return hustcat's way to ask: as many plain VFs for each container as it limits of his resource."""
+    """Return hustcat's form of request: as many plain VFs for each container as it has of the device resource."""
     interfaces: list[VfRequest] = []
     for container in spec.containers or ():
         limits = parse_resources(container.resources.limits if container.resources else None)
@@ -164,7 +164,7 @@ def _by_resource(spec: PodSpec) -> PodRequest | None:
 
 
 def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
-    """Return the containers that limit the seeds' device resource; None (all of them) where none does."""
+    """Return the containers that limit the device resource of earlier systems; None (all of them) if none does."""
     every = (*(spec.init_containers or ()), *(spec.containers or ()))
     found = [one.name for one in every if one.resources and names.SEED_DEVICES in (one.resources.limits or {})]
     return tuple(found) or None

@@ -10,26 +10,26 @@ from scheduler.kube.quantity import MOST, parse_resources
 
 Amounts = Mapping[str, int]
 NO_DEFAULTS: Amounts = {}
-# Pod-level resources speak for these only; extended resources stay with the containers.
+# Pod-level resources cover these only; extended resources stay with the containers.
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
 
 def requests_of(resources: Resources | None) -> dict[str, int]:
-    """Return the requests; a limit without a request is one, as the API server's defaulting has it."""
+    """Return the requests; a limit without a request counts as one, as by the API server's defaulting."""
     if resources is None:
         return {}
     return parse_resources({**(resources.limits or {}), **(resources.requests or {})})
 
 
-# What a container without a request counts for when nodes are compared, so that such pods spread too: thousandths of a
+# What a container without a request counts for when nodes are scored, so that such pods spread too: thousandths of a
 # cpu and bytes. Source: kube-scheduler's util.GetNonzeroRequests.
 _SCORED_DEFAULTS = {"cpu": 100, "memory": 200 << 20}
-# Under which name these amounts are added up, beside the true ones.
+# The names under which these amounts are added up, beside the requested ones.
 SCORED = {"cpu": "scored cpu", "memory": "scored memory"}
 
 
 def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
-    """Return the cpu and memory that a pod with these requests counts for when nodes are compared."""
+    """Return the cpu and memory that a pod with these requests counts for when nodes are scored."""
     every = [one.resources for one in (*(spec.containers or ()), *(spec.init_containers or ()))]
     if every and all(one and _SCORED_DEFAULTS.keys() <= (one.requests or {}).keys() for one in every):
         return {name: requests[name] for name in _SCORED_DEFAULTS}
@@ -38,7 +38,7 @@ def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
 
 
 def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS) -> dict[str, int]:
-    """Return what the pod needs at its worst moment; raise ValueError for an unreadable quantity.
+    """Return what the pod needs at its peak; raise ValueError for an unreadable quantity.
 
     ``defaults`` stand for what a container does not request.
     """
@@ -53,7 +53,7 @@ def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS) -> dict[str, in
 
 
 def _init_requests(containers: list[Container] | tuple[()], defaults: Amounts) -> tuple[Amounts, Amounts]:
-    """Return what the sidecars need together, and the most that is needed while the pod is starting."""
+    """Return what the sidecars need together, and the peak while the pod is starting."""
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in containers:

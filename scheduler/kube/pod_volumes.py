@@ -1,4 +1,4 @@
-"""The volumes of a pod that bind it to a place: its claims, and disks that one node only may use. Pure."""
+"""The volumes of a pod that restrict its nodes: its claims, and disks that only one node may use. Pure."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class Disk(msgspec.Struct, frozen=True, gc=False):
-    """A disk that one node only may write to; by any of ``places`` (Ceph's monitors) it is the same."""
+    """A disk that only one node may write to; any of ``places`` (Ceph's monitors) identifies it."""
 
     identity: tuple[str, ...]
     read_only: bool = False
@@ -32,7 +32,7 @@ class Disk(msgspec.Struct, frozen=True, gc=False):
 
 
 class Used(msgspec.Struct, frozen=True, gc=False):
-    """The volumes of one pod; false where it has none that count."""
+    """The volumes of one pod; false if none of them matters."""
 
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
@@ -62,7 +62,7 @@ def _disks(volume: Volume) -> Iterator[Disk]:
     if volume.gce_persistent_disk:
         yield Disk(("gce", volume.gce_persistent_disk.pd_name), volume.gce_persistent_disk.read_only)
     if volume.aws_elastic_block_store:
-        # Not even read-only may two pods use one of these.
+        # Two pods may not use one of these even read-only.
         yield Disk(("aws", volume.aws_elastic_block_store.volume_id))
     if volume.iscsi:
         yield Disk(("iscsi", volume.iscsi.iqn), volume.iscsi.read_only)

@@ -1,7 +1,7 @@
-"""Kubernetes quantities (``1500m``, ``2Gi``, ``1e3``) as integers.
+"""Parse Kubernetes quantities (``1500m``, ``2Gi``, ``1e3``) into integers.
 
-Source: apimachinery pkg/api/resource/quantity.go. Rounded up, as there, and held to 64 bits; amounts of a resource to
-less, so that those of all pods of a node add up within 64 bits.
+Source: apimachinery pkg/api/resource/quantity.go. Rounded up, as there, and limited to 64 bits; amounts of a resource
+to less, so that the sum over all pods of a node fits into 64 bits.
 """
 
 import re
@@ -41,9 +41,9 @@ def _scale(suffix: str) -> Fraction:
 
 
 def parse_resources(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """Return amounts by resource, cpu in thousandths, all else in units, `MOST` where there is more.
+    """Return amounts by resource, cpu in thousandths, everything else in units, at most `MOST`.
 
-    Raise ValueError naming the resource; an amount below 0 is none.
+    Raise ValueError naming the resource; a negative amount counts as 0.
     """
     amounts = {}
     for name, quantity in (quantities or {}).items():

@@ -1,6 +1,6 @@
-"""Label selectors: which pods or namespaces somebody means, in one canonical form, so that equal ones are asked once.
+"""Label selectors for pods or namespaces in one canonical form, so that equal ones are evaluated once.
 
-No selector at all (null) selects nothing, an empty one everything. Source: apimachinery's LabelSelectorAsSelector.
+A null selector selects nothing, an empty one everything. Source: apimachinery's LabelSelectorAsSelector.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ _UNVALUED = ("Exists", "DoesNotExist")
 
 
 class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
-    """One requirement: the label ``key`` has (or has not) one of ``values``, or is there (or not)."""
+    """One requirement: the label ``key`` has (or has not) one of ``values``, or exists (or does not)."""
 
     key: str
     operator: str
@@ -33,14 +33,14 @@ class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """All of ``equal`` (label pairs) and ``needs`` must hold; ``nothing`` is the selector that never does."""
+    """All of ``equal`` (label pairs) and ``needs`` must hold; ``nothing`` is the selector that never matches."""
 
     equal: tuple[tuple[str, str], ...] = ()
     needs: tuple[Needs, ...] = ()
     nothing: bool = False
 
     def keys(self) -> frozenset[str]:
-        """Return the label keys that it speaks of."""
+        """Return the label keys that the selector mentions."""
         return frozenset(key for key, _ in self.equal) | {one.key for one in self.needs}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -52,7 +52,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return all(one.holds(labels) for one in self.needs)
 
     def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
-        """Say the same of labels as pairs, as pods' signature have them: most selectors ask for pairs only."""
+        """Return whether labels given as pairs match, as in a pod's affinity info: most selectors test pairs only."""
         if self.nothing:
             return False
         for pair in self.equal:
@@ -61,15 +61,15 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return not self.needs or self.matches(dict(pairs))
 
     def narrowed(self, others: Iterable[Needs]) -> "Selector":
-        """Return the selector that asks for ``others`` too; nothing stays nothing."""
+        """Return the selector that requires ``others`` too; one that selects nothing stays so."""
         return self if self.nothing else _canonical([*self.all_needs(), *others])
 
     def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
-        """Ask for the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
+        """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
 
         An API server merges them into the selector itself since 1.31 (pod affinity) and 1.34 (topology spread), and it
-        forbids keys that a user has in both: a key that the selector knows already was merged, with the labels that
-        the pod was created with, and those hold. Labels that the pod has not are passed over.
+        forbids keys that a user has in both: a key that the selector has already was merged, with the labels that the
+        pod was created with, and those hold. Labels that the pod does not have are ignored.
         """
         known = self.keys()
         same = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in known]
@@ -77,7 +77,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return self.narrowed(same + other) if same or other else self
 
     def all_needs(self) -> Iterator[Needs]:
-        """Yield all that must hold; nothing of the selector that never does."""
+        """Yield all requirements; none of the selector that never matches."""
         yield from (Needs(key, "In", (value,)) for key, value in self.equal)
         yield from self.needs
 

@@ -1,4 +1,4 @@
-"""How a pod wants to be spread: its own constraints, or the system's defaults for pods that something selects.
+"""Topology spread constraints of a pod: its own, or the system's defaults for pods that something selects.
 
 Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies), KEP-3243 (matchLabelKeys).
 """
@@ -13,7 +13,7 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
 _POLICIES = ("Honor", "Ignore")
-# Controllers that are asked what they select; kinds of the same name in other groups are not.
+# Controllers whose selectors are read; kinds of the same name in other groups are not.
 _API_VERSIONS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
 
 
@@ -21,8 +21,9 @@ _API_VERSIONS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "Statef
 class Constraint:
     """Over the domains of the node label ``key``, numbers of selected pods may differ by ``max_skew``.
 
-    ``hard`` forbids, else it is a wish. With fewer than ``min_domains`` domains the smallest number counts as 0. Nodes
-    that the pod's node affinity excludes do not count if ``honor_affinity``, untolerated ones if ``honor_taints``.
+    ``hard`` is DoNotSchedule, else ScheduleAnyway. With fewer than ``min_domains`` domains the minimum counts as 0.
+    Nodes that the pod's node affinity excludes do not count if ``honor_affinity``, untolerated ones if
+    ``honor_taints``.
     """
 
     key: str
@@ -40,7 +41,7 @@ def read_constraints(pod: Pod) -> tuple[Constraint, ...]:
 
 
 def default_constraints(selector: Selector) -> tuple[Constraint, ...]:
-    """Return what kube-scheduler wishes for pods without constraints that something selects."""
+    """Return kube-scheduler's default constraints for pods without their own that something selects."""
     return (Constraint(HOSTNAME, 3, False, selector), Constraint(ZONE, 5, False, selector))
 
 
@@ -52,7 +53,7 @@ class Selecting:
         self._controllers: dict[str, dict[tuple[str, str], Selector]] = {}
 
     def put_service(self, service: Service) -> None:
-        """Know a service; one without a selector selects nothing."""
+        """Record a service; one without a selector selects nothing."""
         named = self._services.setdefault(service.metadata.namespace, {})
         if service.spec.selector is None:
             named.pop(service.metadata.name, None)
@@ -63,7 +64,7 @@ class Selecting:
         self._services.get(namespace, {}).pop(name, None)
 
     def put_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
-        """Know a controller; raise ValueError in words for a malformed selector."""
+        """Record a controller; raise ValueError in words for a malformed selector."""
         if isinstance(controller, ReplicationController):
             selector = select_labels(controller.spec.selector or {})
         else:
@@ -75,7 +76,7 @@ class Selecting:
         self._controllers.get(namespace, {}).pop((kind, name), None)
 
     def selector_of(self, pod: Pod) -> Selector | None:
-        """Return what the services that select a pod and its controller select together; None where nothing does."""
+        """Return the combined selector of a pod's services and its controller; None without any."""
         found = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
         return EVERYTHING.narrowed(found) if found else None
 

@@ -18,7 +18,7 @@ from scheduler.kube.objects import (
     Struct,
 )
 
-# Annotations by which the scheduler, the volume controller and provisioners talk to each other.
+# Annotations that the scheduler, the volume controller and provisioners exchange.
 # Source: k8s.io/component-helpers storage/volume.
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -58,17 +58,17 @@ class PersistentVolumeClaim(Struct):
 
     @property
     def selected_node(self) -> str:
-        """Return the node that a provisioner is told to make the volume for; empty if it is told nothing."""
+        """Return the node for which a provisioner is to make the volume; empty without one."""
         return (self.metadata.annotations or {}).get(SELECTED_NODE, "")
 
     @property
     def is_bound(self) -> bool:
-        """Return whether claim and volume are bound to each other, and the volume controller has finished with it."""
+        """Return whether claim and volume are bound to each other, and the volume controller has finished."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
 
 
 class Reference(Struct):
-    """Which claim a volume is for; without a uid anybody's of that name."""
+    """The claim that a volume is reserved for; without a uid any of that name."""
 
     namespace: str = ""
     name: str = ""
@@ -105,7 +105,7 @@ class VolumeSpec(Struct):
     access_modes: list[str] | None = None
     claim_ref: Reference | None = None
     csi: CsiSource | None = None
-    # Kinds that CSI drivers have taken over.
+    # In-tree kinds that CSI drivers have taken over.
     aws_elastic_block_store: AwsDisk | None = None
     gce_persistent_disk: GceDisk | None = None
     azure_disk: AzureDisk | None = None
@@ -169,7 +169,7 @@ class CSINode(Struct):
 
     @property
     def limits(self) -> dict[str, int]:
-        """Return how many volumes each driver can attach to the node; a driver that says nothing has no limit."""
+        """Return how many volumes each driver can attach to the node; a driver without a number has no limit."""
         drivers = self.spec.drivers or ()
         counts = ((one.name, one.allocatable.count) for one in drivers if one.allocatable is not None)
         return {name: count for name, count in counts if count is not None}
@@ -187,7 +187,7 @@ class CSIDriver(Struct):
 
 
 class CSIStorageCapacity(Struct):
-    """How much room a driver has for volumes of a class that are made for certain nodes."""
+    """How much capacity a driver has for volumes of a class that are made for certain nodes."""
 
     metadata: Metadata
     storage_class_name: str = ""
@@ -218,5 +218,5 @@ class VolumeAttachment(Struct):
 
 
 def _class_of(metadata: Metadata, named: str | None) -> str:
-    """Return a class's name; the annotation of old comes first, as it does for the volume controller."""
+    """Return a class's name; the deprecated annotation comes first, as for the volume controller."""
     return (metadata.annotations or {}).get(_CLASS, named or "")

@@ -1,6 +1,7 @@
-"""Give a pod exact VFs of one node: check what its PFs can and may, place, and pick the VFs.
+"""Assign exact VFs of one node to a pod: check what its PFs support and allow, place, and pick the VFs.
 
-Reasons are texts to be counted over nodes; they name no node. A rate of 0 is no wish: nothing to reserve, no cap.
+Reasons are texts that are counted over nodes, so they name no node. A rate of 0 requests nothing: no reservation, no
+limit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from scheduler.constraints.protocol import Proposal
 from scheduler.placement.place import REMEMBERED, OutOfBudget, PfCapacity, Placed, VfDemand, eligible_pfs, place
 from scheduler.placement.vf_accounting import FreeVfs
 
-# Since when each VF has been free, by PF name and VF index; a VF that is not there has been free for ever.
+# Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
 NOT_ENOUGH = {
     "selectors": "no PF of the requested network, name, link type or rate",
@@ -29,7 +30,7 @@ OUT_OF_BUDGET = "search for a VF placement ran out of steps"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A placement on one node: for each interface the index of its PF, and what is given of other kinds."""
+    """A placement on one node: for each interface the index of its PF, and the units of other kinds."""
 
     pfs: tuple[int, ...]
     others: tuple[tuple[str, Proposal], ...] = ()
@@ -37,7 +38,7 @@ class Chosen:
 
 @lru_cache(maxsize=REMEMBERED)
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
-    """Return which PFs may give each interface, whatever is free on them; the reason if none may give one of them."""
+    """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
     demands = []
     for interface in request.interfaces:
         fitting = eligible_pfs(interface, pfs)
@@ -102,7 +103,7 @@ def _oldest(free_vfs: FreeVfs, index: int, since: FreeSince, count: int) -> list
 
 
 def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, str]:
-    """Return which of the fitting PFs can and may give the settings wished for; a reason if none of them."""
+    """Return which of the fitting PFs support and allow the requested settings; the reason if none does."""
     able, reasons = 0, []
     for index, pf in enumerate(pfs):
         if fitting >> index & 1:
@@ -121,7 +122,7 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
     ):
         if found := _first(wishes, refused):
             return f"{found} {what}"
-    # Some drivers refuse such a limit, and on no link does it limit anything; an unknown rate says nothing.
+    # Some drivers refuse such a limit, and it limits nothing; an unknown rate excludes nothing.
     if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
         return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
     beyond = next(iter(_beyond(settings, pf)), "")
@@ -129,8 +130,8 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
 
 
 _ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
-# What an InfiniBand VF has no notion of, and an Ethernet one. Source: mlx5's eswitch; rates, VLAN tags and MACs are
-# Ethernet's there, GUIDs are InfiniBand's.
+# Settings that an InfiniBand VF does not have, and those that an Ethernet VF does not have. Source: mlx5's eswitch;
+# rates, VLAN tags and MACs are Ethernet's there, GUIDs are InfiniBand's.
 _NEVER_ON: Mapping[str, frozenset[str]] = {
     "infiniband": frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "spoofchk"}),
     "ethernet": frozenset({"guid"}),
@@ -138,7 +139,7 @@ _NEVER_ON: Mapping[str, frozenset[str]] = {
 
 
 def _wishes(settings: VfSettings) -> list[str]:
-    """Return the settings wished for; a rate or a priority of 0 is what a VF has anyway."""
+    """Return the requested settings; a VF has rate 0 and priority 0 anyway."""
     present = settings.to_fields()
     return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]
 
@@ -148,7 +149,7 @@ def _first(wishes: Iterable[str], refused: Callable[[str], bool]) -> str:
 
 
 def _beyond(settings: VfSettings, pf: Pf) -> Iterable[str]:
-    """Yield the wishes that reach beyond the pod and that the operator does not allow on this PF."""
+    """Yield the settings that reach beyond the pod and that the operator does not allow on this PF."""
     allow = pf.allow
     if settings.vlan and settings.vlan not in allow.vlan:
         yield f"vlan {settings.vlan}"

@@ -1,29 +1,33 @@
-"""Return which sets of items a bin is worth filling with: one level of the search in `scheduler.placement.packing`.
+"""Yield the sets of items worth filling a bin with: one level of the search in `scheduler.placement.packing`.
 
-Of all sets that fit, only those are tried that no other is at least as good as. A set is left out if another item would
-still fit, or if an item of it could be exchanged for a larger one that may lie nowhere that the smaller may not: what
-is packed after the better set is packed after the left-out one too, with the two items exchanged. Sources: Martello and
-Toth, Knapsack Problems (1990), 8.5, dominance; Fukunaga and Korf, Bin completion algorithms (2007).
+Only the sets are tried that no other set dominates. A set is skipped if another item would still fit, or if an item of
+it could be exchanged for a larger one that is allowed in no bin where the smaller is not. In any packing that uses the
+skipped set, the two items can be exchanged, so the larger set packs whatever the skipped one does. Sources: Martello
+and Toth, Knapsack Problems (1990), 8.5, dominance; Fukunaga and Korf, Bin completion algorithms (2007).
+
+Which sums the items can reach is computed first, as in the dynamic program for subset sum, with the sums as bits of an
+integer: a shift for each item. The enumeration then enters no branch that ends without a set. Both spend steps in
+proportion to the work that they do.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-# A step is about a microsecond. So many bits of a bin's size are shifted and joined, or only shifted, in as much.
+# A step is about a microsecond: the time to shift and join so many bits of a bin's size, or to shift so many only.
 BITS_A_STEP = 6_000
 COPIED_BITS_A_STEP = 60_000
 
 
 class Item(NamedTuple):
-    """Its size, and the bins it may lie in as bits."""
+    """An item's size, and the bins that may hold it as bits."""
 
     size: int
     bins: int
 
 
 class Bin(NamedTuple):
-    """How many items it holds, and of which size in all."""
+    """How many items a bin holds, and of which size in all."""
 
     slots: int
     size: int
@@ -58,12 +62,12 @@ def bits(mask: int) -> Iterator[int]:
 class Fillings:
     """The sets of items worth filling a bin with, as bits of their indices; those that waste the least size first.
 
-    The items come as index and item, by size from large to small, each no larger than the bin; their bins are those
-    that are still open. At most ``slack`` of the size may be wasted, at least ``least`` items must be taken.
+    The items come as pairs of index and item, by decreasing size, none larger than the bin; their bins are the open
+    ones. At most ``slack`` of the size may be wasted, and at least ``least`` items must be taken.
     """
 
     def __init__(self, capacity: Bin, items: Sequence[tuple[int, Item]], least: int, slack: int, steps: Steps) -> None:
-        self.room, self.least, self.slack, self.steps = capacity, least, min(slack, capacity.size), steps
+        self.capacity, self.least, self.slack, self.steps = capacity, least, min(slack, capacity.size), steps
         self.sized = [(index, item) for index, item in items if item.size]
         self.weightless = [(index, item) for index, item in items if not item.size]
         self.sizes = [item.size for _, item in self.sized]
@@ -75,8 +79,8 @@ class Fillings:
         self.taken: list[int] = []
 
     def _reach(self) -> list[int]:
-        """Return for each position which sums the items from there on have: bit ``room.size - sum``."""
-        sums = 1 << self.room.size
+        """Return for each position which sums the items from there on can reach: bit ``capacity.size - sum``."""
+        sums = 1 << self.capacity.size
         reach = [sums]
         for size in reversed(self.sizes):
             sums |= sums >> size
@@ -84,7 +88,7 @@ class Fillings:
         return reach[::-1]
 
     def _unlike(self) -> list[int]:
-        """Return for each position the next one with another item: of equal items the first ones are taken."""
+        """Return for each position the next one with a different item: of equal items the first ones are taken."""
         unlike = list(range(1, len(self.sized) + 1))
         for position in range(len(self.sized) - 2, -1, -1):
             if self.sized[position][1] == self.sized[position + 1][1]:
@@ -94,13 +98,13 @@ class Fillings:
     def __iter__(self) -> Iterator[int]:
         for waste in bits(self.reach[0] & ((1 << self.slack + 1) - 1)):
             self.steps.spend(1 + self.slack // BITS_A_STEP)
-            for slots in self._subsets(0, self.room.size - waste, self.room.slots):
+            for slots in self._subsets(0, self.capacity.size - waste, self.capacity.slots):
                 weightless = min(slots, len(self.weightless))
                 if len(self.taken) + weightless >= self.least and not self._can_be_better(waste, slots):
                     yield from self._with_weightless(weightless)
 
     def _subsets(self, position: int, total: int, slots: int) -> Iterator[int]:
-        """Let ``taken`` be each subset of the items from there on with this sum; yield the slots it leaves."""
+        """Set ``taken`` to each subset of the items from there on with this sum; yield the slots that it leaves."""
         self.steps.spend()
         if not total:
             yield slots
@@ -115,13 +119,13 @@ class Fillings:
                 position = self.unlike[position]
 
     def _reaches(self, position: int, total: int) -> int:
-        return total >= 0 and self.reach[position] >> self.room.size - total & 1
+        return total >= 0 and self.reach[position] >> self.capacity.size - total & 1
 
     def _largest(self, position: int, slots: int) -> int:
         return self.before[min(position + slots, len(self.sizes))] - self.before[position]
 
     def _can_be_better(self, waste: int, slots: int) -> bool:
-        """Return whether the bin would hold one more of the items, or a larger one in place of one that is taken."""
+        """Return whether the bin could hold one more item, or a larger one in place of one that is taken."""
         if not waste:
             return False
         return (slots > len(self.weightless) and self._holds_more(waste)) or any(
@@ -153,14 +157,14 @@ class Fillings:
         return (taken | chosen for chosen in self._choices(self.kinds, count))
 
     def _kinds(self) -> list[list[int]]:
-        """Group the items without a size by the bins they may lie in."""
+        """Group the items of size 0 by the bins that may hold them."""
         kinds: dict[int, list[int]] = {}
         for index, item in self.weightless:
             kinds.setdefault(item.bins, []).append(1 << index)
         return list(kinds.values())
 
     def _choices(self, kinds: Sequence[list[int]], count: int) -> Iterator[int]:
-        """Yield each way to choose so many items, of items of a kind the first."""
+        """Yield each way to choose so many items, of equal items the first ones."""
         self.steps.spend()
         if not count:
             yield 0

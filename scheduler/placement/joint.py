@@ -1,8 +1,8 @@
-"""Place all kinds of a pod on one node together: a search over the constraints' proposals, VFs last.
+"""Place all kinds of a pod on one node together: a backtracking search over the constraints' proposals, VFs last.
 
-Each kind proposes in the light of what the kinds before it propose in this attempt; if a later kind has no way left,
-the next proposal of the one before is tried. It finds a placement if the constraints' proposals hold one, within a
-number of proposals that does not depend on time.
+Each constraint proposes given what the constraints before it propose in this attempt; if a later one finds no way, the
+next proposal of the one before is tried. The search finds a placement if the proposals contain one, within a number of
+proposals that does not depend on time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _VFS = Vfs()
 
 
 class Step(Protocol):
-    """One kind that is to be placed on one node."""
+    """One kind that is placed on one node."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +33,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OfKind:
-    """A kind that somebody has added, with the units that the node has left."""
+    """A kind that a plug-in adds, with the units that the node has left."""
 
     wish: Wish
     left: Any
@@ -48,7 +48,7 @@ class OfKind:
 
 @dataclass(frozen=True, slots=True)
 class OfVfs:
-    """The VFs: ours, so that no fence is needed."""
+    """The VFs: our own code, so it needs no isolation."""
 
     request: PodRequest
     left: FreeVfs
@@ -62,7 +62,7 @@ class OfVfs:
 
 
 class _Search:
-    """One search; ``reasons`` are those of each kind for having no (further) way, the first of each."""
+    """One search; ``reasons`` holds for each kind its first reason for having no (further) way."""
 
     def __init__(self, steps: Sequence[Step], budget: int) -> None:
         self.steps = steps
@@ -90,7 +90,7 @@ class _Search:
         return None
 
     def reason(self) -> str:
-        """Return why nothing was found: what ran out, or the first kind with no way at all, or their combination."""
+        """Return why nothing was found: what ran out, or the first kind without any way, or their combination."""
         if OUT_OF_BUDGET in self.reasons.values():
             return OUT_OF_BUDGET
         first = next(step.name for step in self.steps if step.name not in self.proposed)
@@ -100,7 +100,7 @@ class _Search:
 
 
 def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGET) -> Chosen | str:
-    """Return where a pod's VFs lie and its units of each kind, or the reason why there is no way."""
+    """Return where a pod's VFs are placed and its units of each kind, or the reason why there is no way."""
     search = _Search(steps, budget)
     found = search.descend(0, {})
     if found is None:
@@ -111,5 +111,5 @@ def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGE
 
 
 def section(proposal: Proposal) -> dict[str, object]:
-    """Return what stands under ``ext.<kind>`` of the assignment."""
+    """Return the value of ``ext.<kind>`` in the assignment."""
     return {**proposal.details, "units": list(proposal.units)}

@@ -1,9 +1,29 @@
-"""Pack items into bins, exactly: the search below `placement.place`, in the terms of the literature on bin packing.
+"""Pack items into bins exactly: the search below `placement.place`, in the terms of the literature on bin packing.
 
-An item has a size and a set of bins that it may lie in; a bin has room for so many items (slots) of so much size. Two
-greedy attempts come first. Where they fail, the items fall apart into parts that share no bin; each part is searched
-bin by bin: the item with the fewest bins left chooses one, and `fill` says what may lie there
-with it.
+An item has a size and a set of bins that may hold it. A bin holds at most so many items (slots) of at most so much size
+in all. For `place` an item is a VF with its min rate, and a bin is a PF.
+
+How it works: two greedy attempts, best fit with the largest items first and with the most constrained items first, find
+most packings. Where both fail, the items are split into parts that share no bin. Each part is searched depth first by
+bin completion: take the item with the fewest bins left, try each bin that may hold it, and fill that bin for good with
+one of the sets that `fill` yields.
+
+Why it is right:
+
+- In every packing that item lies in one of its bins, together with some set of other items. So trying each bin with
+  each set misses no packing, except where another one exists too (`fill` explains which sets it skips).
+- Open bins with equal capacity for the same items are interchangeable: one of them is tried.
+- The size and the slots that the open bins have beyond the items left bound what a single bin may leave unused. A set
+  that leaves more cannot be completed.
+- Whether a set of items fits into a set of empty bins depends on nothing else. So a pair of sets that has failed is
+  remembered and never searched again.
+
+Hence None proves that no packing exists; the tests compare with a search over all packings.
+
+What it costs: a greedy attempt looks at each item and bin once. The problem is strongly NP-hard, so the search is
+exponential at worst: it spends steps of a budget and raises `BudgetSpent` when they are used up. Steps are counted, not
+timed, so that equal input has an equal outcome. Sizes are divided by their greatest common divisor and cut to the sum,
+which keeps the bit sets of `fill` short. `bench/place.py` times the hardest instances that we could construct.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +38,7 @@ Packing = tuple[int, ...]
 
 
 def pack_items(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> Packing | None:
-    """Return a bin for each item, None if there is no way to pack them; raise BudgetSpent."""
+    """Return a bin for each item, None if they cannot be packed; raise BudgetSpent."""
     steps.spend(len(items))
     fitting = [Item(item.size, _fitting_bins(item, bins)) for item in items]
     if not all(item.bins for item in fitting):
@@ -41,7 +61,7 @@ def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
 
 @lru_cache(maxsize=1024)
 def _each(bins: int) -> tuple[int, ...]:
-    """Return the bins of a set, of which a node's PFs have few."""
+    """Return the bins of a set as a tuple; a node has few PFs, so few sets occur."""
     return tuple(bits(bins))
 
 
@@ -50,7 +70,7 @@ def _largest_first(items: Sequence[Item]) -> list[int]:
 
 
 def _tightest_first(items: Sequence[Item]) -> list[int]:
-    """Return those with the fewest bins first."""
+    """Return the items with the fewest bins first."""
     return sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i))
 
 
@@ -84,7 +104,7 @@ def _search_parts(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> P
 
 
 def _parts(items: Sequence[Item]) -> list[tuple[int, list[int]]]:
-    """Split into parts without a bin in common: their bins, and their items from large to small."""
+    """Split the items into parts that share no bin: the bins of each, and its items by decreasing size."""
     parts: list[tuple[int, list[int]]] = []
     for index in range(len(items)):
         bins, joined, apart = items[index].bins, [index], []
@@ -100,7 +120,7 @@ def _parts(items: Sequence[Item]) -> list[tuple[int, list[int]]]:
 
 
 class _Search:
-    """The search of one part: its items from large to small, its bins, and what is known not to go."""
+    """The search of one part: its items by decreasing size, its bins, and the pairs of sets that have failed."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], part_bins: int, steps: Steps) -> None:
         unit = reduce(gcd, (item.size for item in items)) or 1
@@ -113,7 +133,7 @@ class _Search:
         self.chosen: list[tuple[int, int]] = []
 
     def _alike(self, part_bins: int) -> list[int]:
-        """Group the bins with equal room for the same items: of those that are open, one is as good as another."""
+        """Group the bins with equal capacity for the same items: of the open ones, any is as good as another."""
         groups: dict[tuple[Bin, int], int] = {}
         for index in bits(part_bins):
             takes = sum(1 << position for position, item in enumerate(self.items) if item.bins >> index & 1)
@@ -122,7 +142,7 @@ class _Search:
         return list(groups.values())
 
     def descend(self, open_bins: int, left: int) -> bool:
-        """Pack the items that are left into the open bins; ``chosen`` is how."""
+        """Pack the items that are left into the open bins; ``chosen`` holds the packing."""
         if not left:
             return True
         if (open_bins, left) in self.failed:
@@ -136,7 +156,7 @@ class _Search:
         return False
 
     def _fillings(self, open_bins: int, left: int) -> Iterator[tuple[int, int]]:
-        """Yield ways to fill a bin, in one of which one of the items must lie; none where a bound is broken."""
+        """Yield ways to fill a bin with one chosen item and others; none if a bound is broken."""
         items = [(index, Item(self.items[index].size, self.items[index].bins & open_bins)) for index in bits(left)]
         capacities = [self.bins[index] for index in bits(open_bins)]
         slack = sum(capacity.size for capacity in capacities) - sum(item.size for _, item in items)

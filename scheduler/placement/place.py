@@ -1,13 +1,14 @@
-"""Choose a PF of one node for each VF that a pod asks for: exactly, within a budget of steps.
+"""Choose a PF of one node for each VF that a pod requests: exactly, within a budget of steps.
 
-Takes values, returns values: what is wanted (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Placed`,
-`NoFit` with the bound that was broken, or `OutOfBudget`. A placement is found whenever one exists: each PF holds as
-many VFs and as much Σ min_tx_rate as it has free, and each VF lies on a PF that its selectors allow. That is bin
-packing, strongly NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal
-input, equal outcome.
+A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Placed`, `NoFit` with
+the bound that was broken, or `OutOfBudget`. A placement is found whenever one exists: no PF gives more VFs or a larger
+Σ min_tx_rate than it has free, and each VF lies on a PF that its selectors allow. That is bin packing, strongly
+NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal input has an equal
+outcome. `scheduler.placement.packing` explains the search, and why its answers are exact.
 
-How the VFs lie over the PFs: ``distinct`` is a rule (each on another PF); ``pack`` (fewest PFs) and ``spread`` (no PF
-gets more of the pod's VFs than another must) are wishes: honoured as far as the steps reach, never a reason to refuse.
+How the VFs lie over the PFs: ``distinct`` is required (each on another PF). ``pack`` (fewest PFs) and ``spread`` (no PF
+gives more of the pod's VFs than another must) are preferred: honoured as far as the steps reach, never a reason to
+refuse. Both start from the first placement found and search for a better one among fewer slots or fewer PFs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from mooring.inventory import Pf
 from mooring.request import Spreading, VfRequest
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
 
-# The hardest instances of bench/place.py then take under 5 ms with room for noise; a third more decide 7 % more.
+# The hardest instances of bench/place.py then take under 5 ms with some margin; a third more decides 7 % more of them.
 BUDGET = 3_000
 # Outcomes kept, of up to 10 KiB each.
 REMEMBERED = 1024
@@ -37,7 +38,7 @@ class VfDemand(NamedTuple):
 
 
 class PfCapacity(NamedTuple):
-    """What a PF has free: VFs, and Mb/s that no VF reserves. Less than nothing (a link that degraded) counts as 0."""
+    """What a PF has free: VFs, and Mb/s that no VF reserves. A negative number (of a degraded link) counts as 0."""
 
     vfs: int
     mbps: int
@@ -45,21 +46,21 @@ class PfCapacity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The index of the PF for each want, in the order of the wants."""
+    """The index of the PF for each demand, in order."""
 
     pfs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No placement exists: the first rule that none can meet, ``combination`` where only all of them together fail."""
+    """No placement exists: the first bound that cannot be met, ``combination`` if only all of them together cannot."""
 
     why: Why
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfBudget:
-    """Neither a placement nor a proof that there is none was found in so many steps."""
+    """Neither a placement nor a proof that none exists was found in so many steps."""
 
     steps: int
 
@@ -72,8 +73,8 @@ Bins = tuple[Bin, ...]
 def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
     """Return the PFs that a request's selectors allow, as bits.
 
-    A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve. Nor does a PF
-    ever give a larger min rate than it offers, however little of that is reserved.
+    A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve. A PF never
+    gives a larger min rate than it offers, however little of that is reserved.
     """
     mask = 0
     for index, pf in enumerate(pfs):
@@ -90,7 +91,7 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
 def place(
     demands: Sequence[VfDemand], free: Sequence[PfCapacity], spreading: Spreading | None = None, budget: int = BUDGET
 ) -> Outcome:
-    """Choose a PF for each want; equal arguments give equal outcomes."""
+    """Choose a PF for each demand; equal arguments give equal outcomes."""
     known = (1 << len(free)) - 1
     items = tuple([Item(rate, pfs & known) for rate, pfs in demands])
     most = 1 if spreading == "distinct" else len(demands)
@@ -100,7 +101,7 @@ def place(
 
 @lru_cache(maxsize=REMEMBERED)
 def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int) -> Outcome:
-    """Decide one shape of the problem: nodes with as much free on their PFs share the outcome."""
+    """Decide one instance of the problem: nodes with as much free on their PFs share the outcome."""
     why = _broken_bound(items, bins, spreading)
     if why is not None:
         return NoFit(why)
@@ -115,7 +116,7 @@ def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int) -
 def _as_wished(
     found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps
 ) -> tuple[int, ...]:
-    """Return the placement that honours the wish most, or the one that was found if the steps end before."""
+    """Return the placement that honours the preference most, or the one found if the steps run out."""
     with suppress(BudgetSpent):
         for narrowed in _narrowed(found, bins, spreading):
             steps.spend(len(bins))
@@ -126,7 +127,7 @@ def _as_wished(
 
 
 def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -> Iterator[Bins]:
-    """Yield the bins, most as wished first, in which only placements that are better than the found one lie."""
+    """Yield narrowed bins, the best first: any placement within them is better than the one found."""
     if spreading == "spread":
         for level in range(1, max(map(found.count, found), default=0)):
             yield tuple(Bin(min(capacity.slots, level), capacity.size) for capacity in bins)

@@ -1,8 +1,8 @@
 """What a node's PFs have left: the inventory minus every claim of a live or assumed pod.
 
-A claim is believed only if its VF exists in the inventory. Two pods may claim one VF (a race that somebody else won, a
-forged annotation): both claims stand, so the VF is free only when both are gone. An inventory's ``out`` entry keeps
-its VFs and the min rate that they still hold; a VF that is both out and claimed counts once.
+A claim counts only if its VF exists in the inventory. Two pods may claim one VF (after a race between schedulers, or
+by a forged annotation): both claims stand, so the VF is free only when both pods are gone. An inventory's ``out`` entry
+withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from scheduler.placement.place import PfCapacity
 
 
 class Claim(NamedTuple):
-    """A pod's VFs, and whose they are."""
+    """The VFs that a pod claims, and the pod's uid."""
 
     uid: str
     assignment: Assignment
@@ -34,7 +34,7 @@ class FreeVfs(NamedTuple):
 
     @property
     def free_mbps(self) -> int:
-        """Mb/s that no VF reserves on any PF, where a PF that has given away too much counts as none."""
+        """The Mb/s that no VF reserves on any PF; a PF with more reserved than it offers counts as 0."""
         return sum([capacity.mbps for capacity in self.capacities if capacity.mbps > 0])
 
     @property
@@ -59,7 +59,7 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
 
 
 def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
-    """Return the VFs of an assignment that the inventory knows under the same PF, index and address."""
+    """Return the VFs of an assignment that the inventory lists under the same PF, index and address."""
     pfs = {pf.name: pf for pf in inventory.pfs}
     return [
         vf
@@ -87,7 +87,7 @@ class _PfAccount:
     def __init__(self, pf: Pf) -> None:
         self._pf = pf
         self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
-        # The claimants of each VF, with the rate that each of them reserves.
+        # The pods that claim each VF, with the rate that each of them reserves.
         self._claims: dict[int, dict[str, int]] = {}
         self._usable = self.free = pf.usable.mask
         self.reserved = sum(self._out.values())
@@ -132,7 +132,7 @@ class _PfAccount:
 
 
 class VfAccounting:
-    """What one node has left, kept up to date claim by claim; equal at any time to `free_vfs_of` of the same claims."""
+    """What one node has left, kept up to date claim by claim; always equal to `free_vfs_of` of the same claims."""
 
     __slots__ = ("_any_out", "_index", "_vf_accountings", "free_vfs", "pfs")
 
@@ -168,7 +168,7 @@ class VfAccounting:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether each VF is one pod's or free, so that what a pod holds is what its going brings."""
+        """Return whether each VF has at most one claim, so that a pod's VFs are free when it goes."""
         return not self._any_out and not self.is_disputed
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
@@ -182,7 +182,7 @@ class VfAccounting:
         return found
 
     def _existing(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
-        """Return the VFs of a claim that the inventory knows, each with its PF's index."""
+        """Return the VFs of a claim that the inventory lists, each with its PF's index."""
         found = []
         for vf in claim.assignment.vfs:
             index = self._index.get(vf.pf)
@@ -193,7 +193,7 @@ class VfAccounting:
         return found
 
     def _show(self, indexes: Iterable[int]) -> None:
-        """Take what these PFs have left now."""
+        """Recompute what these PFs have left."""
         free, capacities = list(self.free_vfs.free), list(self.free_vfs.capacities)
         for index in indexes:
             free[index], capacities[index] = self._vf_accountings[index].free, self._vf_accountings[index].capacity()
@@ -202,7 +202,7 @@ class VfAccounting:
 
 @lru_cache(maxsize=1 << 14)
 def _kept_once(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
-    """Return the equal PFs that are known already: nodes of one model share them, and may be told by identity."""
+    """Return the equal PFs that are known already: nodes of one model share them, and identity compares them."""
     return pfs
 
 

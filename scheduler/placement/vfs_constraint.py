@@ -1,7 +1,7 @@
-"""The VFs as a constraint like any other, and the last to be placed: what the others propose may narrow it.
+"""The VFs as a constraint like any other, and the last to be placed: the others' proposals may narrow it.
 
-It judges and places by the same functions as the columns' rules (`scheduler.plugins.rdma_vfs`), which look at thousands
-of nodes at once; pods that ask for VFs only never come here.
+It judges and places by the same functions as the plugin over columns (`scheduler.plugins.rdma_vfs`), which judges
+thousands of nodes at once; pods that request VFs only never come here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _ONLY_HERE = "no PF may give an interface where the other resources of the pod a
 
 
 class Vfs:
-    """VFs of PFs: a unit is named by its PF here, which VF of it is chosen when all else is settled."""
+    """VFs of PFs: a unit is named by its PF here; its VF is chosen once everything else is settled."""
 
     def read_request(self, pod: PodSide) -> PodRequest | None:
         return read_request({names.REQUEST: pod.text})
@@ -40,7 +40,7 @@ class Vfs:
         return min(offered - left.vf_count + wanted, offered) * 100 // max(offered, 1)
 
     def place(self, request: PodRequest, left: FreeVfs, beside: Beside) -> Iterator[Proposal]:
-        """Yield the one placement that `scheduler.placement.place` finds under what the kinds before ask of the PFs."""
+        """Yield the one placement that `scheduler.placement.place` finds within the other kinds' proposals."""
         demands = demands_on(request, left.pfs)
         if isinstance(demands, str):
             raise Unmet(demands)

@@ -1,8 +1,8 @@
-"""Write a decision: one POST of a Binding, repeated until the API server has said what became of it.
+"""Write a decision: one POST of a Binding, repeated until the API server's answer is definite.
 
-The same bytes are sent every time, and the uid stands in them as a precondition, so a repetition can do no harm: after
-a write whose answer was lost it finds the pod already assigned, and the pod is read back. A repetition that is refused
-says nothing of a copy that is still on its way: then the pod is read back once that copy can arrive no more.
+The same bytes are sent every time, with the pod's uid as a precondition, so that repeating is safe: after a write whose
+answer was lost it finds the pod already assigned, and the pod is read back. A repetition that is refused says nothing
+of an earlier copy that may still arrive: then the pod is read back once that copy can arrive no more.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
 from scheduler.kube.objects import Pod
 
-# How long a request that was given up may still be carried out, in seconds.
+# Seconds for which a request that was given up may still be carried out.
 ON_ITS_WAY_S = 5.0
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -30,7 +30,7 @@ def binding(decision: Bind) -> bytes:
 
 
 async def bind(client: Client, decision: Bind) -> Outcome:
-    """Bind a pod and return what became of it, however long the API server takes to say."""
+    """Bind a pod and return the outcome, however long the API server takes to answer."""
     pod = decision.pod_info.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     sending = _Sending(client, f"{path}/binding", binding(decision))
@@ -50,7 +50,7 @@ async def bind(client: Client, decision: Bind) -> Outcome:
 
 
 class _Sending:
-    """One Binding, sent until the answer is definite; ``lost`` says whether any answer was not."""
+    """One Binding, sent until the answer is definite; ``lost`` is true if any answer was not."""
 
     def __init__(self, client: Client, path: str, body: bytes) -> None:
         self._client = client

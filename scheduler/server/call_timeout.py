@@ -1,8 +1,8 @@
-"""End a constraint's call that takes too long, by the process's alarm clock.
+"""End a constraint's call that takes too long, by the process's alarm signal.
 
-Python cannot end code of another thread, so that the alarm is this thread's own: it works where signals are delivered,
-in the main thread, between two steps of Python code. Elsewhere, and in a call that stays in C, the time is looked at
-when the call is over.
+Python cannot end code in another thread, so the alarm interrupts this one: it works where signals are delivered, in the
+main thread, between two bytecode instructions. Elsewhere, and in a call that stays in C code, the time is checked after
+the call.
 """
 
 import signal
@@ -14,12 +14,12 @@ from types import FrameType
 
 from scheduler.constraints.isolation import TooSlow
 
-# Reading an annotation takes microseconds; a machine that stands still for a moment is nobody's fault. In seconds.
+# In seconds. Reading an annotation takes microseconds; a machine may stall for a moment without anybody's fault.
 LIMIT_S = 0.5
 
 
 class Alarm:
-    """The alarm clock of the main thread; one a process."""
+    """The alarm of the main thread; one for each process."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -27,7 +27,7 @@ class Alarm:
 
     @contextmanager
     def patience(self) -> Iterator[None]:
-        """Raise TooSlow in, or right after, what takes longer than the limit."""
+        """Raise TooSlow in, or right after, code that exceeds the limit."""
         began, rings = time.monotonic(), threading.current_thread() is threading.main_thread()
         if rings:
             self._set()
@@ -46,7 +46,7 @@ class Alarm:
         signal.setitimer(signal.ITIMER_REAL, self._limit_s)
 
     def _ring(self, _number: int, _frame: FrameType | None) -> None:
-        # It may ring after the call has ended, before the clock was stopped; and never twice for one call.
+        # The signal may arrive after the call has ended, before the timer was stopped; and never twice for one call.
         if self._armed:
             self._armed = False
             raise self._too_slow()

@@ -1,4 +1,4 @@
-"""Delete the victims of a preemption: first the condition that says why, then the pod, its uid as precondition to both.
+"""Delete the victims of a preemption: first patch the condition that says why, then delete; the uid guards both.
 
 Source: kube-scheduler's PreemptPod.
 """
@@ -19,12 +19,12 @@ from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 _log = structlog.get_logger()
 # The API server's answer to a patch that names another uid: the field is immutable.
 _ANOTHER_UID = 422
-# In the message of a 409 that means the same.
+# Part of the message of a 409 that means the same.
 _NOT_MET = "Precondition failed"
 
 
 def disruption(assigned: AssignedPod, scheduler_name: str, now: str) -> bytes:
-    """Return the strategic merge patch of pods/status that says why the pod goes; ``now`` is RFC 3339."""
+    """Return the strategic merge patch of pods/status with the reason of the deletion; ``now`` is RFC 3339."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -36,21 +36,21 @@ def disruption(assigned: AssignedPod, scheduler_name: str, now: str) -> bytes:
 
 
 def deletion(assigned: AssignedPod) -> bytes:
-    """Return the options of the deletion; the uid in them is a precondition."""
+    """Return the delete options; the uid in them is a precondition."""
     return msgspec.json.encode(
         {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": assigned.uid}},
     )
 
 
-async def preempt(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
-    """Delete all victims at once; return who was, when the API server has said so of each."""
+async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
+    """Delete all victims at once; return which were deleted, once the API server has answered for each."""
     endings = await asyncio.gather(*(_delete(client, order, assigned, scheduler_name) for assigned in order.victims))
     deleted = tuple(assigned for assigned, refused in zip(order.victims, endings, strict=True) if refused == "")
     return DeleteVictimsResult(deleted, next((refused for refused in endings if refused), ""))
 
 
 async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, scheduler_name: str) -> str | None:
-    """Return empty where the pod was deleted, why it was not, or None where it was gone already."""
+    """Return empty if the pod was deleted, the reason if it was not, None if it was gone already."""
     path = "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
     fields = {"pod": assigned.pod, "uid": assigned.uid, "node": order.node, "for_pod": order.pod.key}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -70,7 +70,7 @@ async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, s
 
 
 def _is_gone(failed: KubeError) -> bool:
-    """Return whether there is no such pod any more. A conflict with another's write says nothing of that."""
+    """Return whether the pod no longer exists. A conflict with another's write does not show that."""
     if isinstance(failed, Conflict):
         return _NOT_MET in failed.status.message
     return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID

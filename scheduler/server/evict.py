@@ -1,4 +1,4 @@
-"""Evict a pod that can never start where it is: policy/v1, so that disruption budgets and admission have their say."""
+"""Evict a pod that can never start on its node, by policy/v1, so that disruption budgets and admission apply."""
 
 import msgspec
 import structlog
@@ -24,7 +24,7 @@ def eviction(order: Evict) -> bytes:
 
 
 async def evict(client: Client, order: Evict) -> EvictionResult:
-    """Ask once; the machine asks again later where the API server did not take it, or did not say."""
+    """Ask once; the machine asks again later if the API server refused, or did not answer."""
     pod = order.pod.metadata
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
     try:

@@ -1,7 +1,7 @@
 """Find the constraints that are installed beside the scheduler: entry points of the group ``mooring.constraints``.
 
-The entry point's name is the kind's name, its value a class or function that gives the constraint when called. One that
-cannot be loaded is kept as a broken kind: a pod that asks for it waits and is told why, instead of being bound without.
+The entry point's name is the kind's name, its value a class or function that returns the constraint. One that cannot be
+loaded is kept as a broken kind: a pod that requests it waits with that reason, instead of being bound without it.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def installed() -> Kinds:
 
 
 def load(points: Iterable[EntryPoint], patience: Patience) -> Kinds:
-    """Load these entry points; a name that stands twice is a broken kind too."""
+    """Load these entry points; a name that occurs twice is a broken kind too."""
     by_name: dict[str, list[EntryPoint]] = {}
     for point in points:
         by_name.setdefault(point.name, []).append(point)
@@ -33,7 +33,7 @@ def load(points: Iterable[EntryPoint], patience: Patience) -> Kinds:
         if wrong := name_fault(name):
             _log.error("constraint left out", constraint=name, reason=f"{name!r} {wrong}")
             continue
-        # One package found by two paths is one.
+        # One package found by two paths counts once.
         distinct = {point.value for point in same}
         kinds.append(_load(same[0], patience) if len(distinct) == 1 else _broken(name, _twice(distinct)))
     return Kinds(kinds)

@@ -1,9 +1,9 @@
-"""Lead alone: hold a coordination Lease, as client-go's leader election does.
+"""Leader election by a coordination Lease, as in client-go.
 
-A lease lasts 15 s without renewal, renewing is tried every 2 s and given up after 10 s: the leader stops before
-another may begin, whatever their clocks say, because each measures the other's silence on its own monotonic clock. A
-leader that was halted (SIGSTOP, a frozen machine) finds its time over when it goes on, before it sends anything:
-`check` stands in front of every write that only a leader may do.
+A lease lasts 15 s without renewal; renewing is tried every 2 s and given up after 10 s. So a leader stops before
+another may begin, whatever their clocks show, because each measures the other's silence by its own monotonic clock. A
+leader that was halted (SIGSTOP, a frozen machine) finds its lease over when it continues, before it sends anything:
+`check` precedes every write that only a leader may do.
 """
 
 import asyncio
@@ -27,13 +27,14 @@ RETRY_S = 2
 
 
 class LeadershipLost(Exception):  # noqa: N818 - a reason to end, not a fault
-    """The lease could not be renewed in time, or another holds it."""
+    """The lease could not be renewed in time, or another process holds it."""
 
 
 class LeaseUnsure(Throttled):
-    """The lease is not surely ours at this moment, so nothing was sent: a late renewal may help, or this process ends.
+    """The lease is not certainly ours at this moment, so nothing was sent.
 
-    Whoever writes asks again until then: what it has reserved must not outlive its write in a leader that goes on.
+    A late renewal may help, or this process ends. The writer tries again until then: what it has reserved must not
+    outlive its write in a leader that goes on.
     """
 
 
@@ -63,7 +64,7 @@ _decode = msgspec.json.Decoder(Lease).decode
 
 @dataclass(slots=True)
 class _Seen:
-    """A lease as it was last seen to change, and when, on our monotonic clock."""
+    """A lease as it last changed, and when we saw that, on our monotonic clock."""
 
     spec: LeaseSpec
     at: float
@@ -84,17 +85,17 @@ class Election:
 
     @property
     def leads(self) -> bool:
-        """Return whether the lease is surely ours at this moment."""
+        """Return whether the lease is certainly ours at this moment."""
         return time.monotonic() < self._renewed + RENEW_WITHIN_S
 
     def check(self) -> None:
-        """Raise LeaseUnsure unless the lease is surely ours at this moment."""
+        """Raise LeaseUnsure unless the lease is certainly ours at this moment."""
         if not self.leads:
             why = f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s"
             raise LeaseUnsure(Status(0, message=why), RETRY_S)
 
     async def acquire(self) -> bool:
-        """Wait until the lease is ours; return whether it was taken from somebody who had not released it."""
+        """Wait until the lease is ours; return whether it was taken from a holder that had not released it."""
         while True:
             try:
                 ours = await self._try()
@@ -116,7 +117,7 @@ class Election:
                     if not await self._try():
                         self._lose("another holds the lease")
             except (KubeError, TimeoutError) as failed:
-                # A conflict says only that somebody wrote to the lease: the next look tells who holds it.
+                # A conflict only shows that somebody wrote to the lease: the next read shows who holds it.
                 if not self.leads:
                     self._lose(str(failed) or "no answer in time")
 
@@ -126,7 +127,7 @@ class Election:
         raise LeadershipLost(f"lease {self._name!r}: {reason}")
 
     async def release(self) -> None:
-        """Give the lease up if it is ours, so that the next one need not wait for its end; write nothing after it."""
+        """Release the lease if it is ours, so that the next leader need not wait for its end; then write nothing."""
         self._renewed = float("-inf")
         metrics.LEADER.labels(self._name).set(0)
         try:
@@ -139,7 +140,7 @@ class Election:
             _log.info("lease not released", reason=str(failed))
 
     async def _try(self) -> bool:
-        """Take or renew the lease; False if another holds it, Conflict if somebody wrote to it meanwhile."""
+        """Take or renew the lease; return False if another holds it, raise Conflict if it was written meanwhile."""
         # Counted from before the request: others count from when they see it, which is later.
         began = time.monotonic()
         try:
@@ -157,7 +158,7 @@ class Election:
         if holder not in ("", self._identity) and not self._is_over(lease.spec):
             return False
         if holder != self._identity:
-            # Kept: the answer to the write may be lost, and then the lease is found to be ours already.
+            # Kept: if the answer to the write is lost, the lease is found to be ours already.
             self._took_over = holder != ""
         if holder != self._identity:
             lease.spec.acquire_time = now

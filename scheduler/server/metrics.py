@@ -1,11 +1,18 @@
-"""What Prometheus sees, under the field's names where the field has one (kube-scheduler's ``scheduler_*``)."""
+"""The scheduler's metrics, under kube-scheduler's names (``scheduler_*``) where it has them.
+
+Counters and histograms are plain numbers, which Prometheus reads on a scrape. All work is done in one thread, so that
+no lock is needed, and counting is adding to an entry of a dictionary.
+"""
 
 import time
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import get_args
 
 from prometheus_client import Gauge
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
@@ -13,8 +20,68 @@ from scheduler.cycle.cycle import ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind
 from scheduler.kube.binding_outcome import Outcome
-from scheduler.server.metric_values import Count, Distribution
 from scheduler.state.machine import Machine
+
+
+class Count(Collector):
+    """A counter, by the values of its labels: ``by["bound",] += 1``."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._about = name, text, labels
+        self.by: Counter[tuple[str, ...]] = Counter()
+        if not labels:
+            self.by[()] = 0
+        REGISTRY.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        name, text, labels = self._about
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in self.by.items():
+            family.add_metric(values, count)
+        yield family
+
+
+class Buckets:
+    """How many values were at most each bound, of which the last is infinite, and their sum."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+
+class Distribution(Collector):
+    """A histogram, by the values of its labels; ``of`` returns the buckets to observe a value in."""
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float], labels: Sequence[str] = ()) -> None:
+        self._about = name, text, labels
+        self._bounds = bounds
+        self._by: dict[tuple[str, ...], Buckets] = {}
+        if not labels:
+            self.of()
+        REGISTRY.register(self)
+
+    def of(self, *values: str) -> Buckets:
+        """Return the buckets of these label values; keep them where values come often."""
+        found = self._by.get(values)
+        if found is None:
+            found = self._by[values] = Buckets(self._bounds)
+        return found
+
+    def collect(self) -> Iterable[Metric]:
+        name, text, labels = self._about
+        family = HistogramMetricFamily(name, text, labels=labels)
+        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        for values, buckets in self._by.items():
+            family.add_metric(values, list(zip(bounds, accumulate(buckets.counts), strict=True)), buckets.total)
+        yield family
+
 
 _FAST_S = [0.00001 * 4**power for power in range(9)]
 _WAITING_S = [0.01 * 2**power for power in range(20)]
@@ -42,7 +109,7 @@ TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod 
 BINDS = Count("mooring_binds", "Binds, by result", ["result"])
 IGNORED_OBJECTS = Count("mooring_ignored_objects", "Objects ignored because they are invalid, by reason", ["reason"])
 EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by result", ["result"])
-# Prometheus sees an increase only of what was there before: of the first eviction too.
+# Prometheus computes an increase only from a series that exists: so the first eviction counts too.
 EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
 VICTIMS = Distribution(
@@ -53,15 +120,15 @@ EXTENDER_REQUESTS = Count(
 )
 EVENTS_DROPPED = Count("mooring_events_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
-# kube-scheduler counts attempts 1 to 14 by themselves and the rest as one.
+# kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MOST_ATTEMPTS = 15
-# Of one decision in so many it is told where the time goes, as kube-scheduler samples its plugins.
+# One in so many decisions is timed in phases, as kube-scheduler samples its plugins.
 _ONE_IN = 10
 _PLACED = (Bind, PreBind)
 
 
 class Timed:
-    """One decision on the clock; where it is sampled ``record_phase`` takes the time since its last call."""
+    """A decision that is being timed; if it is sampled ``record_phase`` takes the time since its last call."""
 
     __slots__ = ("_last", "began", "phases", "record_phase")
 
@@ -77,7 +144,7 @@ class Timed:
 
 
 class ProfileMetrics:
-    """The counts of one profile: the pods of one schedulerName."""
+    """The metrics of one profile: the pods of one schedulerName."""
 
     def __init__(self, profile: str) -> None:
         results = ("scheduled", "unschedulable", "error")
@@ -90,11 +157,11 @@ class ProfileMetrics:
         self._decisions = 0
 
     def begin(self) -> Timed:
-        """Begin to time a decision."""
+        """Start to time a decision."""
         return Timed(sampled=self._decisions % _ONE_IN == 0)
 
     def decision(self, timed: Timed, instructions: Sequence[Instruction]) -> None:
-        """Count a decision; one with a bind ends as an attempt with `bind`."""
+        """Count a decision; one with a bind becomes an attempt with `bind`."""
         spent_s = time.perf_counter() - timed.began
         self._decisions += 1
         self._decision_s.observe(spent_s)
@@ -102,19 +169,19 @@ class ProfileMetrics:
         if not is_placed:
             self._attempt("unschedulable", spent_s)
         for point, lap_s in timed.phases:
-            # Only the last of them has refused the pod.
+            # Only the last plugin has rejected the pod.
             status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
             POINT_S.of(point, status, self._profile).observe(lap_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
-        """Count the definite end of a bind."""
+        """Count the definite outcome of a bind."""
         bound = outcome.kind == "bound"
         BINDS.by[outcome.kind,] += 1
         self._bind_s["Success" if bound else "Error"].observe(spent_s)
         self._attempt("scheduled" if bound else "error", spent_s)
 
     def scheduled(self, waited_s: float, attempts: int) -> None:
-        """Count a pod that was bound after so long in the queue."""
+        """Count a pod that was bound, with its time in the queue."""
         WAITED_S.of(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
         self._tries.observe(attempts)
 
@@ -123,12 +190,12 @@ class ProfileMetrics:
         self._attempt_s[result].observe(spent_s)
 
 
-# Ours to kube-scheduler's; a pod that is out is being bound, which the field does not count as pending.
+# Our queue names to kube-scheduler's; a pod in flight is being bound, which kube-scheduler does not count as pending.
 _QUEUES = {"in_flight": "binding"}
 
 
 class _Derived(Collector):
-    """Gauges derived from the machine when they are read: there is not a second count to drift."""
+    """Gauges that are derived from the machine when they are read, so that no second count can drift."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -201,5 +268,5 @@ class _Derived(Collector):
 
 
 def expose(machine: Machine) -> None:
-    """Let the machine's state be read; once a process."""
+    """Register the gauges of the machine's state; once for each process."""
     REGISTRY.register(_Derived(machine))

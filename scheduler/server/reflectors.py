@@ -1,4 +1,4 @@
-"""Follow all that decisions rest on: a watch for each kind of object, and whether all of them have been listed."""
+"""Watch all objects that decisions depend on: a reflector for each kind, and whether all have been listed."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -18,12 +18,12 @@ from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
-# A watch that has not ended so long after it was told to is told again, in seconds.
+# A watch that has not ended so many seconds after its cancellation is cancelled again.
 _AGAIN_S = 1.0
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a watch has told of a kind of object."""
+    """An event of a watch, with the kind of object."""
 
     kind: type[Any]
     event: Event[Any]
@@ -31,16 +31,16 @@ class Seen(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All that was listed of a kind has been taken in."""
+    """The whole list of a kind has been applied."""
 
     kind: type[Any]
     count: int
 
 
 def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[Seen | Listed]:
-    """Yield a whole list as one message for each entry that is not known already, and one that says that it is all.
+    """Yield a whole list as one message for each entry that is not known already, and one at the end.
 
-    Each entry is let go as it is yielded: a hundred thousand at once would hold everything up.
+    Each entry is released as it is yielded: handling a hundred thousand at once would delay everything.
     """
     count, left = len(listed.entries) + len(listed.unchanged), list(reversed(listed.entries))
     del listed
@@ -50,10 +50,10 @@ def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[Seen | Listed]
 
 
 class Reflectors:
-    """The watches of one scheduler; what they tell goes to ``receive`` at once, in order of each kind.
+    """The watches of one scheduler; their events go to ``receive`` at once, in order for each kind.
 
-    ``is_known`` says whether an object is known in just this version; ``followed`` is set once everything has been
-    listed.
+    ``is_known`` returns whether an object is known in exactly this version; ``followed`` is set once everything has
+    been listed.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Reflectors:
         self.followed = asyncio.Event()
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """List everything, again if it was listed already, and follow it in tasks of the group."""
+        """List everything, again if it was listed already, and watch it in tasks of the group."""
         self.end()
         self._listed.clear()
         for kind, path in SOURCES.items():
@@ -78,19 +78,19 @@ class Reflectors:
             task.add_done_callback(self._tasks.discard)
 
     def end(self) -> None:
-        """Tell the watches to end; what they still bring is dropped."""
+        """Cancel the watches; what they still deliver is dropped."""
         self._turn += 1
         for task in self._tasks:
             task.cancel()
 
     async def ended(self) -> None:
-        """End the watches, as often as it takes: a time limit inside a request may take a cancellation for its own."""
+        """Wait until the watches have ended; cancel again if a timeout inside a request swallows a cancellation."""
         while self._tasks:
             self.end()
             await asyncio.wait(set(self._tasks), timeout=_AGAIN_S)
 
     def note(self, listed: Listed, *, leads: bool) -> None:
-        """Record that a list has been taken in."""
+        """Record that a list has been applied."""
         self._listed.add(listed.kind)
         self._ever_listed.add(listed.kind)
         if not self.never_listed():
@@ -98,7 +98,7 @@ class Reflectors:
         _log.info("listed", kind=listed.kind.__name__, count=listed.count, leads=leads)
 
     def missing(self) -> str:
-        """Return what has not been listed since the last beginning; empty if everything has."""
+        """Return what has not been listed since the last start; empty if everything has."""
         return _missing(self._listed)
 
     def never_listed(self) -> str:
@@ -111,7 +111,7 @@ class Reflectors:
             if turn != self._turn:
                 return
             self._receive(Seen(kind, event))
-            # It may be all that there is, and the next may be long in coming.
+            # It may hold a whole list, and the next event may come late.
             del event
 
 
@@ -123,6 +123,6 @@ def _missing(listed: set[type[Any]]) -> str:
 
 
 def _rule(path: str) -> str:
-    """Name the permission without which a kind is never listed."""
+    """Return the permission without which a kind is never listed."""
     *_, group, _version, plural = path.split("/")
     return f"needs list and watch of {plural}" + (f".{group}" if group != "api" else "")

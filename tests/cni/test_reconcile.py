@@ -323,7 +323,7 @@ def test_a_metrics_address_without_a_port_is_refused(host: Host) -> None:
 def metrics_at(address: str) -> dict[str, float]:
     """Scrape as Prometheus does; an empty result while nothing answers yet."""
     try:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             families = text_string_to_metric_families(answer.read().decode())
             samples = itertools.chain(*(family.samples for family in families))
             return {f"{sample.name}{sorted(sample.labels.values())}": sample.value for sample in samples}
@@ -342,7 +342,7 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
     flags = ["--socket", str(tmp_path / "cni.sock"), "--metrics-addr", address, *folders]
     server = subprocess.Popen([sys.executable, "-m", "cni", "serve", *flags], stderr=subprocess.DEVNULL)
     try:
-        deadline, unreadable = time.monotonic() + 30, "mooring_cni_unreadable_ledger_entries_total[]"
+        deadline, unreadable = time.monotonic() + 90, "mooring_cni_unreadable_ledger_entries_total[]"
         while unreadable not in (found := metrics_at(address)) or not found[LOOKED]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -359,4 +359,4 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
         assert found["mooring_cni_call_duration_seconds_count['VERSION']"] == 2
     finally:
         server.terminate()
-        assert server.wait(30) == 0
+        assert server.wait(90) == 0

@@ -20,7 +20,7 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 BOOT = "boot-1"
-# What a pod or a node is given beside the defaults.
+# Fields of a pod or a node beside the defaults.
 Json = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ def make_pf() -> MakePf:
 
 @pytest.fixture
 def make_node() -> MakeNode:
-    """Make a Ready node with 8 cpus, 16 GiB and room for 110 pods."""
+    """Make a Ready node with 8 cpus, 16 GiB and capacity for 110 pods."""
 
     def make(name: str = "n1", pfs: tuple[Pf, ...] = (), *, ready: bool = True, **fields: Any) -> Node:
         annotations = {"mooring.dev/inventory": dump_inventory(Inventory(BOOT, pfs))} if pfs else {}
@@ -70,7 +70,7 @@ def make_node() -> MakeNode:
 
 @pytest.fixture
 def make_pod() -> MakePod:
-    """Make a pod of ours, each younger than the one before; ``request`` is its mooring.dev/interfaces."""
+    """Make a pod of our scheduler, each younger than the one before; ``request`` is its mooring.dev/interfaces."""
     serial = itertools.count()
 
     def make(name: str = "", request: object = None, node: str | None = None, **fields: Any) -> Pod:
@@ -117,6 +117,6 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[ApiServer | Re
 
 @pytest.fixture
 async def client(server: ApiServer) -> AsyncIterator[Client]:
-    """Talk to the server; a request is given up after a second."""
-    async with Client(Access(server.url), timeout_s=1.0) as client:
+    """Talk to the server; a request is given up after two seconds."""
+    async with Client(Access(server.url), timeout_s=2.0) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Which pod is next: priority, age, backoff, and being requeued by what can help."""
+"""The scheduling queue: priority, age, backoff, and requeueing by events that may help."""
 
 import pytest
 from hypothesis import settings
@@ -24,7 +24,7 @@ def test_pods_go_by_priority_then_age() -> None:
 
 
 def test_backoff_doubles_from_one_second_to_ten() -> None:
-    """Each try waits longer than the one before, up to ten seconds, from the moment of the try."""
+    """Each attempt waits longer than the one before, up to ten seconds, from the time of the attempt."""
     queue, now, waits = Queue(), 0.0, []
     queue.add("a", 0, "", now)
     for _ in range(6):
@@ -38,8 +38,8 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
-    """A pod gone does not help one that waits for a node; nothing but its own change helps a malformed one."""
+def test_an_unschedulable_pod_is_requeued_only_by_events_that_it_waits_for() -> None:
+    """A deleted pod does not help one that waits for a node; only its own change helps a malformed one."""
     queue = Queue()
     for uid, waits_for in (
         ("node", ClusterEvent.NODE),
@@ -57,8 +57,8 @@ def test_a_parked_pod_is_woken_by_what_it_waits_for_only() -> None:
     assert _pop_all(queue, 100.0) == ["never"]
 
 
-def test_a_woken_pod_still_waits_out_its_backoff() -> None:
-    """What happens often cannot make a pod that does not fit eat all the time."""
+def test_a_requeued_pod_still_waits_out_its_backoff() -> None:
+    """Frequent events cannot make a pod that does not fit take all the time."""
     queue = Queue()
     queue.add("a", 0, "", 0.0)
     queue.pop(0.0)
@@ -68,7 +68,7 @@ def test_a_woken_pod_still_waits_out_its_backoff() -> None:
     assert queue.pop(1.0) == "a"
 
 
-def test_a_forgotten_pod_never_comes_again() -> None:
+def test_a_deleted_pod_is_never_popped_again() -> None:
     """From any place, active, backoff or unschedulable."""
     queue = Queue()
     for uid in ("active", "backoff", "unschedulable"):
@@ -85,7 +85,7 @@ def test_a_forgotten_pod_never_comes_again() -> None:
 
 
 def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
-    """Pop all that are ready and park them as one signature."""
+    """Pop all that are ready and make them unschedulable with one signature."""
     popped = []
     while (uid := queue.pop(now)) is not None:
         popped.append(uid)
@@ -93,8 +93,8 @@ def _park_all(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.V
     return popped
 
 
-def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
-    """However many wait, and however often something happens, one try tells for all of them."""
+def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe() -> None:
+    """However many wait, and however often an event comes, one attempt answers for all of them."""
     queue = Queue()
     for number in range(10_000):
         queue.add(f"p{number:05}", 0, "", 0.0)
@@ -108,8 +108,8 @@ def test_of_ten_thousand_replicas_one_is_sent_to_look() -> None:
     queue.check()
 
 
-def test_a_scout_that_finds_a_place_sends_the_next() -> None:
-    """Three VFs are free for five replicas: three are placed, the fourth tells for the fifth."""
+def test_a_probe_that_finds_a_node_requeues_the_next() -> None:
+    """Three VFs are free for five replicas: three are placed, the fourth answers for the fifth."""
     queue, places, tried = Queue(), 3, []
     for name in "abcde":
         queue.add(name, 0, name, 0.0)
@@ -128,8 +128,8 @@ def test_a_scout_that_finds_a_place_sends_the_next() -> None:
 
 
 @pytest.mark.parametrize("lost", ["deleted", "changed", "refused for good"])
-def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
-    """What woke it may help the others all the same."""
+def test_a_probe_without_an_outcome_is_replaced(lost: str) -> None:
+    """The event that requeued it may help the others all the same."""
     queue = Queue()
     for uid in "ab":
         queue.add(uid, 0, uid, 0.0)
@@ -147,8 +147,8 @@ def test_a_scout_that_will_never_tell_is_replaced(lost: str) -> None:
     assert queue.depths()["in_flight"] == (2 if lost == "changed" else 1)
 
 
-def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
-    """Other rules than before: all of them wait for what helps these, and are named to be told."""
+def test_a_pods_rejection_holds_for_its_signature() -> None:
+    """Rejected by other plugins than before: all of them wait for other events, and are returned for a new message."""
     queue = Queue()
     for uid in "abc":
         queue.add(uid, 0, uid, 0.0)
@@ -162,8 +162,8 @@ def test_what_refuses_one_pod_now_refuses_its_kin() -> None:
     assert _pop_all(queue, 50.0) == ["b"]
 
 
-def test_a_pod_that_was_tried_goes_behind_those_that_came_before_the_try() -> None:
-    """Priority, then the time of queueing, as PrioritySort has it: one that never fits holds up nobody."""
+def test_a_tried_pod_is_queued_behind_those_added_before_the_attempt() -> None:
+    """Priority, then the time of queueing, as in PrioritySort: one that never fits delays no other."""
     queue = Queue()
     queue.add("old", 0, "a", 0.0)
     assert queue.pop(1.0) == "old"

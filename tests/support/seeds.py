@@ -32,7 +32,7 @@ def chosen_seed(option: int | None, environment: Mapping[str, str], root: Path) 
 
 
 def commit_seed(root: Path) -> int:
-    """Return the seed that the id of the checked-out commit gives, a fixed one where there is not a commit to ask for."""
+    """Return a seed derived from the id of the checked-out commit, a fixed one without a repository."""
     command = ("git", "-C", str(root), "rev-parse", "HEAD")
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

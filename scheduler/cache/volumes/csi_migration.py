@@ -1,7 +1,7 @@
-"""Volumes of the kinds that Kubernetes had built in: CSI drivers attach them now, and count them. Pure.
+"""Translate in-tree volumes to the CSI drivers that attach and count them now. Pure.
 
-The kubelets of all supported versions have handed these over, so that no node is asked for its
-`storage.alpha.kubernetes.io/migrated-plugins`. Source: k8s.io/csi-translation-lib.
+All supported kubelets have migrated these, so that a node's `storage.alpha.kubernetes.io/migrated-plugins` is not
+read. Source: k8s.io/csi-translation-lib.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _DRIVERS = {
     "kubernetes.io/vsphere-volume": _VSPHERE,
     "kubernetes.io/portworx-volume": _PORTWORX,
 }
-# A driver's name, and what tells its volumes apart.
+# A driver's name, and what identifies the volume to it.
 Handle = tuple[str, str]
 
 
@@ -32,7 +32,7 @@ def driver_of(provisioner: str) -> str:
 
 
 def handle_of(volume: VolumeSpec) -> Handle | None:
-    """Return what a volume is to the driver that attaches it; None where none does."""
+    """Return a volume's handle for the driver that attaches it; None without a driver."""
     return next(_handles(volume), None)
 
 
@@ -40,7 +40,7 @@ def _handles(volume: VolumeSpec) -> Iterator[Handle]:
     if volume.csi is not None:
         yield volume.csi.driver, volume.csi.volume_handle
     if volume.aws_elastic_block_store is not None:
-        # It may stand behind its zone: aws://zone/vol-1.
+        # The zone may stand before the id: aws://zone/vol-1.
         yield _EBS, volume.aws_elastic_block_store.volume_id.rpartition("/")[2]
     if volume.gce_persistent_disk is not None:
         yield _GCE, volume.gce_persistent_disk.pd_name

@@ -1,7 +1,7 @@
-"""Which volume a claim gets on a node with given labels. Pure.
+"""Find the volume that a claim gets on a node with given labels. Pure.
 
-Source: FindMatchingVolume of the volume controller, as the scheduler calls it: a volume that is for the claim already,
-else the smallest that is large enough, is free, and can be used there.
+Source: FindMatchingVolume of the volume controller, as the scheduler calls it: a volume that is reserved for the claim,
+else the smallest one that is large enough, free, and usable on the node.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,14 +35,14 @@ def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
 
 
 def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
-    # A volume is held against the node's labels only, by kube-scheduler and kubelet alike: fields are passed over.
+    # kube-scheduler and kubelet match a volume against the node's labels only: fields are ignored.
     if not term.match_fields and not term.match_expressions:
         return False
     return all(matches(one, labels.get(one.key)) for one in term.match_expressions or ())
 
 
 def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
-    """Return whether a class makes volumes for a node with these labels."""
+    """Return whether a class provisions volumes for a node with these labels."""
     terms = storage_class.allowed_topologies
     if not terms:
         return True
@@ -55,9 +55,10 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A claim without a volume, and what about it is the same wherever its pod goes.
+    """An unbound claim, with what is the same on every node.
 
-    ``wanted`` is in bytes, ``own`` are the volumes that are for it already, ``maker`` is its class if that makes them.
+    ``wanted`` is in bytes, ``own`` are the volumes reserved for the claim, ``maker`` is its class if that provisions
+    them.
     """
 
     claim: PersistentVolumeClaim
@@ -73,7 +74,7 @@ class Asked:
 
 
 def ask(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[Asked]:
-    """Return what these claims ask for, in the order in which they get it: begun ones, then the smallest, first."""
+    """Return what these claims request, in allocation order: those that have begun, then the smallest, first."""
     found = [
         Asked(
             claim=claim,
@@ -90,7 +91,7 @@ def ask(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> l
 def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labels: Labels) -> VolumePlan | str:
     """Return how these claims get their volumes on a node, or why they cannot all have one there.
 
-    Claims whose volume is being made for a node already are for that node only: that is the caller's to see to.
+    The caller ensures that claims with a selected node are considered for that node only.
     """
     found: list[Match] = []
     provisions: list[PersistentVolumeClaim] = []
@@ -110,7 +111,10 @@ def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labe
 
 
 def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) -> str:
-    """Return why `make_plan` finds no way, empty if it does; mostly there is one claim, and nodes have their own disks."""
+    """Return why `make_plan` fails, empty if it does not.
+
+    The common case, one claim and disks of the nodes' own, takes a short cut.
+    """
     if len(asked) == 1 and asked[0].needs_free:
         one = asked[0]
         near = volume_cache.pv_index.near(one.claim.storage_class, labels)
@@ -123,12 +127,12 @@ def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) 
 
 
 def _is_for(volume: PersistentVolume, asked: Asked, volume_cache: VolumeCache) -> bool:
-    """Return whether a claim could get a volume that is no claim's yet."""
+    """Return whether a claim could get this volume, which no claim has yet."""
     return volume_cache.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
 
 
 def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
-    """Return the class that can make a claim's volume; None where all are made by hand."""
+    """Return the class that can provision a claim's volume; None if its volumes are made by hand."""
     found = volume_cache.storage_class(claim.storage_class)
     return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
@@ -136,7 +140,7 @@ def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageCl
 def find_volume(
     asked: Asked, volume_cache: VolumeCache, labels: Labels, taken: Collection[str] = ()
 ) -> PersistentVolume | None:
-    """Return the volume that a claim gets on a node with these labels; None if there is none for it."""
+    """Return the volume that a claim gets on a node with these labels; None without one."""
     claim, wanted = asked.claim, asked.wanted
     for own in asked.own:
         if own.metadata.name not in taken and _can_be(own, claim, wanted):
@@ -151,16 +155,16 @@ def find_volume(
 
 
 def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
-    """Return the volumes of the claim's class that are for it already, by word of their own or by promise."""
+    """Return the volumes of the claim's class that are reserved for it, by their claimRef or by an assumed plan."""
     promised = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
-    told = [] if promised is None else [promised]
-    told += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
+    candidates = [] if promised is None else [promised]
+    candidates += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
     owners = ((claim.key, ""), (claim.key, claim.metadata.uid))
-    return [one for one in told if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
+    return [one for one in candidates if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
 
 
 def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
-    """Return whether a volume can be the claim's at all."""
+    """Return whether a volume can be bound to the claim at all."""
     if volume.metadata.deletion_timestamp is not None or _size(volume.spec.capacity) < wanted:
         return False
     same_mode = (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
@@ -169,7 +173,7 @@ def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int)
 
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
-    """Return whether a volume that is nobody's yet can be the claim's."""
+    """Return whether a free volume can be bound to the claim."""
     if volume.status.phase != "Available" or not _can_be(volume, claim, wanted):
         return False
     offered = volume.spec.access_modes or ()
@@ -187,7 +191,7 @@ def _selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 
 
 def requested(claim: PersistentVolumeClaim) -> int:
-    """Return how many bytes a claim asks for; what cannot be read is none."""
+    """Return how many bytes a claim requests; 0 if that cannot be read."""
     return _size(claim.spec.resources.requests if claim.spec.resources else None)
 
 

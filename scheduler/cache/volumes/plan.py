@@ -1,4 +1,4 @@
-"""What is decided about a pod's volumes before they are bound, and the promises that later decisions see. Pure."""
+"""What is decided about a pod's volumes before they are bound, and the assumed plans that later decisions see. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeCla
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A volume that is there already, chosen for a claim."""
+    """An existing volume, chosen for a claim."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
@@ -16,22 +16,22 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """What is to be written, and to become true, before a pod may be bound to a node."""
+    """What must be written, and then be so, before a pod may be bound to a node."""
 
     node: str
     matches: tuple[Match, ...] = ()
-    # Claims whose volumes a provisioner is to make for the node.
+    # Claims whose volumes are to be provisioned for the node.
     provisions: tuple[PersistentVolumeClaim, ...] = ()
 
     def claims(self) -> Iterator[str]:
-        """Yield the keys of all claims that it is about."""
+        """Yield the keys of all claims of the plan."""
         yield from (match.claim.key for match in self.matches)
         yield from (claim.key for claim in self.provisions)
 
 
 @dataclass(slots=True)
 class AssumedVolumes:
-    """Plans by pod uid that the API does not show yet; pods that share a claim promise the same."""
+    """Plans by pod uid that the API does not show yet; pods that share a claim have the same plan for it."""
 
     plans: dict[str, VolumePlan] = field(default_factory=dict)
     _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -58,15 +58,15 @@ class AssumedVolumes:
         return plan
 
     def volume_of(self, claim: str) -> str:
-        """Return the volume that a claim was promised; empty if none was."""
+        """Return the volume that is assumed for a claim; empty if none is."""
         return next(iter(self._volumes.get(claim, {}).values()), "")
 
     def claim_of(self, volume: str) -> str:
-        """Return the claim that a volume was promised to; empty if it was to none."""
+        """Return the claim that a volume is assumed for; empty if none is."""
         return next(iter(self._claims.get(volume, {}).values()), "")
 
     def node_of(self, claim: str) -> str:
-        """Return the node for which a claim's volume is to be made; empty if none was chosen."""
+        """Return the node for which a claim's volume is to be provisioned; empty if none was selected."""
         return next(iter(self._nodes.get(claim, {}).values()), "")
 
 

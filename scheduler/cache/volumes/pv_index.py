@@ -1,7 +1,7 @@
-"""The volumes that are there, found by class, by node labels and by claim. Pure.
+"""The persistent volumes, found by class, by node labels and by claim. Pure.
 
-A class may have thousands of local volumes, each of which only one node can use: they are found by one of the labels
-that their affinity demands, so that a node is asked about its own volumes only.
+A class may have thousands of local volumes, each usable on one node only: they are indexed by one of the labels that
+their affinity requires, so that a lookup for a node reads its own volumes only.
 """
 
 from collections import Counter
@@ -21,21 +21,21 @@ _NOWHERE: Mapping[_Label | None, int] = {}
 
 @dataclass(slots=True)
 class _Class:
-    """Volumes of one class: those that demand a label of their node, by that, and under None the others."""
+    """Volumes of one class: those that require a node label, by that label, and under None the others."""
 
     by_label: dict[_Label | None, _ByName] = field(default_factory=dict)
-    # How many volumes speak of each label: nodes that are equal in all of these can use the same volumes.
+    # How many volumes mention each label key: nodes with equal values of all these keys can use the same volumes.
     keys: Counter[str] = field(default_factory=Counter)
     # How many of those in ``by_label`` a claim could get.
     free: Counter[_Label | None] = field(default_factory=Counter)
 
 
 class PvIndex:
-    """Volumes by name; `put` replaces what was there."""
+    """Volumes by name; `put` replaces an entry."""
 
     def __init__(self, volumes: Iterable[PersistentVolume] = (), held: Mapping[str, int] = _NOTHING_HELD) -> None:
         self._volumes: _ByName = {}
-        # How many pods were promised a volume that is there, or was.
+        # For how many pods each volume is assumed, whether it still exists or not.
         self._held = Counter(held)
         self._classes: dict[str, _Class] = {}
         self._claimed: dict[str, _ByName] = {}
@@ -73,7 +73,7 @@ class PvIndex:
         return volume
 
     def hold(self, name: str, by: int = 1) -> None:
-        """Record that a volume was promised to one more pod, or by -1 to one less."""
+        """Count a volume as assumed for one more pod, or for one less (``by`` -1)."""
         volume = self._volumes.get(name)
         if volume is not None:
             self._count_free(volume, -1)
@@ -87,7 +87,7 @@ class PvIndex:
         return self._volumes.keys()
 
     def of_claim(self, claim: str) -> Iterable[PersistentVolume]:
-        """Return the volumes that say that they are for this claim."""
+        """Return the volumes whose claimRef names this claim."""
         return self._claimed.get(claim, {}).values()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
@@ -107,7 +107,7 @@ class PvIndex:
                 yield from found.by_label.get((key, value), {}).values()
 
     def free(self, storage_class: str) -> Mapping[_Label | None, int]:
-        """Return by which labels of nodes volumes of a class are found that no claim has yet, None by any."""
+        """Return the node labels (None: any) under which free volumes of a class are found, with their number."""
         found = self._classes.get(storage_class)
         return _NOWHERE if found is None else found.free
 
@@ -121,27 +121,27 @@ class PvIndex:
                 del free[label]
 
     def check(self, held: Mapping[str, int]) -> None:
-        """Raise AssertionError unless it is as if all volumes had been put on it again, and these promised."""
+        """Assert that the index equals a new one of the same volumes and assumptions."""
         fresh = PvIndex(self._volumes.values(), held)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
         assert fresh._held == self._held, "the volumes held are not those that were promised"
         assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"
 
 
-def _discard(shelves: dict[Key, _ByName], key: Key, name: str) -> None:
-    del shelves[key][name]
-    if not shelves[key]:
-        del shelves[key]
+def _discard(index: dict[Key, _ByName], key: Key, name: str) -> None:
+    del index[key][name]
+    if not index[key]:
+        del index[key]
 
 
 def affinity_keys(affinity: NodeSelector | None) -> set[str]:
-    """Return the node labels that an affinity speaks of."""
+    """Return the node labels that an affinity mentions."""
     terms = affinity.node_selector_terms or () if affinity is not None else ()
     return {one.key for term in terms for one in term.match_expressions or ()}
 
 
 def _demanded(affinity: NodeSelector | None) -> set[_Label | None]:
-    """Return labels of which each node that the affinity takes has one; None alone where there are no such."""
+    """Return labels of which each node that the affinity admits has one; only None without such labels."""
     labels: set[_Label | None] = set()
     for term in affinity.node_selector_terms or () if affinity is not None else ():
         named = next((one for one in term.match_expressions or () if one.operator == "In"), None)

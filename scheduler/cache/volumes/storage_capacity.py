@@ -1,6 +1,6 @@
-"""How large the volumes are that drivers can still make, for the drivers that tell by CSIStorageCapacity. Pure.
+"""The storage capacity that drivers publish as CSIStorageCapacity. Pure.
 
-A driver of local disks tells it for each node and class, so that it is found by a label that the node must have.
+A driver of local disks publishes it for each node and class, so that it is indexed by a label that the node must have.
 Source: hasEnoughCapacity of kube-scheduler's volumebinding.
 """
 
@@ -17,8 +17,8 @@ _Label = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
-    """A volume of a class for a node that the selector takes may have so many bytes."""
+class _Capacity:
+    """The largest volume of a class, in bytes, for the nodes that the selector takes."""
 
     storage_class: str
     nodes: Selector
@@ -26,46 +26,46 @@ class _Room:
 
     @property
     def label(self) -> _Label | None:
-        """Return a label that all its nodes have; None where there is none such."""
+        """Return a label that all its nodes have; None without such a label."""
         return next(iter(self.nodes.equal), None)
 
 
 @dataclass(slots=True)
 class _Class:
-    by_label: dict[_Label | None, dict[str, _Room]] = field(default_factory=dict)
+    by_label: dict[_Label | None, dict[str, _Capacity]] = field(default_factory=dict)
     keys: Counter[str] = field(default_factory=Counter)
 
 
 class Capacities:
-    """Which drivers tell, and what they tell, by namespace/name."""
+    """The drivers that publish capacity, and what they publish, by namespace/name."""
 
-    def __init__(self, capacities: Mapping[str, _Room] | None = None) -> None:
-        self._telling: set[str] = set()
-        self._capacities: dict[str, _Room] = {}
+    def __init__(self, capacities: Mapping[str, _Capacity] | None = None) -> None:
+        self._publishing: set[str] = set()
+        self._capacities: dict[str, _Capacity] = {}
         self._classes: dict[str, _Class] = {}
         for key, capacity in (capacities or {}).items():
             self._put(key, capacity)
 
     def put_driver(self, driver: CSIDriver) -> bool:
-        """Know of a driver; return whether more may be made now."""
+        """Record a driver; return whether more volumes may be provisioned now."""
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
-        self._telling.add(name)
+        self._publishing.add(name)
         return False
 
     def remove_driver(self, name: str) -> bool:
-        told = name in self._telling
-        self._telling.discard(name)
-        return told
+        was_publishing = name in self._publishing
+        self._publishing.discard(name)
+        return was_publishing
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
-        """Know of one, in place of what was known of it; return whether more may be made now."""
-        known, room = self._capacities.get(capacity.key), _read(capacity)
-        if known != room:
+        """Record a capacity object; return whether more volumes may be provisioned now."""
+        known, read = self._capacities.get(capacity.key), _read(capacity)
+        if known != read:
             self.remove(capacity.key)
-            self._put(capacity.key, room)
-        return known is None or (known != room and room.largest >= known.largest)
+            self._put(capacity.key, read)
+        return known is None or (known != read and read.largest >= known.largest)
 
     def remove(self, key: str) -> None:
         capacity = self._capacities.pop(key, None)
@@ -80,50 +80,50 @@ class Capacities:
             del self._classes[capacity.storage_class]
 
     def drivers(self) -> Iterable[str]:
-        """Return the drivers that tell."""
-        return self._telling
+        """Return the drivers that publish capacity."""
+        return self._publishing
 
     def keys(self) -> Iterable[str]:
         return self._capacities.keys()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
-        """Return the node labels that decide how much room there is for a class."""
+        """Return the node labels that decide how much capacity a class has."""
         found = self._classes.get(storage_class)
         return () if found is None else found.keys.keys()
 
     def has_room(self, storage_class: StorageClass, wanted: int, labels: Mapping[str, str | None]) -> bool:
-        """Return whether a volume of so many bytes can be made for a node with these labels, as far as is told."""
-        if storage_class.provisioner not in self._telling:
+        """Return whether the published capacity admits a volume of so many bytes for a node with these labels."""
+        if storage_class.provisioner not in self._publishing:
             return True
         there = {key: value for key, value in labels.items() if value is not None}
         near = self._near(storage_class.metadata.name, there)
         return any(capacity.largest >= wanted and capacity.nodes.matches(there) for capacity in near)
 
     def check(self) -> None:
-        """Raise AssertionError unless it is as if all had been put again."""
+        """Assert that the index equals a new one of the same objects."""
         assert Capacities(self._capacities)._classes == self._classes, "the rooms by class are not those that are there"
 
-    def _put(self, key: str, capacity: _Room) -> None:
+    def _put(self, key: str, capacity: _Capacity) -> None:
         self._capacities[key] = capacity
         found = self._classes.setdefault(capacity.storage_class, _Class())
         found.keys.update(capacity.nodes.keys())
         found.by_label.setdefault(capacity.label, {})[key] = capacity
 
-    def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Room]:
-        """Yield all of a class that a node with these labels can reach, and maybe others."""
+    def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Capacity]:
+        """Yield all capacities of a class that a node with these labels can reach, and maybe others."""
         by_label = self._classes.get(storage_class, _Class()).by_label
         for label in (None, *labels.items()):
             yield from by_label.get(label, {}).values()
 
 
-def _read(capacity: CSIStorageCapacity) -> _Room:
-    """Return what is told; what cannot be read is no room, as one without a topology is on no node."""
-    told = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+def _read(capacity: CSIStorageCapacity) -> _Capacity:
+    """Return the capacity of an object: none if it is unreadable, and on no node without a topology."""
+    published = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         nodes = read_selector(capacity.node_topology)
     except ValueError:
         nodes = NOTHING
-    return _Room(capacity.storage_class_name, nodes, _bytes(told))
+    return _Capacity(capacity.storage_class_name, nodes, _bytes(published))
 
 
 def _bytes(quantity: Quantity | None) -> int:

@@ -11,19 +11,19 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Usage:
-    """Kept pod by pod; equal at any time to a new one of the same pods."""
+    """The volumes in use, kept pod by pod; always equal to a new instance of the same pods."""
 
-    def __init__(self, seated: Iterable[tuple[str, Used]] = ()) -> None:
+    def __init__(self, assigned: Iterable[tuple[str, Used]] = ()) -> None:
         # Claim keys by node, and nodes by claim key, each with the number of pods.
         self._claims_on: dict[str, Counter[str]] = {}
         self._users: dict[str, Counter[str]] = {}
         # The disks in use by what identifies them, with their nodes.
         self._disks: dict[tuple[str, ...], Counter[tuple[str, Disk]]] = {}
-        for node, used in seated:
+        for node, used in assigned:
             self.shift(node, used, 1)
 
     def shift(self, node: str, used: Used, by: int) -> None:
-        """Count a pod's volumes on a node in (1) or out again (-1)."""
+        """Add a pod's volumes on a node (``by`` 1), or remove them (-1)."""
         for claim in used.claims:
             _shift(self._claims_on, node, claim.key, by)
             _shift(self._users, claim.key, node, by)
@@ -38,7 +38,7 @@ class Usage:
         return self._claims_on.get(node, ())
 
     def nodes_in_conflict(self, disk: Disk) -> Iterator[str]:
-        """Yield the nodes where a pod uses the disk in a way that admits no other."""
+        """Yield the nodes where a pod uses the disk in a way that excludes others."""
         yield from (node for node, other in self._disks.get(disk.identity, ()) if disk.conflicts(other))
 
     def __eq__(self, other: object) -> bool:

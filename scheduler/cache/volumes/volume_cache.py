@@ -1,6 +1,6 @@
-"""The cluster's storage as the watches tell it, with what is promised of it to pods that wait for their volumes. Pure.
+"""The cluster's storage as the watches show it, with the plans that are assumed for pods. Pure.
 
-An object that cannot be read is as if it were not there: a pod that needs it waits, and is told what it lacks.
+An object that cannot be read counts as absent: a pod that needs it waits, and its message says what it lacks.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from scheduler.kube.storage_objects import (
 )
 from scheduler.queue import NO_EVENT, ClusterEvent
 
-# What new volumes are made by, and how large they may be.
+# What new volumes are provisioned by, and how large they may be.
 Making = StorageClass | CSIDriver | CSIStorageCapacity
 Stored = PersistentVolumeClaim | PersistentVolume | Making | CSINode | VolumeAttachment
 PATHS: Mapping[type[Stored], str] = {
@@ -42,7 +42,7 @@ _NO_LIMITS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class StorageChange:
-    """What a change brings: what it can help with, the claims that it is about, and the objects left out, with why."""
+    """What a change means: which cluster event it is, its claims, and the unreadable objects with the reason."""
 
     helps: ClusterEvent = NO_EVENT
     claims: frozenset[str] = frozenset()
@@ -75,12 +75,12 @@ class VolumeCache:
         return self._classes.get(name)
 
     def limits(self, node: str) -> Mapping[str, int]:
-        """Return how many volumes each driver can attach to a node, where it says so."""
+        """Return how many volumes each driver can attach to a node, where it publishes a limit."""
         return self._limits.get(node, _NO_LIMITS)
 
     @property
     def has_limits(self) -> bool:
-        """Return whether any node's driver limits what it attaches."""
+        """Return whether any node's driver has a limit."""
         return any(self._limits.values())
 
     def attached_to(self, node: str) -> Collection[VolumeAttachment]:
@@ -88,11 +88,11 @@ class VolumeCache:
         return () if found is None else found.values()
 
     def selected_node(self, claim: PersistentVolumeClaim) -> str:
-        """Return the node for which a claim's volume is, or will be, made; empty if none is chosen yet."""
+        """Return the node for which a claim's volume is, or will be, provisioned; empty if none is selected yet."""
         return self.assumed.node_of(claim.key) or claim.selected_node
 
     def owner(self, volume: PersistentVolume) -> tuple[str, str]:
-        """Return the claim that a volume is for, and its uid where that is known; empty if it is free."""
+        """Return the claim that a volume is reserved for, and its uid where known; empty if it is free."""
         promised = self.assumed.claim_of(volume.metadata.name)
         if promised:
             return promised, ""
@@ -100,11 +100,11 @@ class VolumeCache:
         return (reference.key, reference.uid) if reference is not None else ("", "")
 
     def is_free(self, volume: PersistentVolume) -> bool:
-        """Return whether a volume is for no claim, neither by its own word nor by promise."""
+        """Return whether a volume is reserved for no claim, neither by its claimRef nor by an assumed plan."""
         return volume.spec.claim_ref is None and not self.assumed.claim_of(volume.metadata.name)
 
     def assume(self, uid: str, plan: VolumePlan) -> None:
-        """Let others see what was decided for a pod, until `withdraw`."""
+        """Let later decisions see what was decided for a pod, until `forget`."""
         self.assumed.add(uid, plan)
         for match in plan.matches:
             self.pv_index.hold(match.volume.metadata.name)
@@ -115,7 +115,7 @@ class VolumeCache:
             self.pv_index.hold(match.volume.metadata.name, -1)
 
     def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
-        """Take what a watch tells of one kind."""
+        """Apply a watch event of one kind."""
         match event:
             case Changed(_, item):
                 return self._put(item)
@@ -125,14 +125,14 @@ class VolumeCache:
                 return self._remove(kind, _key(kind, identity))
 
     def keep(self, kind: type[Stored], there: Iterable[Identity]) -> StorageChange:
-        """Record that there are not objects of this kind but these."""
-        kept, told = {_key(kind, identity) for identity in there}, StorageChange()
+        """Drop the objects of this kind that are not in ``there``."""
+        kept, change = {_key(kind, identity) for identity in there}, StorageChange()
         for key in sorted(set(self._known(kind)) - kept):
-            told |= self._remove(kind, key)
-        return told
+            change |= self._remove(kind, key)
+        return change
 
     def check(self) -> None:
-        """Prove what is kept against what it is derived from; raise AssertionError naming what differs."""
+        """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
         plans = self.assumed.plans.values()
         self.capacities.check()
         self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
@@ -172,16 +172,16 @@ class VolumeCache:
             case VolumeAttachment():
                 there = self._attachments.get(name)
                 if there is not None and there.spec == item.spec:
-                    # Its status changes while it is attached; what counts is that it is there.
+                    # An attachment's status changes; only its existence counts.
                     return StorageChange()
-                told = self._remove(VolumeAttachment, name)
+                change = self._remove(VolumeAttachment, name)
                 self._attachments[name] = item
                 self._attached_to.setdefault(item.spec.node_name, {})[name] = item
-                return told
+                return change
 
     def _remove(self, kind: type[Stored], key: str) -> StorageChange:
         if kind is PersistentVolumeClaim:
-            # What waits for the claim need not wait any longer.
+            # Whatever waits for the claim need not wait any longer.
             return (
                 StorageChange(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else StorageChange()
             )
@@ -202,7 +202,7 @@ class VolumeCache:
         return StorageChange(ClusterEvent.ATTACHMENTS)
 
     def _makes_more(self, item: Making) -> bool:
-        """Know of it; return whether volumes may be made that could not be before."""
+        """Record it; return whether volumes may be provisioned that could not be before."""
         match item:
             case StorageClass():
                 name = item.metadata.name
@@ -223,7 +223,7 @@ class VolumeCache:
         return False
 
     def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
-        """Return the claims that a volume is for, by its own word or by promise."""
+        """Return the claims that a volume is reserved for, by its claimRef or by an assumed plan."""
         named = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
         return frozenset(key for key in (named, self.assumed.claim_of(volume.metadata.name)) if key)
 
@@ -233,6 +233,6 @@ def _key(kind: type[Stored], identity: Identity) -> str:
 
 
 def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:
-    """Return all of an object that a rule may read: not its version."""
+    """Return all of an object that a plugin may read: not its version."""
     meta = item.metadata
     return item.spec, item.status, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp

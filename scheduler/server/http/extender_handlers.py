@@ -1,7 +1,7 @@
-"""Answer each verb of the extender: ask the `ExtenderPods`, in slices that hold nothing up, and carry out binds.
+"""Answer each verb of the extender: ask `ExtenderPods`, in slices that delay nothing else, and carry out binds.
 
 `bind` reads the pod again, so that it needs nothing that an earlier leader was told. Its Binding is repeated until the
-outcome is definite, as every other; who asks is told an error before it gives up by itself, and the VFs stay reserved.
+outcome is definite, like any other; the client gets an error before its own timeout, and the VFs stay reserved.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from scheduler.server.loop import ApiClients, Loop
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
-# Nodes are judged for so long before others have their turn, in seconds.
+# Seconds for which nodes are judged before other tasks have their turn.
 _SLICE_S = 0.005
-# `bind` answers within this time, in seconds: kube-scheduler waits 5 s for an extender unless it is told otherwise.
+# `bind` answers within so many seconds: kube-scheduler waits 5 s for an extender by default.
 _ANSWER_S = 4.0
-# kube-scheduler may know a pod before we do: by so much at the most, in seconds, and how often we look.
+# In seconds: kube-scheduler may know a pod before we do, by so much at the most; and how often we check.
 _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
-# What the seeds' scheduler extension said.
+# The message of the scheduler extension of rit-k8s-rdma.
 SEED_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
 SEED_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
 SEED_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
@@ -53,7 +53,7 @@ class _UnderWay:
 
 
 class ExtenderHandlers:
-    """Where kube-scheduler's questions are answered; ``clock`` gives UNIX time."""
+    """The handlers of kube-scheduler's requests; ``clock`` gives UNIX time."""
 
     def __init__(
         self, extender_pods: ExtenderPods, loop: Loop, clients: ApiClients, clock: Callable[[], float]
@@ -65,19 +65,19 @@ class ExtenderHandlers:
         self._under_way: dict[str, _UnderWay] = {}
 
     def standing_by(self) -> str:
-        """Return why nothing may be answered now; empty if it may."""
+        """Return why no request may be answered now; empty if they may."""
         return self._loop.standing_by()
 
     async def filter(self, body: bytes) -> bytes:
-        """Return which nodes have the VFs that a pod asks for."""
+        """Return which nodes have the VFs that a pod requests."""
         return await self._filter(body, _reason)
 
     async def filter_as_seeds(self, body: bytes) -> bytes:
-        """Say so in the three sentences of the seeds."""
+        """Return the same with the three messages of rit-k8s-rdma."""
         return await self._filter(body, _seed_reason)
 
     async def prioritize(self, body: bytes) -> bytes:
-        """Give nodes scores."""
+        """Score nodes."""
         asked = protocol.read_asked(body)
         pod_info = self._extender_pods.read(asked.pod)
         if isinstance(pod_info, Refusal):
@@ -87,7 +87,7 @@ class ExtenderHandlers:
         )
 
     async def preempt(self, body: bytes) -> bytes:
-        """Say on which nodes the pod would fit once the victims are gone, and who else has to go."""
+        """Return on which nodes the pod would fit once the victims are gone, and which other pods have to go."""
         asked = protocol.read_preemption(body)
         pod_info = self._extender_pods.read(asked.pod)
         found = dict[str, protocol.Victims]()
@@ -98,7 +98,7 @@ class ExtenderHandlers:
         return protocol.preempted(found)
 
     async def bind(self, body: bytes) -> bytes:
-        """Bind a pod to the node that was chosen for it, with exact VFs."""
+        """Bind a pod to the chosen node, with exact VFs."""
         asked = protocol.read_binding(body)
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -129,7 +129,7 @@ class ExtenderHandlers:
         return Refused(for_now, for_good)
 
     async def _bind(self, asked: Binding) -> str:
-        """Bind and return why not, empty if it is; whoever asks again about a bind under way waits for that one."""
+        """Bind and return why not, empty if bound; a second request during a bind waits for the same bind."""
         known: _UnderWay | str | None = self._under_way.get(asked.uid)
         if known is None:
             await self._shown(asked.uid)
@@ -144,7 +144,7 @@ class ExtenderHandlers:
         return "" if outcome.kind == "bound" else f"{outcome.kind}: {outcome.reason}"
 
     async def _shown(self, uid: str) -> None:
-        """Wait until the watch has shown a pod, but not for one that is gone already."""
+        """Wait until the watch has shown a pod, unless it is gone already."""
         until = time.monotonic() + _SHOWN_WITHIN_S
         while not self._extender_pods.knows(uid) and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
@@ -157,7 +157,7 @@ class ExtenderHandlers:
             raise protocol.ProtocolError(f"pod {asked.key} cannot be read: {unreadable}") from unreadable
 
     def _begin(self, pod: Pod, asked: Binding) -> _UnderWay | str:
-        """Reserve and begin to bind; where there is nothing to begin return why, empty if the pod is bound as asked."""
+        """Reserve and start to bind; if there is nothing to bind return why, empty if the pod is bound as requested."""
         if why := self.standing_by():
             return f"this scheduler {why}"
         if pod.metadata.uid != asked.uid:
@@ -193,7 +193,7 @@ def _nowhere(asked: Asked, why: str) -> Refused:
 
 
 def _bound_already(pod_info: PodInfo, node: str) -> str:
-    """Return what is wrong with a pod that has a node; empty if it has this one, and what it asks for."""
+    """Return what is wrong with a pod that has a node; empty if it has this one, and what it requests."""
     pod = pod_info.pod
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"
@@ -219,7 +219,7 @@ def _seed_reason(verdict: Refusal | Verdict) -> str:
 
 
 async def _in_slices(these: Iterable[_T]) -> AsyncIterator[_T]:
-    """Yield one after the other, and let others have their turn in between."""
+    """Yield the items one by one, and let other tasks run in between."""
     until = time.monotonic() + _SLICE_S
     for one in these:
         yield one

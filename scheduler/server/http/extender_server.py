@@ -1,7 +1,8 @@
 """Answer a stock kube-scheduler over HTTP or HTTPS: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
 
-Only who leads and has listed everything answers; others say 503, and kube-scheduler tries the pod again. What is wrong
-with a request stands in the protocol's ``Error`` where there is one: kube-scheduler tells only that to the pod's owner.
+Only a leader that has listed everything answers; others return 503, and kube-scheduler tries the pod again. An error in
+a request goes into the protocol's ``Error`` field where there is one: kube-scheduler shows only that to the pod's
+owner.
 """
 
 import ssl
@@ -15,7 +16,7 @@ from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.listening import listen
 
-# Bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that it has found fit.
+# In bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that passed its own filters.
 _LARGEST = 32 << 20
 _PREFIX = "/scheduler"
 Answer = Callable[[bytes], Awaitable[bytes]]
@@ -26,14 +27,14 @@ def serve(
 ) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``, empty for nowhere)."""
     application = web.Application(client_max_size=_LARGEST)
-    # The last one is where the seeds' scheduler extension answered, on port 8888.
+    # The last path is the one of rit-k8s-rdma's scheduler extension, on port 8888.
     for verb, answer in (
         ("filter", extender_handlers.filter),
         ("bind", extender_handlers.bind),
         ("rdma_scheduling", extender_handlers.filter_as_seeds),
     ):
-        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _told))
-    # Their answers have no room for an error.
+        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _error))
+    # Their answers have no field for an error.
     for verb, answer in (("prioritize", extender_handlers.prioritize), ("preempt", extender_handlers.preempt)):
         application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _refused))
     return listen(address, application, tls)
@@ -60,7 +61,7 @@ def _route(
 
 def _standing_by(why: str) -> web.Response:
     answer = web.Response(text=f"this scheduler {why}", status=503)
-    # Behind a Service the next connection may lead to the one that leads; this one never would.
+    # Behind a Service the next connection may reach the leader; this one never would.
     answer.force_close()
     return answer
 
@@ -69,7 +70,7 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _told(error: str) -> web.Response:
+def _error(error: str) -> web.Response:
     return _json(failed(error))
 
 

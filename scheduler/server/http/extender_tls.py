@@ -1,8 +1,8 @@
-"""Who the extender's server is, and whom it answers: certificate, key and the clients' CA, as files that change.
+"""TLS of the extender's server: certificate, key and the clients' CA, as files that may change.
 
-Certificates are renewed while we run. At each handshake it is looked whether the files are still those that were read;
-if not, that connection and all after it go by the new ones. What cannot be used, as half of a renewal, leaves the last
-that could in force. No session is resumed, so that whoever connects is looked at again.
+Certificates are renewed while the server runs. At each handshake the files are compared with those that were read; if
+they differ, that connection and all later ones use the new ones. Files that cannot be used, such as half of a renewal,
+leave the last usable ones in force. No session is resumed, so that every client is verified again.
 """
 
 import ssl
@@ -18,23 +18,23 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Paths of PEM files; with ``client_ca`` only clients whose certificate it has signed are answered."""
+    """Paths of PEM files; with ``client_ca`` only clients with a certificate that it has signed are answered."""
 
     certificate: Path
     key: Path
     client_ca: Path | None
 
     def stamps(self) -> list[tuple[int, int, int]]:
-        """Return what tells these files from those that were there before; raise OSError."""
+        """Return what tells these files from earlier versions; raise OSError."""
         found = (path.stat() for path in (self.certificate, self.key, self.client_ca) if path is not None)
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found]
 
     def context(self) -> ssl.SSLContext:
-        """Read the files; raise OSError, of which SSLError is one."""
+        """Read the files; raise OSError, of which SSLError is a subclass."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
-        # A key that needs a password is refused: nobody is there to be asked for one.
+        # A key with a password is refused instead of asking for the password on a terminal.
         context.load_cert_chain(self.certificate, self.key, password="")
         if self.client_ca is not None:
             context.load_verify_locations(self.client_ca)
@@ -43,34 +43,34 @@ class Files:
 
 
 class _Renewing:
-    """The context of now."""
+    """The current TLS context."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._stamps = files.stamps()
-        self._told = ""
+        self._reported = ""
         self.context = files.context()
 
     def renew(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Let a connection whose handshake has begun go by the files as they are now."""
+        """Let a connection whose handshake has begun use the current files."""
         try:
             self._look()
         except OSError as unusable:
-            if str(unusable) != self._told:
-                self._told = str(unusable)
-                _log.warning("certificates of the extender not read anew", reason=self._told)
+            if str(unusable) != self._reported:
+                self._reported = str(unusable)
+                _log.warning("certificates of the extender not read anew", reason=self._reported)
         connection.context = self.context
 
     def _look(self) -> None:
         stamps = self._files.stamps()
         if stamps != self._stamps:
             self.context = self._files.context()
-            self._stamps, self._told = stamps, ""
+            self._stamps, self._reported = stamps, ""
             _log.info("certificates of the extender read anew", certificate=str(self._files.certificate))
 
 
 def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """Return the context to serve by, None for plain HTTP if no file is named; raise ConfigError."""
+    """Return the context for the server, None for plain HTTP if no file is named; raise ConfigError."""
     if not (certificate or key or client_ca):
         return None
     if not (certificate and key):
@@ -80,7 +80,7 @@ def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | N
         renewing = _Renewing(files)
     except OSError as unusable:
         raise ConfigError(f"TLS of the extender: {unusable}") from unusable
-    # Python asks this one for every connection, also for one that names no server.
+    # Python calls this for every connection, also for one without a server name.
     context = renewing.context
     context.sni_callback = renewing.renew
     return context

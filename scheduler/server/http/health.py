@@ -12,7 +12,7 @@ Why = Callable[[], str]
 
 
 def serve(address: str, not_ready: Why) -> AbstractAsyncContextManager[None]:
-    """Listen on ``address`` (``host:port``, empty for nowhere); ``not_ready`` says why not, empty when ready."""
+    """Listen on ``address`` (``host:port``, empty for nowhere); ``not_ready`` returns why not, empty when ready."""
     return listen(address, _application(not_ready))
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from mooring.config import host_and_port
 
-# At the end, answers that are under way are waited for this long, in seconds.
+# Seconds to wait at the end for answers that are under way.
 _LAST_ANSWERS_S = 2.0
 
 

@@ -1,12 +1,12 @@
-"""How often something may be done, and what has been said already. Pure: time is an argument."""
+"""Rate limits, and which events were sent already, as client-go's event correlator. Pure: time is an argument."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 
-# client-go's event correlator: an object's events beyond 25 are dropped but for one in 5 min.
+# client-go's event correlator drops an object's events beyond 25, except one in 5 min.
 _EVENTS_AT_ONCE = 25
 _EVENTS_PER_S = 1 / 300
-# Objects and texts remembered; the ones not seen the longest are forgotten.
+# Objects and texts remembered; the least recently seen are dropped.
 _REMEMBERED = 4096
 
 
@@ -20,7 +20,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take a token and return 0, or return how many seconds are left until there is one."""
+        """Take a token and return 0, or return the seconds until there is one."""
         self._tokens = min(self._burst, self._tokens + max(now - self._at, 0.0) * self._rate)
         self._at = max(now, self._at)
         if self._tokens < 1:
@@ -31,7 +31,7 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """How an event is to be told: as the object ``name``, for the ``count``-th time since ``first``."""
+    """How an event is to be written: as the object ``name``, for the ``count``-th time since ``first``."""
 
     name: str
     count: int
@@ -39,14 +39,14 @@ class EventRecord:
 
 
 class EventCorrelator:
-    """The events that were told: the same again is counted in the one that is there, too many are not told."""
+    """The events that were written: a repetition is counted in the existing one, and too many are dropped."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[tuple[str, str, str], EventRecord] = OrderedDict()
+        self._records: OrderedDict[tuple[str, str, str], EventRecord] = OrderedDict()
         self._paces: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def tell(self, uid: str, reason: str, message: str, telling: EventRecord, now: float) -> EventRecord | None:
-        """Return how to tell it, ``telling`` if it is new; None if this object has had too many.
+    def tell(self, uid: str, reason: str, message: str, record: EventRecord, now: float) -> EventRecord | None:
+        """Return how to write an event, ``record`` if it is new; None if this object has had too many.
 
         ``uid`` is that of the object that the event is about, ``now`` in seconds of any clock.
         """
@@ -57,13 +57,13 @@ class EventCorrelator:
         if bucket.take(now) > 0:
             return None
         key = (uid, reason, message)
-        known = self._told.pop(key, None)
-        found = telling if known is None else EventRecord(known.name, known.count + 1, known.first)
-        self._told[key] = found
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        known = self._records.pop(key, None)
+        found = record if known is None else EventRecord(known.name, known.count + 1, known.first)
+        self._records[key] = found
+        if len(self._records) > _REMEMBERED:
+            self._records.popitem(last=False)
         return found
 
     def forget(self, uid: str, reason: str, message: str) -> None:
-        """Record that an event is no longer there: API servers drop them after an hour."""
-        self._told.pop((uid, reason, message), None)
+        """Record that an event no longer exists: API servers delete them after an hour."""
+        self._records.pop((uid, reason, message), None)

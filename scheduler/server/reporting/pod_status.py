@@ -8,25 +8,25 @@ from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Condition, Pod
 from scheduler.server.reporting.event_correlator import EventRecord
 
-# The API server refuses an event whose note is longer.
+# The API server refuses an event with a longer note.
 _LONGEST_MESSAGE = 1024
-# kube-scheduler tells of both as normal events.
+# kube-scheduler reports both as normal events.
 _GOOD_NEWS = ("Scheduled", "Preempted")
-# As `mooring.parsing.dump` writes it, in a sixth of the time.
+# Equal to `mooring.parsing.dump`, in a sixth of the time.
 _encode = msgspec.json.Encoder(order="sorted").encode
 _OF_PENDING = ("Unschedulable", "InvalidRequest")
 
 
 def is_of_pending(report: Report) -> bool:
-    """Return whether it is about a pod that waits, which its PodScheduled condition tells too."""
+    """Return whether the report is about a pending pod, so that it belongs in the PodScheduled condition too."""
     return report.reason in _OF_PENDING
 
 
 def status_patch(report: Report, now: str) -> bytes:
     """Return the strategic merge patch of pods/status; ``now`` is RFC 3339.
 
-    The version in it is a precondition: a pod that was bound meanwhile must not be told that it was not. So is the uid
-    in effect: the API server answers 409 to another version, and to another uid with the same version 422.
+    The version in it is a precondition: a pod that was bound meanwhile must not be reported as unscheduled. So is the
+    uid in effect: the API server answers 409 to another version, and 422 to another uid with the same version.
     """
     condition = {
         "type": "PodScheduled",
@@ -42,7 +42,7 @@ def status_patch(report: Report, now: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "status": status})
 
 
-def event(report: Report, component: str, telling: EventRecord, now: str) -> bytes:
+def event(report: Report, component: str, record: EventRecord, now: str) -> bytes:
     """Return the Event that tells a pod's owner."""
     pod = report.pod.metadata
     related = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
@@ -51,7 +51,7 @@ def event(report: Report, component: str, telling: EventRecord, now: str) -> byt
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": telling.name,
+                "name": record.name,
                 "namespace": pod.namespace,
                 "annotations": {names.WHY: _dump(report.why)},
             },
@@ -62,9 +62,9 @@ def event(report: Report, component: str, telling: EventRecord, now: str) -> byt
             "source": {"component": component},
             "reportingComponent": component,
             "reportingInstance": component,
-            "firstTimestamp": telling.first,
+            "firstTimestamp": record.first,
             "lastTimestamp": now,
-            "count": telling.count,
+            "count": record.count,
         }
         | related
     )
@@ -81,11 +81,11 @@ def _reference(pod: Pod) -> dict[str, str]:
     }
 
 
-def repetition(report: Report, telling: EventRecord, now: str) -> bytes:
-    """Return the merge patch that counts an event that is told again."""
+def repetition(report: Report, record: EventRecord, now: str) -> bytes:
+    """Return the merge patch that counts a repeated event."""
     annotations = {names.WHY: _dump(report.why)}
     return msgspec.json.encode(
-        {"count": telling.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
+        {"count": record.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},
     )
 
 
@@ -98,6 +98,6 @@ def event_reason(report: Report) -> str:
 
 
 def _since(pod: Pod, now: str) -> str:
-    """Return since when the condition has been False: a change of words is not a transition."""
+    """Return since when the condition has been False: another message is not a transition."""
     known: Condition | None = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
     return known.last_transition_time or now if known is not None and known.status == "False" else now

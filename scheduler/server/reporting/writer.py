@@ -1,8 +1,8 @@
-"""Write conditions and events without ever holding up a bind: a few at a time, events only while few binds are under
-way, and dropped when too many wait.
+"""Write conditions and events without ever delaying a bind.
 
-Of a pod's conditions only the newest is kept, and they are written at a pace that an API server does not feel, so that
-ten thousand pods that wait cost it as little as a few.
+A few are written at a time, events only while few binds are under way; when too many wait, events are dropped. Of a
+pod's conditions only the newest is kept, and they are written at a rate that does not burden the API server, so that
+ten thousand pending pods cost it as little as a few.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from scheduler.server.reporting.pod_status import event, event_reason, is_of_pen
 
 _log = structlog.get_logger()
 _MOST_EVENTS = 10_000
-# Answers that come together are taken together: 4 at once cost a tenth more CPU a bound pod, all told. Fewer than the
-# client's connections, so that renewing the Lease never waits for events.
+# Answers that come together are handled together: with 4 at once a bound pod costs a tenth more CPU in all. Fewer than
+# the client's connections, so that renewing the Lease never waits for events.
 _AT_ONCE = 12
-# Conditions a second, and at once; kube-scheduler's client is held to 50 and 100 for all that it writes.
+# Conditions a second, and at once; kube-scheduler's client is limited to 50 and 100 for everything that it writes.
 _CONDITIONS_PER_S = 50.0
 _CONDITIONS_AT_ONCE = 100.0
 _LONGEST_NAME = 253
@@ -38,7 +38,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class Writer:
-    """The reports that wait to be written, and the tasks that work them off."""
+    """The reports that wait to be written, and the tasks that write them."""
 
     def __init__(self, client: Client, component: str) -> None:
         self._client = client
@@ -47,13 +47,13 @@ class Writer:
         self._conditions: dict[str, Report] = {}
         self._new_condition = asyncio.Event()
         self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
-        self._told = EventCorrelator()
+        self._event_correlator = EventCorrelator()
         self._serial = itertools.count()
         self._calm = asyncio.Event()
         self._calm.set()
 
     def put(self, report: Report) -> None:
-        """Take a report; its event is dropped where the line is full."""
+        """Take a report; its event is dropped if too many wait."""
         uid = report.pod.metadata.uid
         if is_of_pending(report):
             self._await(report, self._conditions.get(uid))
@@ -65,14 +65,14 @@ class Writer:
             metrics.EVENTS_DROPPED.by[()] += 1
 
     def _await(self, newer: Report, older: Report | None) -> None:
-        """Let the newer of two reports about a pod be written; its nomination is the older's unless it says another."""
+        """Queue the newer of two reports about a pod; it keeps the older one's nomination unless it has its own."""
         if newer.nominated is None and older is not None:
             newer = msgspec.structs.replace(newer, nominated=older.nominated)
         self._conditions[newer.pod.metadata.uid] = newer
         self._new_condition.set()
 
     def give_way(self, *, pressed: bool) -> None:
-        """Write no events while binds press; the line that grows meanwhile is worked off after them."""
+        """Write no events while many binds are under way; the events that gather are written afterwards."""
         if pressed:
             self._calm.clear()
         else:
@@ -96,7 +96,7 @@ class Writer:
                 await self._attempt(self._conditions.pop(uid), self._write_condition)
 
     async def flush(self) -> None:
-        """Wait until the events that are in the line are written, a moment at the most."""
+        """Wait until the queued events are written, a moment at the most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await self._events.join()
@@ -112,7 +112,7 @@ class Writer:
         try:
             await write(report)
         except KubeError as failed:
-            # A pod deleted meanwhile, or missing permissions: nobody to tell, or no way.
+            # A pod deleted meanwhile, or missing permissions: nothing to write to, or no way.
             pod = report.pod
             _log.info("report was refused", pod=pod.key, uid=pod.metadata.uid, reason=str(failed))
 
@@ -125,7 +125,7 @@ class Writer:
             await self._tell_anew(report, path)
 
     async def _tell_anew(self, report: Report, path: str) -> None:
-        """Take the pod as it is now, unless it needs not be told any more, or something newer is to be told."""
+        """Read the pod again, unless it needs no report any more, or something newer is to be reported."""
         try:
             pod = _decode_pod(await _send(self._client, "GET", path))
         except msgspec.MsgspecError:
@@ -140,17 +140,17 @@ class Writer:
         suffix = f".{time.time_ns():x}{next(self._serial):x}"
         new = EventRecord(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
         about = (pod.uid, event_reason(report), report.message)
-        telling = self._told.tell(*about, new, time.monotonic())
-        if telling is None:
+        record = self._event_correlator.tell(*about, new, time.monotonic())
+        if record is None:
             metrics.EVENTS_DROPPED.by[()] += 1
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
-        if telling.count > 1:
+        if record.count > 1:
             try:
-                patch = repetition(report, telling, now)
-                await _send(self._client, "PATCH", f"{folder}/{telling.name}", patch, MERGE_PATCH)
+                patch = repetition(report, record, now)
+                await _send(self._client, "PATCH", f"{folder}/{record.name}", patch, MERGE_PATCH)
             except NotFound:
-                self._told.forget(*about)
+                self._event_correlator.forget(*about)
             else:
                 return
         await _send(self._client, "POST", folder, event(report, self._component, new, now))

@@ -59,7 +59,7 @@ async def publisher(server: Server) -> AsyncIterator[Publisher]:
 
 
 async def writes(server: Server, count: int) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while len(server.writes) < count:
             await asyncio.sleep(0.01)
     return server.texts

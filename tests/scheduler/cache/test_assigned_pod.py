@@ -25,7 +25,7 @@ def _pod(make_pod: MakePod, text: str) -> Pod:
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_an_assignment_that_has_not_changed_is_kept_as_it_is(is_ours: bool, make_pod: MakePod) -> None:
-    """The value itself, so that nothing is compared field by field, let alone read."""
+    """The same object, so that nothing is compared field by field, let alone parsed."""
     given = _given("uid-0")
     written = dump_assignment(given)
     known = AssignedPod("uid-0", "default/p0", "n1", assignment=given, assumed=True, written=written if is_ours else "")
@@ -42,10 +42,10 @@ def test_an_assignment_that_has_not_changed_is_kept_as_it_is(is_ours: bool, make
         (_given("uid-0", node="n2"), False),
     ],
 )
-def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
+def test_a_changed_assignment_is_read_and_verified_against_its_pod(
     now: Assignment, believed: bool, make_pod: MakePod
 ) -> None:
-    """Uid and node are those of the pod, whatever was known before; what it has is not taken from it by nonsense."""
+    """Uid and node must be those of the pod, whatever was known; an invalid annotation does not take its VF away."""
     was = _given("uid-0")
     known = AssignedPod("uid-0", "default/p0", "n1", assignment=was, written=dump_assignment(was))
     for before, stands in ((known, known.assignment), (replace(known, assumed=True), None)):
@@ -54,8 +54,8 @@ def test_one_that_differs_from_what_was_known_is_read_and_held_to_its_pod(
         assert bool(notices) != believed
 
 
-def test_what_was_known_on_another_node_is_not_believed_here(make_pod: MakePod) -> None:
-    """Somebody else bound the pod, and our annotation came with it: it names our node, not this one."""
+def test_an_assignment_known_on_another_node_does_not_count(make_pod: MakePod) -> None:
+    """Another scheduler bound the pod with our annotation: that names another node, not this one."""
     given = _given("uid-0", node="n2")
     written = dump_assignment(given)
     known = AssignedPod("uid-0", "default/p0", "n2", assignment=given, assumed=True, written=written)

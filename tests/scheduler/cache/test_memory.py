@@ -1,4 +1,4 @@
-"""What a large cluster costs in memory: counted, not timed, and per pod, so that a small one tells."""
+"""The memory of a large cluster: counted per pod, so that a small cluster shows it."""
 
 import gc
 import tracemalloc
@@ -35,7 +35,7 @@ def _fill(machine: Machine, nodes: list[bytes], pods: list[bytes]) -> None:
 
 
 def test_a_bound_pod_takes_few_bytes(documents: tuple[list[bytes], list[bytes]]) -> None:
-    """A tenth of a gigabyte for ten thousand would be too much: what no rule reads is not kept."""
+    """A tenth of a gigabyte for ten thousand would be too much: what no plugin reads is not kept."""
     nodes, pods = documents
     _fill(Machine("mooring"), nodes, pods[:100])
     machine = Machine("mooring")
@@ -52,7 +52,7 @@ def test_a_bound_pod_takes_few_bytes(documents: tuple[list[bytes], list[bytes]])
     machine.check()
 
 
-def test_what_is_gone_is_forgotten(documents: tuple[list[bytes], list[bytes]]) -> None:
+def test_deleted_objects_free_their_memory(documents: tuple[list[bytes], list[bytes]]) -> None:
     """Generations of pods on the same nodes leave nothing behind that grows with their number."""
     nodes, pods = documents
     machine = Machine("mooring")

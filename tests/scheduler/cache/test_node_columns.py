@@ -3,7 +3,7 @@
 from scheduler.cache.node_columns import Column
 
 
-def test_a_column_forgets_values_that_no_row_has() -> None:
+def test_a_column_drops_values_that_no_row_has() -> None:
     """However often rows change, values do not pile up; what a row lacks keeps the number 0, even if none lacks it."""
     column: Column[str | None] = Column(4, None)
     expected: list[str | None] = [None] * 4

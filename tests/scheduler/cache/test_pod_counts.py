@@ -1,4 +1,4 @@
-"""Seated pods are counted by what is asked about them, and what is kept stays equal to a new count."""
+"""Assigned pods are counted by what plugins ask, and what is kept stays equal to a new count."""
 
 from random import Random
 
@@ -20,7 +20,7 @@ def about(app: str, *namespaces: str) -> Question:
 
 
 def test_pods_are_counted_row_by_row() -> None:
-    """Those assigned before the question and those after it, of its namespaces only."""
+    """Pods assigned before the question and after it, of its namespaces only."""
     seated = PodCounts()
     seated.add(2, affinity_info("x"))
     seated.add(2, affinity_info("x"))
@@ -32,7 +32,7 @@ def test_pods_are_counted_row_by_row() -> None:
     assert seated.counts(about("x", "a", "b"), 4).tolist() == [0, 1, 1, 1]
 
 
-def test_namespaces_that_go_by_labels_are_looked_up_again() -> None:
+def test_a_change_of_namespace_labels_counts_again() -> None:
     """A namespace may be relabelled or removed while its pods stay."""
     seated, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
     seated.add(0, affinity_info("p"))
@@ -44,8 +44,8 @@ def test_namespaces_that_go_by_labels_are_looked_up_again() -> None:
     assert seated.counts(Question((within,)), 1).tolist() == [0]
 
 
-def test_terms_go_with_their_pods() -> None:
-    """A term is found by whom it speaks of, once however many pods have it, and forgotten with the last of them."""
+def test_terms_are_removed_with_their_pods() -> None:
+    """A term is found by the pods that it selects, once for all pods that have it, and removed with the last."""
     term = Term("zone", Scope(select_labels({"app": "y"}), frozenset("a")))
     seated = PodCounts()
     seated.add(5, affinity_info("x", "a", term))
@@ -62,8 +62,8 @@ def test_terms_go_with_their_pods() -> None:
     seated.check([])
 
 
-def test_only_so_many_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one not asked for the longest is given up, and counted again when it is asked again."""
+def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least recently asked one is dropped, and counted again when it is asked again."""
     monkeypatch.setattr(pod_counts, "_FEWEST_QUESTIONS", 2)
     monkeypatch.setattr(pod_counts, "_MOST_COUNTS", 0)
     seated, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]
@@ -78,8 +78,8 @@ def test_only_so_many_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seated.counts(about("app1"), 8).tolist() == [1, 1, 0, 0, 0, 1, 0, 0]
 
 
-def test_a_census_that_lost_a_pod_is_found_out() -> None:
-    """The check compares with a new count, so that a kept number that drifts does not stay unseen."""
+def test_the_check_finds_a_pod_that_is_not_counted() -> None:
+    """The check compares with a new count, so that a number that drifts is found."""
     seated = PodCounts()
     seated.add(0, affinity_info("x"))
     seated.counts(about("x"), 1)
@@ -88,7 +88,7 @@ def test_a_census_that_lost_a_pod_is_found_out() -> None:
         seated.check([(0, affinity_info("x")), (1, affinity_info("y"))])
 
 
-def test_a_tally_is_the_same_with_few_rows_and_many() -> None:
+def test_counts_are_the_same_with_few_rows_and_many() -> None:
     """It changes from numbers to an array on the way, and counts may go below zero."""
     random, row_counts, expected = Random(1), RowCounts(), [0] * 300
     for step in range(3000):
@@ -104,7 +104,7 @@ def test_a_tally_is_the_same_with_few_rows_and_many() -> None:
 
 
 @pytest.mark.parametrize("rows", [5, 300])
-def test_tallies_of_parts_add_up(rows: int) -> None:
+def test_counts_of_parts_add_up(rows: int) -> None:
     """Rows may be in several parts, few or many."""
     parts = [{row: row + 1 for row in range(rows)}, dict.fromkeys(range(0, rows, 2), 5)]
     expected = [row + 1 + 5 * (row % 2 == 0) for row in range(rows)]

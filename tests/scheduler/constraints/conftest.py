@@ -17,7 +17,7 @@ REPO = Path(__file__).parents[3]
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Write the toy's code and entry point as they stand on the page, where Python finds what is installed."""
+    """Write the toy's code and entry point as the page shows them, where Python finds installed packages."""
     folder = tmp_path_factory.mktemp("site")
     page = (REPO / "docs/constraints.md").read_text()
     code, project = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("python", "toml"))
@@ -43,7 +43,7 @@ def licences(toy: Path) -> Kinds:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Kinds:
-    """Load the GPUs from their source; that they can be installed has a test of its own."""
+    """Load the GPUs from their source; another test installs them."""
     monkeypatch.syspath_prepend(str(REPO / "docs/examples/gpu"))
     return load([metadata.EntryPoint("gpu", "mooring_gpu.constraint:Gpus", GROUP)], nullcontext)
 

@@ -18,7 +18,7 @@ NOW = 1000.0
 
 
 class Life:
-    """A machine with constraints, told of nodes and pods as the watches would."""
+    """A machine with constraints, fed with nodes and pods as by the watches."""
 
     def __init__(self, kinds: Kinds) -> None:
         self.machine = Machine("mooring", kinds=kinds)
@@ -36,19 +36,19 @@ class Life:
         self.machine.pods(Removed(identity), self.now)
 
     def step(self) -> Bind | Report | None:
-        """Decide until a pod is bound, which succeeds, or its owner is told something new; None if neither happens."""
+        """Decide until a pod is bound, which succeeds, or a new report appears; None if neither happens."""
         self.now += 20.0
         while (instructions := self.machine.step(self.now)) is not None:
             for one in instructions:
                 if isinstance(one, Bind):
-                    self.machine.bound(one, BOUND, self.now)
+                    self.machine.finished(one, BOUND, self.now)
                     return one
                 if isinstance(one, Report):
                     return one
         return None
 
     def place(self, pod: Pod) -> Bind | str:
-        """Offer a pod, decide about it; return its bind, or why no node will do, as its owner is told."""
+        """Add a pod and decide about it; return its bind, or the reason why no node fits."""
         self.see(pod)
         found = self.step()
         assert found is not None

@@ -1,4 +1,4 @@
-"""Random lives with GPUs: nothing is given twice, what is kept is what a new look says, and nobody waits in vain."""
+"""Random runs with GPUs: nothing is given twice, what is kept equals a new derivation, and no pod waits in vain."""
 
 from collections.abc import Callable
 from random import Random
@@ -11,9 +11,13 @@ from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
@@ -24,7 +28,7 @@ NODES, STEPS = 6, 120
 
 
 class World:
-    """A cluster by chance: what it did is told to the machine, and what the machine gave is kept."""
+    """A random cluster: its events go to the machine, and what the machine gave is recorded."""
 
     def __init__(self, seed: int, life: Life, kinds: Kinds, makers: tuple[MakeNode, MakePf, MakePod]) -> None:
         self.random = Random(seed)
@@ -67,7 +71,7 @@ class World:
             self.life.end(self.given.pop(uid)[0])
 
     def decide(self) -> None:
-        """Let the machine decide until nobody is ready; what it gives must be nobody else's."""
+        """Let the machine decide until no pod is ready; what it gives must belong to no other pod."""
         for _ in range(200):
             found = self.life.step()
             if not isinstance(found, Bind):
@@ -103,10 +107,10 @@ def _says(signature_scores: SignatureScores) -> object:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_life_by_chance_keeps_every_promise(
+def test_random_actions_keep_every_guarantee(
     seed: int, gpus: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Nodes, inventories and pods come, change and go: after each step all is as if it were looked at again."""
+    """Nodes, inventories and pods come, change and go: after each step the state equals one derived from scratch."""
     life = start_life(gpus)
     world = World(seed, life, gpus, (make_node, make_pf, make_pod))
     nodes = life.machine.cache.nodes
@@ -119,6 +123,8 @@ def test_a_life_by_chance_keeps_every_promise(
         which = step % 3
         kept[which].refresh()
         assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes)), f"seed {seed}, step {step}"
-        fresh = SchedulingCycle(life.machine.cache)
+        nominator = Nominator(Queue())
+        preemption = Preemption(life.machine.cache, nominator, Budgets())
+        fresh = SchedulingCycle(life.machine.cache, nominator, preemption)
         for pod in world.waiting.values():
             assert isinstance(fresh.decide(_pod_info(pod, gpus), life.now), Unschedulable), f"seed {seed}, step {step}"

@@ -1,4 +1,4 @@
-"""Two live pods that claim one unit of a kind: told as for VFs, and what is free is counted."""
+"""Two live pods that claim one unit of a kind: reported as for VFs, and free units are counted."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -46,14 +46,14 @@ def life(start_life: StartLife, make_node: MakeNode) -> Life:
 
 
 def claim(life: Life, pod: Pod, *units: str, vfs: tuple[AssignedVf, ...] = ()) -> list[Instruction]:
-    """Let a pod be seen that sits on the node and claims these boxes and VFs."""
+    """Show the machine an assigned pod that claims these boxes and VFs."""
     assignment = Assignment(pod.metadata.uid, "n1", vfs, {"box": {"units": [*units]}})
     pod.metadata.annotations = {names.ASSIGNMENT: dump_assignment(assignment)}
     return life.see(pod)
 
 
 def told(instructions: list[Instruction]) -> list[str]:
-    """Return what the log says, then what is said to whom."""
+    """Return the log lines, then the reports."""
     notices = [f"{one.event}: {dict(one.fields)}" for one in instructions if isinstance(one, Notice)]
     return notices + [f"{one.pod.key} {one.reason}: {one.message}" for one in instructions if isinstance(one, Report)]
 
@@ -68,7 +68,7 @@ def figures(life: Life) -> dict[str, float]:
     }
 
 
-def test_two_that_claim_one_unit_are_told(life: Life, make_pod: MakePod) -> None:
+def test_a_unit_that_two_pods_claim_is_reported(life: Life, make_pod: MakePod) -> None:
     """Both by an event, and by the log with the unit; once, and by the next leader again as long as it stands."""
     one, two = make_pod("one", node="n1"), make_pod("two", node="n1")
     assert told(claim(life, one, "a")) == []
@@ -100,7 +100,7 @@ def test_a_disputed_unit_is_given_when_all_who_claim_it_are_gone(life: Life, mak
     assert units_of(life.step(), "box") == ["a"]
 
 
-def test_a_unit_that_the_node_does_not_have_is_no_matter_of_dispute(life: Life, make_pod: MakePod) -> None:
+def test_a_unit_that_the_node_does_not_have_is_not_disputed(life: Life, make_pod: MakePod) -> None:
     """Nor is one that a single pod names twice."""
     assert told(claim(life, make_pod("one", node="n1"), "c", "b", "b")) == []
     assert told(claim(life, make_pod("two", node="n1"), "c")) == []
@@ -123,7 +123,7 @@ def test_a_dispute_is_found_when_the_node_is_known_at_last(
 def test_a_vf_and_a_unit_are_disputed_at_once(
     start_life: StartLife, make_node: MakeNode, make_pf: Callable[..., Pf], make_pod: MakePod
 ) -> None:
-    """Each is told by itself."""
+    """Each is reported by itself."""
     life, pf = start_life(Kinds([Kind("box", Boxes())])), make_pf(vfs=1)
     life.see(make_node(pfs=(pf,), annotations={"mooring.dev/inventory.box": "a"}))
     vf = AssignedVf(pf.name, 0, pf.vf_pci(0), pf.link, pf.network)

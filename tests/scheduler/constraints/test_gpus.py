@@ -34,7 +34,7 @@ def _gpu(switch: int, number: int) -> str:
 
 
 def _gpus(counts: Sequence[int]) -> dict[str, str]:
-    """Say that so many GPUs are under each switch."""
+    """Return an inventory with so many GPUs under each switch."""
     listed = [
         {"pci": _gpu(switch, number), "pcie": _path(switch, number + 1)}
         for switch, count in enumerate(counts)
@@ -49,7 +49,7 @@ def _asking(*beside: int | None) -> dict[str, str]:
 
 @pytest.fixture
 def make_host(make_node: MakeNode, make_pf: MakePf) -> Callable[..., Node]:
-    """Make a node with a PF under each switch; ``vfs`` and ``gpus`` say how many are there."""
+    """Make a node with a PF under each switch, with so many ``vfs`` and ``gpus``."""
 
     def make(vfs: Sequence[int], gpus: Sequence[int], name: str = "n1") -> Node:
         pfs = tuple(make_pf(index, count, pcie=_path(index, 0)) for index, count in enumerate(vfs) if count)
@@ -69,7 +69,7 @@ def _switches(life: Life, pod: Pod) -> tuple[list[int], list[int]]:
 def test_gpus_come_from_the_switch_of_the_vf(
     gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
 ) -> None:
-    """Each beside its interface; the switch with the fewest free GPUs that will do is taken first."""
+    """Each beside its interface; the switch with the fewest free GPUs that suffices is taken first."""
     life = start_life(gpus)
     life.see(make_host((4, 4), (2, 4)))
     assert _switches(life, make_pod(request=[{}], annotations=_asking(0, 0))) == ([0], [0, 0])
@@ -79,7 +79,7 @@ def test_gpus_come_from_the_switch_of_the_vf(
     assert life.place(make_pod(request=[{}], annotations=_asking(0))) == said
 
 
-def test_a_vf_with_no_gpu_beside_it_is_not_taken(
+def test_a_vf_without_a_gpu_beside_it_is_not_given(
     gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
 ) -> None:
     """Nor a GPU whose NIC is full: neither kind is placed before the other."""
@@ -95,7 +95,7 @@ def test_a_vf_with_no_gpu_beside_it_is_not_taken(
 def test_a_selector_of_the_interface_moves_the_gpu(
     gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
 ) -> None:
-    """The interface says which PF, so the GPU is there; what the interface may not have is no way for the GPU."""
+    """The interface selects a PF, so the GPU is there; a PF that the interface excludes is excluded for the GPU too."""
     life = start_life(gpus)
     life.see(make_host((4, 4, 4), (1, 2, 3)))
     assert _switches(life, make_pod(request=[{"pf": "pf2"}], annotations=_asking(0, 0))) == ([2], [2, 2])
@@ -108,7 +108,7 @@ def test_a_selector_of_the_interface_moves_the_gpu(
 def test_a_pod_without_vfs_gets_gpus_anywhere(
     gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
 ) -> None:
-    """Also on a node without VFs; beside an interface that the pod does not have it cannot be."""
+    """Also on a node without VFs; a GPU beside an interface that the pod does not have cannot be placed."""
     life = start_life(gpus)
     life.see(make_host((), (2,)))
     assert _switches(life, make_pod(annotations=_asking(None))) == ([], [0])
@@ -119,7 +119,7 @@ def test_a_pod_without_vfs_gets_gpus_anywhere(
 def test_the_node_where_the_fewest_gpus_stay_free_is_preferred(
     gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
 ) -> None:
-    """Whole nodes stay free for those who need them."""
+    """Whole nodes stay free for pods that need them."""
     life = start_life(gpus)
     life.see(make_host((4,), (8,), "large"), make_host((4,), (1,), "small"))
     found = life.place(make_pod(annotations=_asking(None)))
@@ -138,7 +138,7 @@ def test_the_node_where_the_fewest_gpus_stay_free_is_preferred(
 def test_a_bad_inventory_is_refused_by_name(
     text: str, rule: str, gpus: Kinds, start_life: StartLife, make_node: MakeNode
 ) -> None:
-    """The node is left out for GPUs, and the log names the place and the rule."""
+    """The node is left out for GPUs, and the log names the field and the rule."""
     (notice,) = start_life(gpus).see(make_node(annotations={INVENTORY: text}))
     assert rule in str(notice)
 
@@ -159,7 +159,7 @@ def test_a_placement_is_found_exactly_if_there_is_one(
     make_host: MakeNode,
     make_pod: MakePod,
 ) -> None:
-    """Held against every way to put the interfaces under the switches."""
+    """Compared with a search over every way to put the interfaces under the switches."""
     life = start_life(gpus)
     life.see(make_host(vfs, gpus_free))
     beside = [interface for interface, count in enumerate(wanted) for _ in range(count)]

@@ -13,7 +13,7 @@ from scheduler.placement.vf_accounting import EMPTY
 
 @dataclass
 class Picky:
-    """Proposes its units one by one, but those that are excluded by what another kind took."""
+    """Proposes its units one by one, except those that another kind's choice excludes."""
 
     name: str
     units: Sequence[str]
@@ -30,8 +30,8 @@ class Picky:
             raise Unmet(f"no {self.name} at all")
 
 
-def test_a_kind_proposes_anew_where_a_later_one_has_no_way() -> None:
-    """The later kind sees what the earlier one took, and the first combination that holds is taken."""
+def test_a_kind_proposes_again_if_a_later_one_finds_no_way() -> None:
+    """The later kind sees what the earlier one took, and the first combination that fits is taken."""
     later = Picky("b", ["x"], {"x": "1"})
     found = place_together([Picky("a", ["1", "2"]), later], EMPTY)
     assert found == Chosen((), (("a", Proposal(("2",))), ("b", Proposal(("x",)))))
@@ -46,15 +46,15 @@ def test_a_kind_proposes_anew_where_a_later_one_has_no_way() -> None:
         (Picky("a", ["1"], {"1": ""}), Picky("b", ["x"], {"x": "1"}), "free a, b do not fit together"),
     ],
 )
-def test_where_nothing_fits_the_reason_is_the_first_kinds_or_the_combination(
+def test_without_a_placement_the_reason_is_the_first_kinds_or_the_combination(
     first: Picky, second: Picky, reason: str
 ) -> None:
-    """What a kind alone lacks it says itself; what only the others make impossible is said of all of them."""
+    """What a kind lacks by itself is its own reason; what only the combination excludes names all of them."""
     assert place_together([first, second], EMPTY) == reason
 
 
 def test_attempts_are_counted_and_running_out_is_an_outcome_of_its_own() -> None:
-    """However long a constraint's proposals go on, the search ends, and says that it was not finished."""
+    """However long a constraint's proposals go on, the search ends, and reports that it was not finished."""
     endless = Picky("a", [str(number) for number in range(10_000)])
     never = Picky("b", [])
     assert place_together([endless, never], EMPTY, budget=20) == OUT_OF_BUDGET

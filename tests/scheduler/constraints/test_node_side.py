@@ -1,4 +1,4 @@
-"""What a constraint gave travels on, unread: from the Binding by the shim to the CNI plugin."""
+"""A constraint's units travel on unchanged: from the Binding through the shim to the CNI plugin."""
 
 import json
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def _call(bind: Bind, annotations: dict[str, str]) -> tuple[Call, Conf]:
     return call, read_conf(call, raw | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}, "1.0.0")
 
 
-def test_the_record_and_the_cni_call_carry_it(bind: Callable[[object], Bind]) -> None:
+def test_the_pod_record_and_the_cni_call_carry_the_units(bind: Callable[[object], Bind]) -> None:
     """The record holds it as the scheduler wrote it, and the CNI plugin finds both equal."""
     made = bind([{}])
     record = _recorded(made)
@@ -74,7 +74,7 @@ def test_the_record_and_the_cni_call_carry_it(bind: Callable[[object], Bind]) ->
 
 
 def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], Bind]) -> None:
-    """By the shim and by the CNI plugin, as another VF would be."""
+    """By the shim and by the CNI plugin, as for another VF."""
     made = bind([{}])
     record = _recorded(made)
     forged = replace(read_assignment(made.annotations["mooring.dev/assignment"]), ext={"licence": {"units": ["cad/1"]}})
@@ -85,7 +85,7 @@ def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], 
 
 
 def test_a_pod_without_vfs_is_recorded_and_gets_no_device(bind: Callable[[object], Bind]) -> None:
-    """Its containers' requests pass unchanged: what its units are to it is not the shim's business."""
+    """Its containers' requests pass unchanged: the shim does not interpret units."""
     made = bind(None)
     record = _recorded(made)
     assert (record.assignment.vfs, record.assignment.ext) == ((), {"licence": {"units": ["cad/0"]}})

@@ -1,4 +1,4 @@
-"""What the going of less important pods brings one that lacks units of another kind."""
+"""Preemption of less important pods for one that lacks units of another kind."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def _victims(instructions: list[Instruction] | None) -> list[str]:
     ]
 
 
-def test_who_holds_the_units_goes_and_the_units_are_the_other_pods(
+def test_a_pod_that_holds_the_units_is_preempted_for_them(
     licences: Kinds, start_life: StartLife, make_node: Callable[..., Node], make_pod: Callable[..., Pod]
 ) -> None:
     """Of three licences one pod has two and another one: for two more the first goes, and its units are given on."""
@@ -44,7 +44,7 @@ def test_who_holds_the_units_goes_and_the_units_are_the_other_pods(
     assert life.machine.cache.assigned(small.metadata.uid) is not None
 
 
-def test_nobody_goes_for_more_units_than_there_are(
+def test_no_pod_is_preempted_for_more_units_than_the_node_has(
     licences: Kinds, start_life: StartLife, make_node: Callable[..., Node], make_pod: Callable[..., Pod]
 ) -> None:
     """The holder stays, and its units stay its own."""

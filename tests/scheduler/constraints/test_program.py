@@ -41,14 +41,14 @@ async def _scheduler(cluster: Cluster, site: Path) -> AsyncIterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await process.wait()
 
 
 async def test_pods_get_units_and_vfs_from_the_running_scheduler(
     cluster: Cluster, toy: Path, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """Found by its entry point; who asks for what nobody installed, or for more than there is, is told."""
+    """Found by its entry point; a pod that requests an unknown kind, or more than there is, gets a message."""
     having = {"mooring.dev/inventory.licence": '{"v":1,"cad":1}'}
     asking = {"mooring.dev/request.licence": '{"name":"cad","count":1}'}
     await cluster.add_node(make_node("n1", (make_pf(),), annotations=having))

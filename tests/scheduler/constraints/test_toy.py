@@ -1,4 +1,4 @@
-"""The toy of docs/constraints.md, run from the page: a constraint's whole life."""
+"""The toy constraint of docs/constraints.md, run from the page: its whole life cycle."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_the_toy_is_as_short_as_its_page_says() -> None:
 def test_a_pod_gets_its_units_in_the_one_write(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """The units stand in the assignment, beside no VFs; what is left goes to the next, and then nobody gets any."""
+    """The units are in the assignment, without VFs; what is left goes to the next pod, and then no pod gets any."""
     life = start_life(licences)
     life.see(make_seller())
     first = life.place(make_pod(annotations=_asking()))
@@ -56,10 +56,10 @@ def test_a_pod_gets_its_units_in_the_one_write(
     assert life.place(make_pod(annotations=_asking())) == "0/1 nodes are available: 1 not enough free cad licences."
 
 
-def test_a_parked_pod_is_woken_when_units_are_free(
+def test_an_unschedulable_pod_is_requeued_when_units_are_free(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """A pod that is gone frees its units, a node whose inventory grows has more: both help at once."""
+    """A deleted pod frees its units, a node whose inventory grows has more: both help at once."""
     life = start_life(licences)
     life.see(make_seller())
     holder = make_pod(annotations=_asking(2))
@@ -78,7 +78,7 @@ def test_a_parked_pod_is_woken_when_units_are_free(
 def test_use_is_read_from_the_assignments_of_bound_pods(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """A scheduler that starts again gives nothing twice; whatever order nodes and pods come in."""
+    """A restarted scheduler gives nothing twice, in whatever order nodes and pods come."""
     before = start_life(licences)
     before.see(make_seller())
     pod = make_pod(annotations=_asking())
@@ -93,7 +93,7 @@ def test_use_is_read_from_the_assignments_of_bound_pods(
 def test_a_unit_that_two_pods_claim_is_free_when_both_are_gone(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """One of them gone is not enough: the other has it still."""
+    """One deletion is not enough: the other pod still has the unit."""
     life = start_life(licences)
     life.see(make_seller(text='{"v":1,"cad":1}'))
     twins = []
@@ -111,10 +111,10 @@ def test_a_unit_that_two_pods_claim_is_free_when_both_are_gone(
     assert units_of(life.step(), "licence") == ["cad/0"]
 
 
-def test_units_count_as_what_victims_free(
+def test_units_of_victims_count_as_free(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """A more important pod has the one go whose units it needs, and gets them when that one is gone."""
+    """A more important pod preempts the pod whose units it needs, and gets them when that pod is gone."""
     life = start_life(licences)
     life.see(make_seller(text='{"v":1,"cad":1,"sim":1}'))
     holders = [make_pod(annotations=_asking(name=name)) for name in ("sim", "cad")]
@@ -142,7 +142,7 @@ def test_an_assignment_of_another_pod_claims_nothing(
 def test_vfs_and_units_come_together(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod, make_pf: MakePf
 ) -> None:
-    """A node with either alone will not do, and each says what it lacks."""
+    """A node with only one of them does not fit, and each node's reason is what it lacks."""
     life = start_life(licences)
     life.see(make_seller("units", text='{"v":1,"cad":1}'))
     pf_only = make_seller("vfs", pfs=(make_pf(),), text='{"v":1,"cad":0}')
@@ -159,7 +159,7 @@ def test_vfs_and_units_come_together(
 def test_a_node_that_is_not_ready_gives_nothing_new(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """After 60 s, as with VFs, and again when it is Ready; also where a pod leaves meanwhile."""
+    """After 60 s, as with VFs, and again when it is Ready; also if a pod leaves meanwhile."""
     life = start_life(licences)
     life.see(make_seller())
     holder = make_pod(annotations=_asking())
@@ -176,7 +176,7 @@ def test_a_node_that_is_not_ready_gives_nothing_new(
 def test_a_request_that_cannot_be_read_is_refused_in_words(
     licences: Kinds, start_life: StartLife, make_seller: MakeNode, make_pod: MakePod
 ) -> None:
-    """The constraint's own words name the annotation, the field and the rule; mending the annotation helps at once."""
+    """The constraint's own words name the annotation, the field and the rule; fixing the annotation helps at once."""
     life = start_life(licences)
     life.see(make_seller())
     pod = make_pod(annotations=_asking(0))

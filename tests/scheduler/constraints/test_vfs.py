@@ -1,4 +1,4 @@
-"""The VFs as a constraint: by the protocol they are judged and placed as by the columns' rules."""
+"""The VFs as a constraint: the protocol judges and places them as the plugin over columns does."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -72,7 +72,7 @@ def test_protocol_and_columns_agree(
     free_vfs: Callable[..., tuple[Machine, FreeVfs]],
     make_pod: MakePod,
 ) -> None:
-    """The same reason or the same score, and the same PFs, whatever is asked and whatever is left."""
+    """The same reason or the same score, and the same PFs, whatever is requested and whatever is left."""
     machine, left = free_vfs(counts, [make_pod(request=one) for one in before])
     placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
     pod_info = _pod_info(make_pod(request=interfaces, annotations=placement))
@@ -95,7 +95,9 @@ def test_protocol_and_columns_agree(
         assert proposal.units == tuple(left.pfs[index].name for index in chosen.pfs)
 
 
-def test_what_others_ask_of_the_pfs_holds(free_vfs: Callable[..., tuple[Machine, FreeVfs]], make_pod: MakePod) -> None:
+def test_vfs_are_placed_within_what_other_kinds_require(
+    free_vfs: Callable[..., tuple[Machine, FreeVfs]], make_pod: MakePod
+) -> None:
     """An interface lies where all narrowings leave it, or nowhere."""
     _, left = free_vfs((2, 2, 2))
     request = _pod_info(make_pod(request=[{}, {}])).request
@@ -108,7 +110,9 @@ def test_what_others_ask_of_the_pfs_holds(free_vfs: Callable[..., tuple[Machine,
         next(iter(VFS.place(request, left, {"a": one, "c": three})))
 
 
-def test_requests_and_inventories_are_read_as_ever(make_pf: MakePf, make_node: MakeNode) -> None:
+def test_the_vfs_constraint_reads_requests_and_inventories_as_the_plugin_does(
+    make_pf: MakePf, make_node: MakeNode
+) -> None:
     """The texts are those of the annotations."""
     request = VFS.read_request(PodSide('[{"min_tx_rate":5},{}]'))
     assert request is not None

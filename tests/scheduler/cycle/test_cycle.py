@@ -1,4 +1,4 @@
-"""Decisions one after the other: what is kept of the nodes follows them, and what looks at other pods comes on top."""
+"""Decisions one after the other: what is kept of the nodes follows them, and plugins about other pods come on top."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,9 +10,12 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption import Preemption
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.queue import ClusterEvent
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import ClusterEvent, Queue
 from tests.scheduler.reference.messages import refusal
 
 MakeNode = Callable[..., Node]
@@ -27,11 +30,13 @@ LIKE_IT = {"labelSelector": {"matchLabels": {"app": "x"}}}
 
 
 class Cell:
-    """Nodes with pods on them, and who decides about the next."""
+    """Nodes with pods on them, and the scheduling cycle for the next."""
 
     def __init__(self, make_pod: MakePod, *nodes: Node) -> None:
         self.cluster, self.make_pod = Cache(), make_pod
-        self._scheduling_cycle = SchedulingCycle(self.cluster)
+        nominator = Nominator(Queue())
+        preemption = Preemption(self.cluster, nominator, Budgets())
+        self._scheduling_cycle = SchedulingCycle(self.cluster, nominator, preemption)
         for node in nodes:
             self.put(node)
 
@@ -39,14 +44,14 @@ class Cell:
         self.cluster.put_node(read_node(node, self.cluster.node(node.metadata.name), 0.0)[0])
 
     def decide(self, spec: Json, labels: Json | None = None) -> Bind | Unschedulable:
-        """Decide about a pod, and assigned pod it if it finds a place."""
+        """Decide about a pod, and add it to its node if it is placed."""
         number = sum(1 for _ in self.cluster.assigned_pods())
         metadata = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}", "labels": labels or {}}
         pod_info = read_pod_info(self.make_pod(metadata=metadata, spec=spec))
         assert isinstance(pod_info, PodInfo)
         decision = self._scheduling_cycle.decide(pod_info, 0.0)
         if isinstance(decision, Bind):
-            self.cluster.put(decision.assigned, 0.0)
+            self.cluster.assume(decision.assigned, 0.0)
         self.cluster.check()
         return decision
 
@@ -63,7 +68,7 @@ class Cell:
         ({"affinity": {"nodeAffinity": {PREFERRED: [WISH]}}}, {"labels": {"disk": ""}}, []),
     ],
 )
-def test_a_preference_that_had_nothing_to_say_is_heard_when_it_has(
+def test_a_score_plugin_without_effect_counts_once_it_has_one(
     spec: Json, fields: Json, images: list[Image], make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An image or a label that is new on one node of many draws the next pod of a known shape there."""
@@ -75,8 +80,10 @@ def test_a_preference_that_had_nothing_to_say_is_heard_when_it_has(
     assert cell.choose(spec) == "n7"
 
 
-def test_a_new_taint_that_only_wishes_keeps_pods_of_a_known_shape_away(make_node: MakeNode, make_pod: MakePod) -> None:
-    """Nobody had such a taint when the nodes were first judged."""
+def test_a_new_prefer_no_schedule_taint_counts_for_pods_of_a_known_shape(
+    make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """No node had such a taint when the nodes were first judged."""
     cell = Cell(make_pod, *(make_node(f"n{number}") for number in range(10)))
     cell.choose({})
     for number in range(9):
@@ -85,7 +92,7 @@ def test_a_new_taint_that_only_wishes_keeps_pods_of_a_known_shape_away(make_node
 
 
 def test_replicas_spread_and_keep_apart_until_no_node_is_left(make_node: MakeNode, make_pod: MakePod) -> None:
-    """Each decision counts the ones before; at the end both rules say why, in kube-scheduler's words."""
+    """Each decision counts the ones before; at the end both plugins give their reasons, in kube-scheduler's words."""
     zones = {"n0": "a", "n1": "a", "n2": "a", "n3": "b", "n4": "b"}
     nodes = [make_node(name, labels={"zone": zone, "host": name}) for name, zone in zones.items()]
     cell = Cell(make_pod, *nodes)
@@ -107,7 +114,7 @@ def test_replicas_spread_and_keep_apart_until_no_node_is_left(make_node: MakeNod
 
 
 def test_a_required_affinity_follows_the_first_of_its_group(make_node: MakeNode, make_pod: MakePod) -> None:
-    """The first goes anywhere; all others to its zone, however crowded; who demands them comes there too."""
+    """The first goes anywhere; all others to its zone, however full, as does a pod that requires them."""
     cell = Cell(make_pod, *(make_node(f"n{number}", labels={"zone": "ab"[number % 2]}) for number in range(6)))
     group = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"} | LIKE_IT]}}}
     chosen = [cell.choose(group, {"app": "x"}) for _ in range(12)]

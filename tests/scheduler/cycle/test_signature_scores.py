@@ -63,10 +63,10 @@ def _pod(random: Random, make_pod: MakePod) -> Pod:
     return make_pod(request=request or None, spec=spec)
 
 
-def test_what_nodes_that_are_out_have_counts_for_the_others(
+def test_excluded_nodes_count_in_the_scores_of_the_others(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
-    """An image draws the more, the more nodes have it: also those that a pod cannot go to."""
+    """An image scores higher the more nodes have it: also nodes that the pod cannot go to."""
     pod_info = _pod_info(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
 
     def see(number: int, size: int, **spec: Any) -> None:
@@ -90,7 +90,7 @@ def _pod_info(pod: Pod) -> PodInfo:
 
 
 def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
-    """Return all that a ranking says: refusals by node, scores of those that pass."""
+    """Return all results: refusals by node, scores of the nodes that pass."""
     names = machine.cache.nodes.names
     for row in signature_scores.passing():
         signature_scores.exact(int(row))
@@ -103,10 +103,10 @@ def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_kept_ranking_says_what_a_new_one_would(
+def test_kept_scores_equal_new_ones(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Nodes come, change and go, pods are placed and leave: the rows that were not looked at again need not be."""
+    """Nodes come, change and go, pods are placed and leave: rows that were not judged again did not need it."""
     random = Random(seed)
     shapes = [_pod_info(_pod(random, make_pod)) for _ in range(4)]
     kept = [SignatureScores(pod_info, machine.cache.nodes) for pod_info in shapes]
@@ -122,7 +122,7 @@ def test_a_kept_ranking_says_what_a_new_one_would(
             pod = _pod(random, make_pod)
             machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
             for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
-                machine.bound(decision, BOUND, float(now))
+                machine.finished(decision, BOUND, float(now))
                 seated.append(pod)
         else:
             gone = seated.pop(random.randrange(len(seated)))
@@ -181,7 +181,7 @@ def _balanced(pod_info: PodInfo, node: Node, seated: int) -> int:
     return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
 
 
-def test_a_column_forgets_the_values_that_no_row_has() -> None:
+def test_a_column_drops_the_values_that_no_row_has() -> None:
     """A fact that changes for ever does not fill the memory."""
     column: Column[str] = Column(4, "")
     for number in range(10_000):
@@ -190,7 +190,7 @@ def test_a_column_forgets_the_values_that_no_row_has() -> None:
     assert len(column.values) < 200
 
 
-def test_a_journal_names_each_changed_row_once_however_long_nobody_looked() -> None:
+def test_a_journal_names_each_changed_row_once_however_late_it_is_read() -> None:
     """It keeps the last change of each row, so that it needs no end."""
     journal = Journal()
     for row in range(300_000):
@@ -205,7 +205,7 @@ def test_a_journal_names_each_changed_row_once_however_long_nobody_looked() -> N
 
 
 def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: MakePf, make_node: MakeNode) -> None:
-    """Nodes of one model share one value of their PFs: a rule looks at it once, however many they are."""
+    """Nodes of one model share one value of their PFs: a plugin judges it once, however many they are."""
     text = dump_inventory(Inventory("boot-1", (make_pf(), make_pf(1))))
     for number in range(20):
         node = make_node(f"n{number}", annotations={"mooring.dev/inventory": text})
@@ -223,9 +223,9 @@ def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: 
 def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The best node is out for want of steps, the next one takes the pod, and the count says that it happened."""
+    """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
     outcomes = iter([OUT_OF_BUDGET, Chosen((0,))])
-    monkeypatch.setattr("scheduler.cycle.signature_scores.place_on", lambda *_: next(outcomes))
+    monkeypatch.setattr("scheduler.plugins.rdma_vfs.place_on", lambda *_: next(outcomes))
     for name in ("n1", "n2"):
         node = make_node(name, pfs=(make_pf(),))
         machine.nodes(Changed(Identity(name), node), 0.0)
@@ -238,7 +238,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
 def test_an_assignment_is_written_as_the_contract_writes_it(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Equal assignments are equal strings, whoever writes them: byte by byte what `dump_assignment` gives."""
+    """Equal assignments are equal strings: byte by byte what `dump_assignment` writes."""
     pf = make_pf(name="pf-0", allow=Allow(vlan=Indexes.of((7,)), mac=True, trust=True))
     node = make_node(pfs=(pf,))
     machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)

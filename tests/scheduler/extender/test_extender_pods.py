@@ -1,4 +1,4 @@
-"""What kube-scheduler is told as an extender's words: nodes judged, VFs reserved, victims added; and its protocol."""
+"""The extender's answers to kube-scheduler: nodes filtered, VFs reserved, victims added; and its protocol."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ class Scene:
         self.machine.pods(Removed(Identity(meta.namespace, meta.name, meta.uid, "")), NOW)
 
     def assigned(self, node: str, vfs: Sequence[int], priority: int = 0) -> Pod:
-        """Let a pod sit on a node with these VFs of its PF."""
+        """Show an assigned pod with these VFs of its node's PF."""
         pod = self.pod(node=node, spec={"nodeName": node, "priority": priority})
         pf = self._make_pf(vfs=64)
         given = tuple(AssignedVf(pf.name, vf, pf.vf_pci(vf), pf.link, pf.network) for vf in vfs)
@@ -86,8 +86,8 @@ def scene(machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: Make
     return Scene(machine, make_pf, make_node, make_pod)
 
 
-def test_nodes_are_judged_by_what_mooring_gives_alone(scene: Scene) -> None:
-    """The pod's cpus, ports and selectors are kube-scheduler's; each refusal says whether another's going helps."""
+def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
+    """The pod's cpus, ports and selectors are kube-scheduler's; each refusal says whether preemption may help."""
     scene.add_node("n1")
     scene.add_node("full")
     scene.add_node("slow", offer_mbps=1000)
@@ -112,7 +112,7 @@ def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
 
 
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
-    """From the reservation on; it is free again when the bind is refused, and waiting pods of ours are requeued."""
+    """From the reservation on; it is free again when the bind is refused, and our own waiting pods are requeued."""
     scene.add_node("n1")
     first, second = scene.pod_info(), scene.pod_info()
     assert scene.judge(first, "n1") == scene.judge(second, "n1") == {"n1": Verdict()}
@@ -123,7 +123,7 @@ def test_the_last_vf_is_given_once(scene: Scene) -> None:
     assert scene.reserve(second).assigned.assignment is not None
 
 
-def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) -> None:
+def test_a_written_assignment_counts_when_the_watch_shows_it(scene: Scene) -> None:
     """The pod has another schedulerName; its VFs are its own until it is gone."""
     scene.add_node("n1", vfs=2)
     pod_info = scene.pod_info()
@@ -142,8 +142,8 @@ def test_an_assignment_is_written_and_believed_when_it_is_shown(scene: Scene) ->
     assert scene.judge(scene.pod_info(), "n1") == {"n1": Verdict()}
 
 
-def test_a_pod_that_the_watch_has_not_shown_is_given_nothing(scene: Scene, machine: Machine) -> None:
-    """A list that lacks it may be on its way, and would set free what it has."""
+def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene, machine: Machine) -> None:
+    """A list that lacks it may be on its way, and would free what it has."""
     scene.add_node("n1")
     unseen = scene.extender_pods.read(scene.pod())
     assert isinstance(unseen, PodInfo)
@@ -155,8 +155,8 @@ def test_a_pod_that_the_watch_has_not_shown_is_given_nothing(scene: Scene, machi
     scene.reserve(scene.pod_info())
 
 
-def test_a_pod_whose_bind_is_unknown_may_only_go_there(scene: Scene) -> None:
-    """What became of it must be known before it can be given anything else."""
+def test_a_pod_with_an_unknown_bind_fits_only_that_node(scene: Scene) -> None:
+    """The outcome of its bind must be known before it can get anything else."""
     scene.add_node("n1")
     scene.add_node("n2")
     pod_info = scene.pod_info()
@@ -166,27 +166,27 @@ def test_a_pod_whose_bind_is_unknown_may_only_go_there(scene: Scene) -> None:
     assert scene.extender_pods.reserve(pod_info, "n2", NOW) == elsewhere
 
 
-def test_room_of_a_nominated_pod_is_kept(scene: Scene, make_pod: MakePod) -> None:
-    """Others were sent away for it; a pod above it may have the room."""
+def test_vfs_for_a_nominated_pod_are_kept(scene: Scene, make_pod: MakePod) -> None:
+    """Others were preempted for it; a pod of higher priority may take the VFs."""
     scene.add_node("n1")
     victim = scene.assigned("n1", [0])
     nominated = make_pod(request=[{}], spec={"priority": 10})
     scene.see(nominated)
     assert scene.machine.step(NOW)
-    assert scene.machine.nominations.node_of(nominated.metadata.uid) == "n1"
+    assert scene.machine.nominator.node_of(nominated.metadata.uid) == "n1"
     scene.lose(victim)
     assert scene.judge(scene.pod_info(spec={"priority": 10}), "n1") == {"n1": Verdict(FULL)}
     assert scene.judge(scene.pod_info(spec={"priority": 11}), "n1") == {"n1": Verdict()}
 
 
 def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
-    """A pod of ours would be refused for them; what is malformed is refused here too."""
+    """A pod of our own scheduler would be refused for them; malformed requests are refused here too."""
     assert isinstance(scene.extender_pods.read(scene.pod(spec={"resourceClaims": [{"name": "gpu"}]})), PodInfo)
     assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refusal)
 
 
-def test_pods_of_ours_are_bound_by_us_alone(scene: Scene, make_pod: MakePod) -> None:
-    """Whoever asks for one of them to be bound is refused: it waits in our own queue."""
+def test_the_extender_does_not_bind_pods_of_our_own_scheduler(scene: Scene, make_pod: MakePod) -> None:
+    """A request to bind one of them is refused: it waits in our own queue."""
     scene.add_node("n1")
     scene.see(own := make_pod(request=[{}]))
     pod_info = scene.extender_pods.read(own)
@@ -195,7 +195,7 @@ def test_pods_of_ours_are_bound_by_us_alone(scene: Scene, make_pod: MakePod) -> 
 
 
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
-    """Full PFs stay full, empty ones empty: as for pods of ours."""
+    """Full PFs stay full, empty ones empty: as for our own pods."""
     scene.add_node("n1", vfs=4)
     scene.add_node("n2", vfs=4)
     scene.assigned("n2", [0, 1])
@@ -204,7 +204,7 @@ def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
 
 
 def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
-    """Those whose VFs are needed and nobody else; a node that nobody's going helps is left out."""
+    """Only those whose VFs are needed; a node where no eviction helps is left out."""
     scene.add_node("n1", vfs=3)
     victim, other, above = (
         scene.assigned("n1", [0]),
@@ -220,8 +220,8 @@ def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
     assert scene.machine.cache.assigned(above.metadata.uid) is not None
 
 
-def test_a_pod_bound_without_vfs_is_told_of_once(scene: Scene) -> None:
-    """And again by the next leader, as long as it is there."""
+def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
+    """And again by the next leader, as long as the pod exists."""
     scene.add_node("n1")
     pod = scene.pod(node="n1", spec={"nodeName": "n1"})
     notice, report = scene.see(pod)
@@ -235,8 +235,8 @@ def test_a_pod_bound_without_vfs_is_told_of_once(scene: Scene) -> None:
     assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
 
 
-def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
-    """A pod that it had asked about comes back without VFs: others are kept from that as long as the pod is there."""
+def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
+    """A pod that it had asked about comes back without VFs: no other pod may go as long as that one exists."""
     scene.add_node("n1")
     stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
     scene.see(stray)
@@ -249,8 +249,8 @@ def test_a_kube_scheduler_without_bind_verb_is_found_out(scene: Scene) -> None:
     assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
-def test_a_pod_that_asks_for_vfs_as_it_is_bound_is_held_against_nobody(scene: Scene) -> None:
-    """We have bound it, as it was: it has no VFs, and its owner is told, but kube-scheduler does bind through us."""
+def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bind_verb(scene: Scene) -> None:
+    """The extender has bound it, as it was: it has no VFs, and its owner gets a report, but bindVerb is configured."""
     scene.add_node("n1")
     scene.extender_pods.offer(scene.pod_info(name="p"))
     pod_info = scene.pod_info([], name="q")
@@ -280,8 +280,8 @@ def test_names_are_answered_by_names(pod: str, key: str) -> None:
     }
 
 
-def test_nodes_are_answered_by_nodes_as_they_came() -> None:
-    """Fields that we know nothing of included."""
+def test_nodes_sent_whole_are_answered_whole_and_unchanged() -> None:
+    """Including fields that Mooring does not know."""
     nodes = [{"metadata": {"name": name}, "spec": {"strange": [1.5, None]}} for name in ("a", "b")]
     body = json.dumps({"Pod": POD, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}).encode()
     answer = json.loads(protocol.filtered(protocol.read_asked(body), protocol.Refused({"b": "full"}, {})))
@@ -296,7 +296,7 @@ def test_nodes_are_answered_by_nodes_as_they_came() -> None:
         {"nodeToVictims": {"n1": {"pods": [{"metadata": {"name": "p", "uid": "v"}}], "numPDBViolations": 2}}},
     ],
 )
-def test_victims_are_read_in_each_form_and_told_by_uid(victims: dict[str, Any]) -> None:
+def test_victims_are_read_in_each_form_and_answered_by_uid(victims: dict[str, Any]) -> None:
     """kube-scheduler takes the answer in one form only."""
     asked = protocol.read_preemption(json.dumps({"Pod": POD} | victims).encode())
     assert asked.victims == {"n1": Victims(("v",), 2)}
@@ -305,7 +305,7 @@ def test_victims_are_read_in_each_form_and_told_by_uid(victims: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": 7}', b'{"Pod": {"metadata": {"name": "p"}}}'])
-def test_what_is_not_of_the_protocol_is_refused_in_words(body: bytes) -> None:
+def test_a_request_outside_the_protocol_is_refused_in_words(body: bytes) -> None:
     """By each of the three readers."""
     for read in (protocol.read_asked, protocol.read_preemption, protocol.read_binding):
         with pytest.raises(protocol.ProtocolError, match=r"request|pod"):

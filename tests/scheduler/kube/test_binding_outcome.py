@@ -1,4 +1,4 @@
-"""Every row of the bind table, from the answers that a real API server was recorded to give."""
+"""Every row of the bind table, from recorded answers of a real API server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ MakePod = Callable[..., Pod]
 
 
 def _recorded(path_end: str, code: int, text: str) -> KubeError:
-    """Return the failure that the recorded answer is, found by its path, status and a part of its message."""
+    """Return the failure of a recorded answer, found by its path, status and a part of its message."""
     for line in RECORDED.read_text().splitlines():
         pair = msgspec.json.decode(line)
         if pair["path"].endswith(path_end) and pair["status"] == code and text in str(pair["response"]):
@@ -48,20 +48,20 @@ def test_a_definite_answer_has_one_meaning(path_end: str, code: int, text: str, 
 
 
 @pytest.mark.parametrize("text", ["target.name", "target.kind"])
-def test_a_server_error_is_no_answer(text: str) -> None:
+def test_a_server_error_is_not_an_outcome(text: str) -> None:
     """Also one without a reason, as for an empty target: it may have happened or not."""
     assert isinstance(_recorded("p1/binding", 500, text), Unknown)
 
 
-def test_too_many_requests_is_no_answer_either() -> None:
+def test_too_many_requests_is_not_an_outcome() -> None:
     """It says how long to wait."""
     found = failure(429, b"", "3")
     assert isinstance(found, Throttled)
     assert found.retry_after_s == 3.0
 
 
-def test_an_unknown_conflict_is_looked_into() -> None:
-    """A text that no version used so far is not guessed at."""
+def test_an_unknown_conflict_is_resolved_by_reading_the_pod() -> None:
+    """A text that no known version uses is not guessed at."""
     body = {"kind": "Status", "reason": "Conflict", "message": "so it goes", "details": {"kind": "pods/binding"}}
     assert isinstance(classify(failure(409, msgspec.json.encode(body))), LookAgain)
 

@@ -59,8 +59,8 @@ def _preferred(weight: int) -> dict[str, Any]:
         ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]}, 1000),
     ],
 )
-def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected: int, make_pod: MakePod) -> None:
-    """Init containers one after the other, sidecars beside them, overhead on top; pod-level requests speak last."""
+def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: int, make_pod: MakePod) -> None:
+    """Init containers one after the other, sidecars beside them, overhead on top; pod-level requests win."""
     pod_info = read_pod_info(make_pod(spec=spec))
     assert isinstance(pod_info, PodInfo)
     assert pod_info.resources["cpu"] == expected
@@ -89,8 +89,8 @@ def test_a_pod_needs_what_its_worst_moment_needs(spec: dict[str, Any], expected:
         ({"spec": _affinity("podAntiAffinity", _term("Exists", "1"))}, "operator 'Exists' of key 'a' takes no"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
-    """Nothing that a pod asks for is passed over in silence."""
+def test_an_unsupported_feature_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
+    """Nothing that a pod requests is silently ignored."""
     refusal = read_pod_info(make_pod(**fields))
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
@@ -118,8 +118,8 @@ def test_an_ordinary_pod_is_not_refused(spec: dict[str, Any], make_pod: MakePod)
     assert isinstance(read_pod_info(make_pod(spec=spec)), PodInfo)
 
 
-def test_devices_go_to_the_containers_that_limit_the_seeds_resource(make_pod: MakePod) -> None:
-    """A request's own containers win; where nobody names any, all containers get the devices."""
+def test_devices_go_to_the_containers_with_the_resource_of_rit_k8s_rdma(make_pod: MakePod) -> None:
+    """A request's own containers win; if none is named, all containers get the devices."""
     limits = {"limits": {"rdma-sriov/dev-infiniband-mount": "1"}}
     containers = [{"name": "a"}, {"name": "b", "resources": limits}]
     pod_info = read_pod_info(make_pod(request=[{}, {"containers": ["a"]}], spec={"containers": containers}))
@@ -131,7 +131,7 @@ def test_devices_go_to_the_containers_that_limit_the_seeds_resource(make_pod: Ma
 
 
 def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakePod) -> None:
-    """Each container gets the devices of its own; a request in an annotation speaks alone."""
+    """Each container gets its own devices; a request in an annotation takes precedence."""
     containers = [
         {"name": "trainer", "resources": {"limits": {"tencent.com/rdma": "2"}}},
         {"name": "logger"},
@@ -150,8 +150,8 @@ def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakeP
     assert "'tencent.com/rdma' stands for it: 65 is more than 64 VFs" in refusal.reason
 
 
-def test_pods_that_ask_for_another_number_of_vfs_are_of_another_shape(make_pod: MakePod) -> None:
-    """What hustcat's resource sums up to, init containers included, is not how many VFs it asks for."""
+def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_pod: MakePod) -> None:
+    """The sum of hustcat's resource, init containers included, is not the number of VFs that it requests."""
 
     def using(count: int) -> dict[str, Any]:
         return {"name": f"c{count}", "resources": {"limits": {"tencent.com/rdma": count}}}

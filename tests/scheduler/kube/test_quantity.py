@@ -34,14 +34,14 @@ def test_quantities_are_rounded_up_to_whole_units(text: str | float, parts: int,
 
 
 @pytest.mark.parametrize("text", ["", "m", "1 Gi", "1GiB", "0x10", "1e999", "NaN", "1,5", "\u0661"])
-def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
+def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
     """The error names the resource and the value."""
     with pytest.raises(ValueError, match=r"resource 'cpu': .* is not a quantity"):
         parse_resources({"cpu": text})
 
 
 def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:
-    """So the amounts of all pods of a node add up, and nobody gives a node what it has not."""
+    """So the amounts of all pods of a node add up, and no pod gives a node what it does not have."""
     assert parse_resources({"memory": "9Ei"}) == {"memory": MOST}
     with pytest.raises(ValueError, match="resource 'cpu': '-1' is below 0"):
         parse_resources({"cpu": "-1"})

@@ -1,4 +1,4 @@
-"""Label selectors and the terms that are made of them, read once into one canonical form."""
+"""Label selectors and the terms made of them, read once into one canonical form."""
 
 from typing import Any
 
@@ -49,8 +49,8 @@ def test_all_of_a_selector_must_hold(fields: Json, labels: dict[str, str], expec
     assert read_selector(selector(**fields)).matches(labels) is expected
 
 
-def test_no_selector_selects_nothing() -> None:
-    """Null is not the empty selector, and stays nothing whatever is asked in addition."""
+def test_a_null_selector_selects_nothing() -> None:
+    """Null differs from the empty selector, and stays nothing whatever is required in addition."""
     assert read_selector(None) == NOTHING
     assert not NOTHING.matches({})
     assert NOTHING.with_labels(["a"], [], {"a": "1"}) == NOTHING
@@ -58,7 +58,7 @@ def test_no_selector_selects_nothing() -> None:
 
 
 def test_equal_selectors_are_one_however_they_are_written() -> None:
-    """A label is an expression with one value; order and repetition say nothing."""
+    """A label is an expression with one value; order and repetition do not matter."""
     written = read_selector(selector(matchLabels={"b": "2", "a": "1"}))
     spelled = [expression("a", "In", "1", "1"), expression("b", "In", "2"), expression("a", "In", "1")]
     other = read_selector(selector(matchExpressions=spelled))
@@ -66,7 +66,7 @@ def test_equal_selectors_are_one_however_they_are_written() -> None:
 
 
 def test_match_label_keys_ask_for_the_pods_own_values() -> None:
-    """Labels that the pod lacks are passed over, and so are keys that the API server has merged already."""
+    """Labels that the pod lacks are ignored, and so are keys that the API server has merged already."""
     term: Json = {"labelSelector": {"matchLabels": {"app": "x"}}, "matchLabelKeys": ["rev", "absent"]}
     (read,) = read_affinity_info(pod({"rev": "2"}, term)).repelled
     assert read.scope.selector == read_selector(selector(matchLabels={"app": "x", "rev": "2"}))
@@ -92,15 +92,15 @@ def test_match_label_keys_ask_for_the_pods_own_values() -> None:
         ({"namespaces": ["b"], "namespaceSelector": {"matchLabels": {"team": "x"}}}, {"b", "c"}),
     ],
 )
-def test_a_term_speaks_of_namespaces(fields: Json, covered: set[str]) -> None:
-    """Its pod's own where it names none; those named and those selected otherwise."""
+def test_a_term_applies_to_its_namespaces(fields: Json, covered: set[str]) -> None:
+    """Its pod's own namespace if it names none; else those named and those selected."""
     (term,) = read_affinity_info(pod({}, {"labelSelector": {}} | fields)).repelled
     labels = {"a": {}, "b": {}, "c": {"team": "x"}}
     assert {name for name in labels if term.scope.covers(name, labels[name])} == covered
 
 
-def test_replicas_share_their_kin() -> None:
-    """Pods that are equal to the rules are one value in memory; one that is being deleted is another."""
+def test_replicas_share_one_affinity_info() -> None:
+    """Pods that are equal to the plugins are one value in memory; one that is being deleted is another."""
     term = {"labelSelector": {"matchLabels": {"app": "x"}}}
     first, second = (
         read_affinity_info(pod({"app": "x"}, term, name="p")),
@@ -110,6 +110,6 @@ def test_replicas_share_their_kin() -> None:
     assert read_affinity_info(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).terminating
 
 
-def test_what_selects_nobody_spreads_nobody() -> None:
+def test_a_selector_without_pods_spreads_none() -> None:
     """A pod without services and controller has no default constraints."""
     assert Selecting().selector_of(pod({"app": "x"}, {})) is None

@@ -1,4 +1,4 @@
-"""Which cluster events let which waiting pods be tried again, through the machine: those that can help, and no others."""
+"""Which cluster events requeue which unschedulable pods, through the machine: those that they may help."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Scene:
-    """A machine, and what happens to it; ``tries`` counts its decisions."""
+    """A machine, and its events; ``tries`` counts its decisions."""
 
     def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
         self.machine = machine
@@ -42,7 +42,7 @@ class Scene:
         return self.show(self._make_pod(**fields))
 
     def holder(self, **fields: Any) -> Pod:
-        """Let a bound pod be seen that has VF 0 of n1."""
+        """Show a bound pod that has VF 0 of n1."""
         pod = self._make_pod(node="n1", **fields)
         vfs = (AssignedVf("pf0", 0, "0000:04:00.2", "ethernet", "rail0"),)
         text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
@@ -59,7 +59,7 @@ class Scene:
         self.machine.pods(Removed(_identity(pod)), self.now)
 
     def tries(self) -> list[str]:
-        """Let all backoffs end, and return whose turn came, in order, until nobody is ready."""
+        """Let all backoffs end, and return the pods tried, in order, until none is ready."""
         self.now += 100.0
         tried: list[str] = []
         while True:
@@ -94,8 +94,8 @@ def _with_port() -> Json:
     return {"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody(scene: Scene) -> None:
-    """Its conditions' times, its other annotations, the versions of its programs: no rule reads them."""
+def test_a_heartbeat_of_a_node_requeues_no_pod(scene: Scene) -> None:
+    """Its conditions' times, its other annotations, the versions of its programs: no plugin reads them."""
     scene.node()
     scene.pod(request=[{}, {}])
     assert len(scene.tries()) == 1
@@ -115,7 +115,7 @@ def test_a_heartbeat_of_a_node_wakes_nobody(scene: Scene) -> None:
     ],
     ids=["inventory", "allocatable", "labels", "taints"],
 )
-def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: str, scene: Scene) -> None:
+def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: Json, helped: str, scene: Scene) -> None:
     """A pod refused for VFs by what the node offers, one for cpu by what it has, and so on; a new node, all of them."""
     tainted: Json = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
     tolerating = {"tolerations": [{"key": "k", "operator": "Exists"}]}
@@ -134,8 +134,8 @@ def test_what_is_new_about_a_node_wakes_whom_it_can_help(change: Json, helped: s
     assert set(scene.tries()) == {waiting[name] for name in waiting.keys() - placed}
 
 
-def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> None:
-    """A pod kept away from a zone by another there may go there once that one's node is gone, if it is not itself."""
+def test_a_deleted_node_requeues_pods_that_its_pods_anti_affinity_kept_away(scene: Scene) -> None:
+    """A pod kept away from a zone by another pod there may go there once that pod's node is deleted."""
     away = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
     scene.node("n1", labels={"zone": "z"})
@@ -149,7 +149,7 @@ def test_a_node_that_goes_takes_its_pods_objections_with_it(scene: Scene) -> Non
 
 
 def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
-    """That it is not Ready for long helps nobody, so that no clock requeues anybody; that it is Ready again does."""
+    """A node that stays not Ready helps no pod, so no timer requeues one; a node that is Ready again does."""
     scene.node(ready=False)
     scene.now += 100.0
     pod = scene.pod(request=[{}])
@@ -159,8 +159,8 @@ def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
     assert scene.tries() == [pod.metadata.uid]
 
 
-def test_a_vf_that_its_node_gives_back_can_help(scene: Scene) -> None:
-    """The pod is long gone, the node still had its VF: the inventory says when it is free."""
+def test_a_vf_that_its_node_releases_can_help(scene: Scene) -> None:
+    """The pod is long gone, the node still had its VF: the inventory shows when it is free."""
     scene.node(pf={"out": (Out(Indexes.of([0]), "held by pod x"),)})
     pod = scene.pod(request=[{}])
     assert scene.tries() == [pod.metadata.uid]
@@ -168,8 +168,8 @@ def test_a_vf_that_its_node_gives_back_can_help(scene: Scene) -> None:
     assert scene.tries() == [pod.metadata.uid]
 
 
-def test_a_pod_that_goes_without_a_vf_does_not_help_one_that_waits_for_vfs(scene: Scene) -> None:
-    """What was set free is what can help: here cpu, there a VF."""
+def test_a_deleted_pod_without_vfs_does_not_help_one_that_waits_for_vfs(scene: Scene) -> None:
+    """Only what was freed can help: here cpu, there a VF."""
     scene.node()
     scene.holder()
     plain = scene.pod(node="n1", spec=_spec("1"))
@@ -180,8 +180,8 @@ def test_a_pod_that_goes_without_a_vf_does_not_help_one_that_waits_for_vfs(scene
     assert scene.tries() == [waits_for_cpu.metadata.uid]
 
 
-def test_a_pod_of_another_that_ends_can_help(scene: Scene) -> None:
-    """Whoever bound it, what it used is free when it has succeeded or failed."""
+def test_a_pod_of_another_scheduler_that_ends_can_help(scene: Scene) -> None:
+    """Whichever scheduler bound it, its resources are free when it has succeeded or failed."""
     scene.node()
     foreign = scene.pod(node="n1", spec=_spec("6") | {"schedulerName": "default-scheduler"})
     pod = scene.pod(spec=_spec("4"))
@@ -191,20 +191,20 @@ def test_a_pod_of_another_that_ends_can_help(scene: Scene) -> None:
     assert scene.tries() == [pod.metadata.uid]
 
 
-def test_a_bind_that_was_refused_gives_others_what_it_had(scene: Scene) -> None:
-    """A reservation that ends is a place that is free."""
+def test_a_refused_bind_requeues_the_pods_that_its_resources_may_help(scene: Scene) -> None:
+    """The end of a reservation frees its resources."""
     scene.node()
     first, second = scene.pod(request=[{}]), scene.pod(request=[{}])
     (decision,) = scene.machine.step(scene.now) or []
     assert isinstance(decision, Bind)
     assert scene.tries() == [second.metadata.uid]
-    scene.machine.bound(decision, Outcome("gone"), scene.now)
+    scene.machine.finished(decision, Outcome("gone"), scene.now)
     scene.remove(first)
     assert scene.tries() == [second.metadata.uid]
 
 
-def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene) -> None:
-    """API servers since 1.35 write the node's zone on a pod that is bound: nothing was freed by that."""
+def test_a_bind_with_new_labels_requeues_only_the_pods_that_they_may_help(scene: Scene) -> None:
+    """API servers since 1.35 write the node's zone on a pod that is bound: that frees nothing."""
     zone = {"topology.kubernetes.io/zone": "z1"}
     term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": zone}}
     near_it = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
@@ -216,7 +216,7 @@ def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene)
     scene.pod(spec=_spec("8"))
     near = scene.pod(spec=near_it)
     assert len(scene.tries()) == 3
-    scene.machine.bound(decision, BOUND, scene.now)
+    scene.machine.finished(decision, BOUND, scene.now)
     seen = msgspec.to_builtins(bound)
     seen["spec"]["nodeName"] = "n1"
     seen["metadata"] |= {"labels": zone, "resourceVersion": "9"}
@@ -227,14 +227,14 @@ def test_a_bind_that_brings_labels_wakes_only_whom_labels_can_help(scene: Scene)
 
 
 def _among(kind: str, label: str) -> Json:
-    """Return a pod that may be only, or never, where pods with such a label are."""
+    """Return a pod that may run only, or never, beside pods with such a label."""
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": label}}}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 @pytest.mark.parametrize("how", ["labels", "seated"])
-def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scene: Scene) -> None:
-    """The rule that stood against it refuses no node as everybody sits; a pod that comes then gets no old answer."""
+def test_an_event_that_makes_preemption_possible_requeues_pods_refused_for_cpu(how: str, scene: Scene) -> None:
+    """The plugin that prevented it rejects no node any more; a new pod then gets no old answer."""
     foreign = {"schedulerName": "default-scheduler", "priority": 100}
     scene.node(labels={"zone": "a"})
     scene.pod(node="n1", spec=_spec("7") | foreign | {"priority": 0})
@@ -247,11 +247,11 @@ def test_what_lets_a_preemption_help_wakes_who_is_refused_for_cpu(how: str, scen
     else:
         scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"}})
     assert scene.tries() == [pod.metadata.uid]
-    assert scene.machine.nominations.node_of(pod.metadata.uid) == "n1"
+    assert scene.machine.nominator.node_of(pod.metadata.uid) == "n1"
 
 
-def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> None:
-    """It was refused for that one only: here one more VF is enough."""
+def test_an_event_that_lets_a_pod_fit_beside_a_nominated_one_requeues_it(scene: Scene) -> None:
+    """It was rejected because of that pod only: one more VF is enough."""
     scene.node(vfs=1)
     scene.pod(node="n1", spec=_spec("8") | {"schedulerName": "default-scheduler", "priority": 0})
     first = scene.pod(spec=_spec("5") | {"priority": 50}, request=[{}])
@@ -261,8 +261,8 @@ def test_what_lets_a_pod_stand_beside_a_nominated_one_wakes_it(scene: Scene) -> 
     assert pod.metadata.uid in scene.tries()
 
 
-def test_a_pod_that_comes_is_told_of_the_nodes_there_are(scene: Scene) -> None:
-    """Not of those that were there when its signature were unschedulable."""
+def test_a_new_pods_message_counts_the_present_nodes(scene: Scene) -> None:
+    """Not the nodes at the time when pods of its signature became unschedulable."""
     scene.node("n1")
     scene.pod(spec=_spec("32"))
     assert len(scene.tries()) == 1
@@ -272,8 +272,8 @@ def test_a_pod_that_comes_is_told_of_the_nodes_there_are(scene: Scene) -> None:
     assert told == {"no nodes available to schedule pods"}
 
 
-def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> None:
-    """And each that finds a place one more; the others are not even looked at."""
+def test_many_unschedulable_replicas_cost_one_decision_for_each_event(scene: Scene) -> None:
+    """And each one that finds a node one more; the others are not even tried."""
     scene.node(vfs=4)
     for _ in range(4):
         scene.pod(request=[{}])
@@ -289,8 +289,8 @@ def test_a_flood_of_replicas_costs_one_decision_a_happening(scene: Scene) -> Non
     assert scene.tries() == [other.metadata.uid]
 
 
-def test_a_flood_of_replicas_is_looked_at_once_when_it_comes(scene: Scene) -> None:
-    """Each is tried and told, by the answer of the first; what may have helped since has them looked at again."""
+def test_many_new_replicas_that_fit_nowhere_cost_one_decision(scene: Scene) -> None:
+    """Each gets the answer of the first; an event that may help has them tried again."""
     scene.node(vfs=1)
     holder = scene.pod(request=[{}])
     assert scene.tries() == [holder.metadata.uid]
@@ -308,7 +308,7 @@ def test_a_flood_of_replicas_is_looked_at_once_when_it_comes(scene: Scene) -> No
     assert {one.message for one in told} == {told[0].message}
     scene.node(vfs=2)
     come(1)
-    # It comes before the scout that was sent, whose backoff is not over, and takes the VF that is free now.
+    # It comes before the probe, whose backoff is not over, and takes the VF that is free now.
     assert looked.count("PreFilter") == 2
     come(2)
     assert looked.count("PreFilter") == 3, "the first of them says anew that nothing is left"
@@ -316,7 +316,7 @@ def test_a_flood_of_replicas_is_looked_at_once_when_it_comes(scene: Scene) -> No
 
 
 def test_pods_that_differ_are_each_tried(scene: Scene) -> None:
-    """Another request, namespace, label or selector may fit where its neighbour does not."""
+    """Another request, namespace, label or selector may fit where the first pod does not."""
     scene.node()
     pods = [
         scene.pod(request=[{}, {}]),
@@ -332,7 +332,7 @@ def test_pods_that_differ_are_each_tried(scene: Scene) -> None:
     assert sorted(scene.tries()) == uids
 
 
-def test_volumes_of_a_pods_own_name_do_not_set_it_apart(scene: Scene) -> None:
+def test_a_volume_named_after_its_pod_does_not_give_it_a_signature_of_its_own(scene: Scene) -> None:
     """Each pod's service account volume has a random name; they are replicas all the same."""
     scene.node()
     for number in range(10):
@@ -342,8 +342,8 @@ def test_volumes_of_a_pods_own_name_do_not_set_it_apart(scene: Scene) -> None:
     assert len(scene.tries()) == 1
 
 
-def test_the_kin_of_a_pod_are_told_when_other_rules_refuse_them(scene: Scene) -> None:
-    """The one that was tried tells for them too: nobody is left with a reason that is none any more."""
+def test_pods_of_one_signature_get_a_new_message_when_other_plugins_reject_them(scene: Scene) -> None:
+    """The probe's answer is theirs too: no pod keeps a reason that is no longer true."""
     scene.node(spec={"unschedulable": True})
     pods = [scene.pod(request=[{}, {}]) for _ in range(3)]
     assert len(scene.tries()) == 3
@@ -354,8 +354,8 @@ def test_the_kin_of_a_pod_are_told_when_other_rules_refuse_them(scene: Scene) ->
     assert {refusal(one.message) for one in told} == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
 
 
-def test_a_gated_pod_stays_out_until_its_last_gate_is_lifted(scene: Scene) -> None:
-    """It is counted as gated, requeues nobody, and is tried as soon as it may be."""
+def test_a_gated_pod_stays_out_of_the_queue_until_its_last_gate_is_removed(scene: Scene) -> None:
+    """It is counted as gated, requeues no pod, and is tried as soon as it may be."""
     scene.node()
     gates = [{"name": "a"}, {"name": "b"}]
     pod = scene.pod(spec={"schedulingGates": gates})
@@ -397,7 +397,7 @@ def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:
     ids=["cpu", "memory", "ports"],
 )
 def test_pods_that_others_bound_count(theirs: Json, ours: Json, reason: str, scene: Scene) -> None:
-    """kube-scheduler's, and static ones, which no scheduler bound."""
+    """Those of kube-scheduler, and static pods, which no scheduler bound."""
     scene.node()
     static = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [{"kind": "Node"}]}
     scene.pod(node="n1", spec=theirs | {"schedulerName": "default-scheduler"}, metadata=static)

@@ -1,4 +1,4 @@
-"""A pod that is unschedulable fits nowhere: whatever happened, nobody waits who could be placed."""
+"""An unschedulable pod fits nowhere: whatever happened, no pod waits that could be placed."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -12,9 +12,13 @@ from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption import Preemption
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Namespace, Node, Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -28,7 +32,7 @@ LABELS: tuple[Json, ...] = ({}, {"zone": "x"}, {"zone": "y"}, {"zone": "y", "dis
 
 
 class Play:
-    """Nodes and pods of all kinds that come, change and go by chance; ``now`` in seconds."""
+    """Nodes and pods of all kinds that come, change and go at random; ``now`` in seconds."""
 
     def __init__(self, seed: int, machine: Machine, makes: tuple[MakeNode, MakePf, MakePod]) -> None:
         self.chance = random.Random(seed)
@@ -46,15 +50,17 @@ class Play:
         self.decide()
 
     def decide(self) -> None:
-        """Decide about all who are ready, and let all backoffs end."""
+        """Decide about all ready pods, and let all backoffs end."""
         self.now += 20.0
         while (found := self.machine.step(self.now)) is not None or self.machine.queue.next_ready() is not None:
             self.binds += [one for one in found or () if isinstance(one, Bind)]
             self.now = max(self.now, self.machine.queue.next_ready() or 0.0)
 
     def waiting_in_vain(self) -> list[str]:
-        """Return what was told to the unschedulable pods that would be placed if they were looked at now."""
-        scheduling_cycle, found = SchedulingCycle(self.machine.cache), []
+        """Return the messages of the unschedulable pods that would be placed if they were tried now."""
+        nominator, found = Nominator(Queue()), []
+        preemption = Preemption(self.machine.cache, nominator, Budgets())
+        scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
         for pending in self.machine.pending_pods.pending.values():
             refused = pending.told.startswith("the API server refuses")
             if isinstance(pending.pod_info, PodInfo) and not refused and pending.pod_info.uid not in self.bound_now():
@@ -71,7 +77,7 @@ class Play:
         self._show_node(name)
 
     def node_changes(self) -> None:
-        """Let one fact of a node change, so that nothing else requeues whom it can help."""
+        """Change one fact of a node, so that nothing else requeues the pods that it may help."""
         if self.nodes:
             name = self.chance.choice(list(self.nodes))
             self.nodes[name] |= [self.chance.choice(list(self._facts(name)))]
@@ -171,13 +177,13 @@ class Play:
         self.now += 70.0
 
     def answers(self) -> None:
-        """Let the API server answer the Bindings that are on their way, and the watch show what was bound."""
+        """Answer the Bindings under way, and show what was bound."""
         binds, self.binds = self.binds, []
         for bind in binds:
             pod = self.pods.get(bind.pod_info.uid)
             refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
             taken = pod is not None and self.chance.random() < 0.7
-            self.machine.bound(bind, BOUND if taken else refusal, self.now)
+            self.machine.finished(bind, BOUND if taken else refusal, self.now)
             if taken and pod is not None:
                 shown = _copy(pod)
                 shown.spec.node_name = bind.assigned.node
@@ -190,10 +196,10 @@ def _copy(pod: Pod) -> Pod:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nobody_is_parked_who_could_be_placed(
+def test_no_pod_is_unschedulable_that_could_be_placed(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """After each event, and once all who were requeued have been looked at, a new look at the others changes nothing."""
+    """After each event, once the requeued pods have been tried, another try of the others changes nothing."""
     play = Play(seed, machine, (make_node, make_pf, make_pod))
     for step in range(200):
         play.act()

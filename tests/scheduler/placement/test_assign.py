@@ -1,4 +1,4 @@
-"""Exact VFs: what a PF can and may give, and which of equal VFs is taken."""
+"""Exact VFs: what a PF supports and allows, and which of equal VFs is taken."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,12 +55,12 @@ def _free_vfs(*pfs: Pf) -> FreeVfs:
 def test_a_setting_is_refused_before_placement(
     settings: dict[str, Any], pf: dict[str, Any], reason: str, make_pf: MakePf
 ) -> None:
-    """By link type, driver, line rate, then by what the operator allows; a rate of 0 is no wish."""
+    """By link type, driver, line rate, then by what the operator allows; a rate of 0 requests nothing."""
     assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
 
 
-def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
-    """A wish that one PF of two may give is met there."""
+def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
+    """A setting that one PF of two supports is given there."""
     free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
     request = PodRequest((VfRequest(VfSettings(trust=True)),))
     assert _choose(request, free_vfs) == Chosen((1,))
@@ -78,16 +78,16 @@ def test_one_able_pf_is_enough(make_pf: MakePf) -> None:
         ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
     ],
 )
-def test_a_node_that_cannot_serve_says_why(
+def test_a_node_that_cannot_give_the_vfs_has_a_reason(
     pf: dict[str, Any], request_: PodRequest, reason: str, make_pf: MakePf
 ) -> None:
-    """Each bound that is broken has words of its own."""
+    """Each bound that is broken has its own message."""
     assert _choose(request_, _free_vfs(make_pf(**pf))) == reason
 
 
 @pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
 def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
-    """There is not a rate to reserve, but a VF is a VF."""
+    """It has no rate to reserve, but its VFs exist."""
     assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _free_vfs(make_pf(**pf))) == Chosen((0,))
 
 

@@ -1,4 +1,4 @@
-"""What `scheduler.placement.place` promises, on instances that a person can check by hand."""
+"""What `scheduler.placement.place` guarantees, on instances that a person can check by hand."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def demands(*rates: int, pfs: int = ~0) -> list[VfDemand]:
         ((8, 3, 3, 3, 3), (PfCapacity(9, 10), PfCapacity(9, 11))),
     ],
 )
-def test_the_cases_of_the_seeds_author_that_first_fit_misses_are_placed(
+def test_cases_of_the_author_of_rit_k8s_rdma_that_first_fit_misses_are_placed(
     rates: tuple[int, ...], free: tuple[PfCapacity, ...]
 ) -> None:
     """Largest first alone, or first fit alone, fails on some of these; a placement exists for all."""
@@ -26,7 +26,7 @@ def test_the_cases_of_the_seeds_author_that_first_fit_misses_are_placed(
     assert isinstance(outcome, Placed)
 
 
-def test_the_seeds_authors_case_with_one_vf_left_is_refused() -> None:
+def test_the_case_of_rit_k8s_rdmas_author_with_one_vf_left_is_refused() -> None:
     """3, 3 and 8 over 9 and 6 Mb/s need two VFs of the second PF."""
     outcome = place(demands(3, 3, 8), (PfCapacity(9, 9), PfCapacity(1, 6)))
 

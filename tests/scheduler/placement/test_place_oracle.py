@@ -1,4 +1,4 @@
-"""Placement against an oracle that tries every way, and against instances that are built from a solution."""
+"""Placement against an oracle that tries every assignment, and against instances that are built from a solution."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -16,7 +16,7 @@ Instance = tuple[list[VfDemand], list[PfCapacity]]
 def valid(
     pfs: Sequence[int], demands: Sequence[VfDemand], free: Sequence[PfCapacity], spreading: Spreading | None
 ) -> bool:
-    """Return whether the rules hold, from their words alone: selectors, VFs, Σ min_tx_rate, distinct."""
+    """Return whether the rules hold, by their definition alone: selectors, VFs, Σ min_tx_rate, distinct."""
     if len(pfs) != len(demands) or any(not demand.pfs >> pf & 1 for demand, pf in zip(demands, pfs, strict=True)):
         return False
     if spreading == "distinct" and len(set(pfs)) < len(pfs):
@@ -29,7 +29,7 @@ def valid(
 
 
 def fits(demands: Sequence[VfDemand], free: Sequence[PfCapacity], spreading: Spreading | None) -> bool:
-    """Try every assignment of wants to PFs."""
+    """Return whether any assignment of demands to PFs is valid, by trying them all."""
     return any(valid(pfs, demands, free, spreading) for pfs in product(range(len(free)), repeat=len(demands)))
 
 
@@ -101,7 +101,7 @@ def test_full_pfs_are_found_again_after_shuffling(capacity: int) -> None:
         assert valid(outcome.pfs, demands, free, None)
 
 
-def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_found() -> None:
+def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_placed() -> None:
     """Filled to the last Mb/s and VF: out of budget is honest, "no fit" never is; at most half may be given up."""
     random = Random(64)
     spent = 0
@@ -118,7 +118,7 @@ def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_found() -> None:
 
 @pytest.mark.parametrize("spreading", POLICIES)
 def test_equal_calls_have_equal_outcomes(spreading: Spreading | None) -> None:
-    """Steps are counted, not timed: lists or tuples, now or later, whichever way the call before went."""
+    """Steps are counted, not timed: for lists or tuples, at any time, after any other call."""
     random = Random(5)
     instances = [solved(random, random.randint(4, 40), 4, 10_000, 2) for _ in range(50)]
     once = [place(demands, free, spreading) for demands, free in instances]
@@ -127,14 +127,14 @@ def test_equal_calls_have_equal_outcomes(spreading: Spreading | None) -> None:
 
 
 def test_a_tiny_budget_is_an_outcome_of_its_own() -> None:
-    """With hardly a step nothing is claimed: neither a placement nor that there is none."""
+    """With hardly a step nothing is claimed: neither a placement nor that none exists."""
     demands, free = solved(Random(1), 40, 8, 100_000, 7)
     assert place(demands, free, budget=1) == OutOfBudget(1)
 
 
 @pytest.mark.parametrize("budget", [0, 10, 50, 200, 1000])
 def test_no_budget_makes_an_answer_wrong(budget: int) -> None:
-    """However early the search stops, what it says is so."""
+    """However early the search stops, its answer is true."""
     random = Random(budget)
     for _ in range(500):
         demands, free = small(random)
@@ -144,7 +144,7 @@ def test_no_budget_makes_an_answer_wrong(budget: int) -> None:
 
 
 def test_equal_calls_share_a_remembered_outcome() -> None:
-    """What differs without consequence is the same call: more VFs free than wanted, bits beyond the PFs."""
+    """Differences without effect give the same call: more free VFs than requested, bits beyond the PFs."""
     demands, free = solved(Random(2), 12, 3, 10_000, 2)
     roomy = [PfCapacity(50, capacity.mbps) for capacity in free]
     first = place(demands, roomy)
@@ -161,7 +161,7 @@ def test_equal_calls_share_a_remembered_outcome() -> None:
 
 
 @pytest.mark.parametrize("spreading", ["pack", "spread"])
-def test_a_wish_is_honoured_as_far_as_any_placement_could(spreading: Spreading) -> None:
+def test_pack_and_spread_are_honoured_as_far_as_any_placement_could(spreading: Spreading) -> None:
     """Fewest PFs, or fewest VFs on the fullest PF: no placement that exists does better."""
     random = Random(spreading)
     compared = 0

@@ -109,7 +109,7 @@ def test_a_hard_constraint_keeps_the_skew(
 
 
 def test_nodes_and_pods_that_do_not_count_for_spreading() -> None:
-    """Nodes without a label, other namespaces, pods on their way out; nodes that a policy leaves out."""
+    """Nodes without a label, other namespaces, terminating pods; nodes that a policy excludes."""
     bare = [node("a", "1"), node("b"), node("x", "2"), node("y", "2")]
     incoming = pod(topologySpreadConstraints=[spread("zone")])
     assert verdicts(pod_topology_spread, bare, crowd("abxy"), incoming) == [FITS, UNLABELLED, SKEWED, SKEWED]
@@ -137,7 +137,7 @@ def test_the_policies_say_whether_excluded_nodes_count() -> None:
 
 
 def test_match_label_keys_spread_each_revision_by_itself() -> None:
-    """Pods of another revision do not count; a selector that the API server merged already stays as it is."""
+    """Pods of another revision do not count; a selector that the API server has merged stays as it is."""
     seated = [pod("a", {"foo": "", "rev": "1"}), pod("a", {"foo": "", "rev": "1"}), pod("b", {"foo": "", "rev": "2"})]
     nodes, own = [node("a"), node("b")], {"foo": "", "rev": "2"}
     incoming = pod(labels=own, topologySpreadConstraints=[spread("node", matchLabelKeys=["rev", "absent"])])
@@ -163,7 +163,7 @@ def test_match_label_keys_spread_each_revision_by_itself() -> None:
 def test_a_soft_constraint_prefers_the_emptier_domain(
     homes: str, constraints: list[Json], candidates: str, expected: list[int]
 ) -> None:
-    """Numbers of pods, weighed by how many domains there are; nodes without the label get nothing."""
+    """Numbers of pods, weighted by the number of domains; nodes without the label get nothing."""
     cluster = Cluster(World(four(), crowd(homes)))
     nodes = [one for one in cluster.world.nodes if one["metadata"]["name"] in candidates]
     incoming = pod(topologySpreadConstraints=constraints)
@@ -171,7 +171,7 @@ def test_a_soft_constraint_prefers_the_emptier_domain(
 
 
 def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
-    """Over hosts and zones, and only as a wish; a pod that nothing selects, or with constraints of its own, is not."""
+    """Over hosts and zones, and only as a preference; not a pod that nothing selects, or with its own constraints."""
     cluster = Cluster(World(four(), crowd("aab")))
     incoming = pod(labels={"foo": ""})
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
@@ -242,14 +242,14 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
     ],
 )
 def test_required_terms_of_both_sides_hold(seated: list[Json], incoming: Json, expected: list[str]) -> None:
-    """The pod's own, and what assigned pods keep away from; the first of a group that wants to be together may start."""
+    """The pod's own terms and the assigned pods' anti-affinity; the first pod of a group with affinity may start."""
     namespaces = {"default": {}, "n1": {"team": "1"}, "n2": {"team": "2"}}
     assert verdicts(inter_pod_affinity, four(), seated, incoming, namespaces=namespaces) == expected
 
 
 @pytest.mark.parametrize("home", ["a", "r"])
-def test_a_group_that_has_begun_elsewhere_has_no_second_first_pod(home: str) -> None:
-    """One pod of it in the domain of one of two labels is enough, even where no node could satisfy both terms."""
+def test_the_exception_for_the_first_pod_of_a_group_applies_once(home: str) -> None:
+    """One pod of it in the domain of one of two labels is enough, even if no node can satisfy both terms."""
     nodes = [node("a", "1"), node("b", "2", labels={"rack": "2"}), node("r", labels={"rack": "1"})]
     incoming = pod(affinity=affinity(term(), term("rack")))
     assert verdicts(inter_pod_affinity, nodes, [], incoming) == ["affinity", "", "affinity"]
@@ -279,8 +279,8 @@ def preferred(kind: str, weight: int, *, key: str = "zone") -> Json:
         ([pod(home) for home in "abxy"], pod(affinity=preferred("podAffinity", 5)), [0, 0, 0, 0]),
     ],
 )
-def test_preferences_of_both_sides_score(seated: list[Json], incoming: Json, expected: list[int]) -> None:
-    """Weights add up in each domain, a assigned pod's required affinity as 1; then 100 is the best and 0 the worst."""
+def test_preferred_terms_of_both_sides_score(seated: list[Json], incoming: Json, expected: list[int]) -> None:
+    """Weights add up in each domain, an assigned pod's required affinity as 1; then 100 is the best and 0 the worst."""
     cluster = Cluster(World(four(), seated))
     assert scores(inter_pod_affinity, cluster, incoming, cluster.world.nodes) == expected
 

@@ -1,4 +1,4 @@
-"""The pod-to-pod rules and image locality against a plain reference, on thousands of small random clusters."""
+"""The plugins about other pods and image locality against a plain reference, on thousands of small random clusters."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -16,22 +16,22 @@ Scores = Callable[[World, Json, Sequence[Json]], list[int]]
 
 
 def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
-    """Hold each rule against the reference: its refusals on all nodes, its scores on some."""
+    """Compare each plugin with the reference: its refusals on all nodes, its scores on some."""
     world = cluster.world
     cases: tuple[tuple[Any, Refusal, Scores], ...] = (
         (inter_pod_affinity, rules.affinity_refusal, rules.affinity_scores),
         (pod_topology_spread, rules.spread_refusal, rules.spread_scores),
     )
     for rule, refusal, score in cases:
-        assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.NAME
-        assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.NAME
+        assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.FILTER.name
+        assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.FILTER.name
     scorer = image_locality.pre_filter(task_of(pod), cluster.nodes)
     assert scorer is not None
     assert scorer(cluster.rows(candidates)).tolist() == rules.image_scores(world, pod, candidates)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_answer_is_that_of_the_plain_rules(seed: int) -> None:
+def test_every_answer_equals_that_of_the_reference(seed: int) -> None:
     """Refusals with their words, and scores as they are normalised, for 50 clusters and two pods each."""
     random = Random(seed)
     for _ in range(50):

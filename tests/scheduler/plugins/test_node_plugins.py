@@ -1,4 +1,4 @@
-"""The rules, one node at a time, in kube-scheduler's words."""
+"""The plugins about one node, in kube-scheduler's words."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,10 @@ import pytest
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import read_node
-from scheduler.cycle.signature_scores import NODE_FILTERS, USAGE_FILTERS
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import Condition, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -25,7 +25,7 @@ TAINTED = "node(s) had untolerated taint(s)"
 
 
 def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
-    """Return the reasons of the first rule that refuses the node (or of the rule named)."""
+    """Return the reasons of the first plugin that refuses the node (or of the plugin named)."""
     machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
     nodes = machine.cache.nodes
     row = np.array([nodes.row_of[node.metadata.name]])
@@ -90,7 +90,7 @@ def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_node_is_refused_in_the_fields_own_words(
+def test_a_node_is_refused_with_kube_schedulers_message(
     node: dict[str, Any],
     spec: dict[str, Any],
     expected: tuple[str, ...],
@@ -98,7 +98,7 @@ def test_a_node_is_refused_in_the_fields_own_words(
     make_node: MakeNode,
     make_pod: MakePod,
 ) -> None:
-    """The first rule that refuses speaks; the seeds' resources count only where a node publishes them."""
+    """The first plugin that refuses gives the reason; rit-k8s-rdma's resources count only if a node publishes them."""
     assert _reasons(machine, make_node(**node), make_pod(spec=spec)) == expected
 
 
@@ -119,7 +119,7 @@ def test_a_node_is_refused_in_the_fields_own_words(
     ],
 )
 def test_selector_expressions(operator: str, values: list[str] | None, labels: dict[str, str], expected: bool) -> None:
-    """Each operator of a node selector; one that is not known never holds."""
+    """Each operator of a node selector; an unknown one never holds."""
     assert matches(Requirement("k", operator, values), labels.get("k")) is expected
 
 
@@ -179,7 +179,7 @@ def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
 def test_a_node_that_is_first_seen_not_ready_has_been_so_since_its_condition_says(
     since: str | None, fault: str, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """A scheduler that starts gives nothing of a node that has been down for long; an odd time counts as now."""
+    """A scheduler that starts gives nothing of a node that has been down for long; an invalid time counts as now."""
     node = make_node(pfs=(make_pf(),), ready=False)
     condition = Condition("Ready", "False", last_transition_time=since)
     node.status.conditions = [condition]

@@ -1,4 +1,4 @@
-"""What the rules see of a small cluster: nodes as columns and assigned pods as a pod counts, changed one by one."""
+"""A small cluster as the plugins see it: nodes as columns and the counts of assigned pods, changed one by one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ CONTROLLERS: dict[str, type[Controller]] = {
 
 
 class Cluster:
-    """A world's nodes and pods; what is changed here is changed there too."""
+    """A world's nodes and pods; changes here are made there too."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -82,7 +82,7 @@ def task_of(pod: Json) -> PodInfo:
 
 
 def refusals(rule: Any, cluster: Cluster, pod: Json) -> list[str]:
-    """Return why a rule refuses each node; empty where it does not."""
+    """Return why a plugin refuses each node; empty if it does not."""
     rows = cluster.rows(cluster.world.nodes)
     wide = rule.pre_filter(task_of(pod), cluster.nodes, cluster.pod_counts)
     if wide is None:
@@ -92,6 +92,6 @@ def refusals(rule: Any, cluster: Cluster, pod: Json) -> list[str]:
 
 
 def scores(rule: Any, cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> list[int]:
-    """Return a rule's scores of these nodes."""
+    """Return a plugin's scores of these nodes."""
     wide = rule.pre_filter(task_of(pod), cluster.nodes, cluster.pod_counts)
     return [0] * len(candidates) if wide is None else list(wide.score(cluster.rows(candidates)).tolist())

@@ -1,6 +1,6 @@
-"""What a pod is told: why no node will do, and after that whether others could have gone for it."""
+"""The message of an unschedulable pod: why no node fits, and after that the outcome of preemption."""
 
 
 def refusal(message: str) -> str:
-    """Return what is said before it comes to preemption."""
+    """Return the part of the message before preemption's."""
     return message.partition(" preemption: ")[0]

@@ -1,7 +1,7 @@
-"""The pod-to-pod rules and image locality in the plainest way: each node against each pod, from the documents.
+"""The plugins about other pods and image locality in the plainest way: each node against each pod.
 
-Slow and obvious on purpose. Written from what the Kubernetes documentation and kube-scheduler say, sharing nothing with
-the scheduler; rounding is theirs too.
+Slow and obvious on purpose. Written from the Kubernetes documentation and kube-scheduler's behaviour, sharing nothing
+with the scheduler; rounding is as there.
 """
 
 import math
@@ -40,7 +40,7 @@ def selects(selector: Json | None, labels: dict[str, str]) -> bool:
 
 
 def term_means(world: World, term: Json, owner: Json, other: Json) -> bool:
-    """Return whether the term of a pod speaks of another pod."""
+    """Return whether the term of a pod selects another pod."""
     namespaces, within = term.get("namespaces") or [], term.get("namespaceSelector")
     if not namespaces and within is None:
         namespaces = [owner["metadata"]["namespace"]]
@@ -62,7 +62,7 @@ def terms(pod: Json, kind: str, strength: str) -> list[Json]:
 
 
 def together(world: World, key: str, node: Json, pod: Json) -> bool:
-    """Return whether a assigned pod is in the same domain as a node."""
+    """Return whether an assigned pod is in the same domain as a node."""
     value = labels_of(node).get(key)
     home = next(one for one in world.nodes if one["metadata"]["name"] == pod["spec"]["nodeName"])
     return value is not None and labels_of(home).get(key) == value
@@ -86,7 +86,7 @@ def affinity_refusal(world: World, pod: Json, node: Json) -> str:
 
 
 def _bothered(world: World, owner: Json, other: Json, seated: Json, node: Json) -> bool:
-    """Return whether the owner keeps away from the other, one of them being assigned and the other to be on the node."""
+    """Return whether the owner's anti-affinity keeps the other, assigned pod or candidate, off this node."""
     return any(
         term_means(world, term, owner, other) and together(world, term["topologyKey"], node, seated)
         for term in terms(owner, "podAntiAffinity", REQUIRED)

@@ -1,6 +1,6 @@
-"""Preemption in the plainest way: pods taken off a list and put back, every rule asked of every node each time.
+"""Preemption in the plainest way: pods removed and put back, every rule checked on every node each time.
 
-Written from what Kubernetes' documentation and kube-scheduler say of DefaultPreemption, sharing nothing with the
+Written from Kubernetes' documentation and kube-scheduler's behaviour of DefaultPreemption, sharing nothing with the
 scheduler. Beside the rules about other pods: cpu, the number of pods, host ports, and VFs with their rates.
 """
 
@@ -19,7 +19,7 @@ PORTS = (0, 0, 0, 80, 81)
 
 @dataclass(slots=True)
 class Strife:
-    """A world in which pods have priorities; those ``nominated`` sit nowhere, their nodeName is where they wait."""
+    """A world in which pods have priorities; ``nominated`` ones are not assigned: their nodeName is where they wait."""
 
     world: World
     budgets: list[Json] = field(default_factory=list)
@@ -37,7 +37,7 @@ def random_strife(random: Random) -> Strife:
         if random.random() < 0.1:
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     for number in range(random.choice((0, 0, 1, 2))):
-        # Without VFs: which ones a nominated pod would get is for the scheduler to say.
+        # Without VFs: only the scheduler can say which ones a nominated pod would get.
         pod = random_fighter(random, f"n{number}") | {"rates": []}
         pod["spec"]["nodeName"] = random.choice(world.nodes)["metadata"]["name"]
         strife.nominated.append(pod)
@@ -81,7 +81,7 @@ def _budget(random: Random, number: int, pods: Sequence[Json]) -> Json:
 
 
 def _place(random: Random, world: World, pod: Json) -> None:
-    """Add an assigned pod where it has room, whatever rules about other pods say; leave it out if nowhere."""
+    """Add an assigned pod where it fits, whatever rules about other pods say; leave it out if it fits nowhere."""
     for node in random.sample(world.nodes, len(world.nodes)):
         here = pods_on(world, node)
         found = _vfs_for(pod, node, here)
@@ -97,7 +97,7 @@ def pods_on(world: World, node: Json) -> list[Json]:
 
 
 def _vfs_for(pod: Json, node: Json, here: Sequence[Json]) -> list[tuple[int, int]] | None:
-    """Return a PF and a VF for each interface, by trying all ways; None if there is none."""
+    """Return a PF and a VF for each interface, by trying all ways; None if there is no way."""
     taken = {vf for one in here for vf in one.get("vfs", ())}
     rates = dict.fromkeys(range(len(node["pfs"])), 0)
     for one in here:
@@ -112,7 +112,7 @@ def _vfs_for(pod: Json, node: Json, here: Sequence[Json]) -> list[tuple[int, int
 
 
 def _lacks(pod: Json, node: Json, here: Sequence[Json]) -> bool:
-    """Return whether cpu, pods or ports do not suffice."""
+    """Return whether cpu, pods or ports are insufficient."""
     allocatable = node["status"]["allocatable"]
     if len(here) + 1 > int(allocatable["pods"]):
         return True
@@ -134,7 +134,7 @@ def priority(pod: Json) -> int:
 
 
 def refusal(strife: Strife, pod: Json, node: Json) -> str:
-    """Return why a node will not do: "lasting" if no pod's going would change it, "now" if one's might; empty if it does.
+    """Return why a node is refused: "lasting" if no eviction could help, "now" if one might; empty if it fits.
 
     Nominated pods of the same or a higher priority count as assigned; so does their absence.
     """
@@ -165,7 +165,7 @@ def _refusal(world: World, pod: Json, node: Json) -> str:
 
 
 def victims(strife: Strife, pod: Json, node: Json) -> tuple[list[Json], int] | None:
-    """Return who has to go from a node, the most important first, and how many of them break a budget."""
+    """Return the victims on a node, the most important first, and how many of them violate a budget."""
     world, everybody = strife.world, strife.world.pods
     lower = [one for one in pods_on(world, node) if priority(one) < priority(pod)]
     try:
@@ -211,7 +211,7 @@ def importance(pod: Json) -> tuple[int, str]:
 
 
 def loss(found: tuple[list[Json], int]) -> tuple[int, int, int, int]:
-    """Return what is lost by these victims: the smaller, the better."""
+    """Return the cost of these victims: the smaller, the better."""
     doomed, broken = found
     priorities = [priority(one) for one in doomed]
     return broken, max(priorities), sum(one + 2**31 for one in priorities), len(priorities)

@@ -1,4 +1,4 @@
-"""One Binding against a server: whatever happens on the way, its end is definite."""
+"""One Binding against a server: whatever happens on the way, its outcome is definite."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,7 +60,7 @@ async def test_node_and_assignment_are_written_in_one_request(client: Client) ->
 async def test_an_unknown_outcome_is_repeated_until_it_is_known(
     kind: FaultKind, code: int, times: int, client: Client, server: ApiServer
 ) -> None:
-    """Done or not done, the identical Binding is sent again; one that was done is found to be ours."""
+    """Carried out or not, the identical Binding is sent again; one that was carried out is found to be ours."""
     pod = await _create(client)
     server.faults.plan(Fault("POST", "/binding$", kind, times=times, code=code))
     assert (await bind(client, _decision(pod))).kind == "bound"
@@ -68,15 +68,15 @@ async def test_an_unknown_outcome_is_repeated_until_it_is_known(
 
 
 async def test_a_read_back_that_is_refused_is_repeated(client: Client, server: ApiServer) -> None:
-    """A 409 of unknown meaning, and then no leave to look: the bind's end waits until the pod can be read."""
+    """A 409 of unknown meaning, and then no permission to read: the outcome waits until the pod can be read."""
     pod = await _create(client)
     server.faults.plan(Fault("POST", "/binding$", "answer", times=1, code=409))
     server.faults.plan(Fault("GET", "pods/p$", "answer", times=2, code=403))
     assert (await bind(client, _decision(pod))).kind == "changed"
 
 
-async def test_a_proxys_page_is_no_word_on_the_pod(client: Client, server: ApiServer) -> None:
-    """The answer of a Binding that was done is lost, and what is read back is not found by what stands in between."""
+async def test_a_404_page_of_a_proxy_does_not_mean_that_the_pod_is_gone(client: Client, server: ApiServer) -> None:
+    """The answer of a successful Binding is lost, and a proxy answers the read-back with 404."""
     pod = await _create(client)
     server.faults.plan(Fault("POST", "/binding$", "drop_after"))
     server.faults.plan(Fault("GET", "pods/p$", "page", times=2, code=404))
@@ -84,9 +84,9 @@ async def test_a_proxys_page_is_no_word_on_the_pod(client: Client, server: ApiSe
 
 
 async def test_a_timeout_after_the_write_is_our_bind(client: Client, server: ApiServer) -> None:
-    """The answer comes after we have given up on it."""
+    """The answer comes after the timeout."""
     pod = await _create(client)
-    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.5))
+    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=3.0))
     assert (await bind(client, _decision(pod))).kind == "bound"
 
 
@@ -98,8 +98,8 @@ async def test_a_pod_bound_by_another_is_taken(client: Client) -> None:
     assert (await bind(client, _decision(pod, node="n2", annotation="theirs"))).kind == "taken"
 
 
-async def test_the_answer_lost_and_the_pod_gone_is_gone(client: Client, server: ApiServer) -> None:
-    """After the read-back finds nothing there is nothing to hold."""
+async def test_a_pod_that_is_gone_after_a_lost_answer_counts_as_gone(client: Client, server: ApiServer) -> None:
+    """If the read-back finds no pod there is nothing to hold."""
     pod = await _create(client)
     server.faults.plan(Fault("POST", "/binding$", "drop_before"))
     task = asyncio.create_task(bind(client, _decision(pod)))
@@ -117,13 +117,13 @@ async def test_a_recreated_pod_of_the_same_name_is_not_bound(client: Client) -> 
 
 
 async def test_a_gated_pod_is_not_bound(client: Client) -> None:
-    """Its gates are somebody's reason to wait."""
+    """A gate means that the pod must wait."""
     pod = await _create(client, schedulingGates=[{"name": "wait"}])
     assert (await bind(client, _decision(pod))).kind == "gated"
 
 
 async def test_a_pod_being_deleted_is_not_bound(client: Client) -> None:
-    """A finalizer holds it, but it is on its way out."""
+    """A finalizer keeps it, but it is being deleted."""
     pod = await _create(client)
     patch = {"metadata": {"finalizers": ["example.org/hold"]}}
     await client.request("PATCH", f"{PODS}/p", msgspec.json.encode(patch), MERGE_PATCH)
@@ -140,8 +140,8 @@ async def test_a_binding_too_large_for_the_api_server_is_refused(client: Client)
         assert (await bind(client, _decision(pod, annotation="x" * size))).kind == "refused"
 
 
-async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Client) -> None:
-    """Each learns which it is; the pod carries the winner's assignment and no other's."""
+async def test_of_eight_concurrent_binds_of_one_pod_one_succeeds(client: Client) -> None:
+    """Each learns the outcome; the pod carries the winner's assignment and no other's."""
     pod = await _create(client)
     decisions = [_decision(pod, node=f"n{number % 2}", annotation=f"of {number}") for number in range(8)]
     outcomes = await asyncio.gather(*(bind(client, decision) for decision in decisions))
@@ -152,7 +152,7 @@ async def test_of_eight_that_bind_one_pod_at_once_one_has_bound_it(client: Clien
 
 
 class _Scripted:
-    """A client that answers as it is told, in turn."""
+    """A client with scripted answers, in turn."""
 
     def __init__(self, *answers: bytes | KubeError) -> None:
         self._answers = iter(answers)
@@ -164,10 +164,10 @@ class _Scripted:
         return answer
 
 
-async def test_a_copy_that_is_still_on_its_way_is_waited_for(
+async def test_a_refusal_counts_only_once_no_earlier_copy_can_still_arrive(
     make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first answer is lost, the repetition refused, and then the first one lands: the pod is ours."""
+    """The first answer is lost, the repetition refused, and then the first one arrives: the pod is ours."""
     monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
     pod = make_pod()
     decision, metadata = _decision(pod), {"name": pod.metadata.name, "uid": pod.metadata.uid}

@@ -1,4 +1,4 @@
-"""Preemption against an API server: what is written to the victims and to the pod for which they go."""
+"""Preemption against an API server: what is written to the victims and to the preempting pod."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,8 +15,9 @@ from mooring.kube.client import Client
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Metadata, Node, Pod
-from scheduler.server.delete_victims import preempt
-from tests.scheduler.server.test_process import ALONE, Cluster, eventually, running
+from scheduler.server.delete_victims import delete_victims
+from tests.scheduler.server.test_process import ALONE, Cluster, running
+from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -38,7 +39,9 @@ def _condition(pod: Pod, kind: str) -> Any:
     return next((one for one in pod.status.conditions or () if one.type == kind), None)
 
 
-async def test_a_victim_goes_and_the_pod_gets_its_vf(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
+async def test_a_victim_is_deleted_and_the_pod_gets_its_vf(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
+) -> None:
     """Nominated, victim marked with the reason and deleted with grace, an event on it, then bound with its VF."""
     await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
     await cluster.add_pod("low", "[{}]")
@@ -66,10 +69,10 @@ async def test_a_victim_goes_and_the_pod_gets_its_vf(cluster: Cluster, make_node
     assert (event["type"], event["action"]) == ("Normal", "Preempting")
 
 
-async def test_a_budget_spares_a_pod_as_long_as_another_may_go(
+async def test_a_budget_spares_a_pod_as_long_as_another_may_be_evicted(
     cluster: Cluster, client: Client, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """Budgets are read from the API server: the pod whose going breaks one stays."""
+    """Budgets are read from the API server: the pod whose eviction violates one stays."""
     await cluster.add_node(make_node("n1", (make_pf(vfs=2),)))
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "kept"}}, "minAvailable": 1}}
     await client.request("POST", BUDGETS, msgspec.json.encode(budget))
@@ -99,32 +102,32 @@ async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, c
     assigned = await _assigned(cluster, "low")
     await cluster.delete("low")
     await cluster.add_pod("low")
-    ending = await preempt(client, DeleteVictims(Pod(Metadata("high")), "n1", (assigned,)), "mooring")
+    ending = await delete_victims(client, DeleteVictims(Pod(Metadata("high")), "n1", (assigned,)), "mooring")
     assert (ending.deleted, ending.refused) == ((), "")
     pod = (await cluster.pods())["low"]
     assert pod.metadata.deletion_timestamp is None
     assert _condition(pod, "DisruptionTarget") is None
 
 
-async def test_a_victim_that_is_gone_is_no_fault(cluster: Cluster, client: Client) -> None:
-    """All victims are asked for; those that are gone already count as neither deleted nor refused."""
+async def test_a_victim_that_is_gone_already_is_not_an_error(cluster: Cluster, client: Client) -> None:
+    """All victims are deleted; those that are gone already count as neither deleted nor refused."""
     await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
     first, second = await _assigned(cluster, "a"), await _assigned(cluster, "b")
     await cluster.delete("a")
     high = (await cluster.pods())["b"]
-    ending = await preempt(client, DeleteVictims(high, "n1", (first, second)), "mooring")
+    ending = await delete_victims(client, DeleteVictims(high, "n1", (first, second)), "mooring")
     assert (ending.deleted, ending.refused) == ((second,), "")
 
 
-async def test_a_victim_that_another_writes_to_all_the_time_is_not_taken_for_gone(
+async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
     cluster: Cluster, client: Client, server: ApiServer
 ) -> None:
-    """A conflict says nothing of its end: the pod for which it is to go must not wait for it, but be decided again."""
+    """A conflict does not mean that it is gone: the preempting pod must not wait for it, but be decided again."""
     await cluster.add_pod("low")
     assigned = await _assigned(cluster, "low")
     server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
     order = DeleteVictims(Pod(Metadata("high")), "n1", (assigned,))
-    ending = await preempt(client, order, "mooring")
+    ending = await delete_victims(client, order, "mooring")
     assert ending.deleted == ()
     assert "409" in ending.refused
-    assert (await preempt(client, order, "mooring")).deleted == (assigned,)
+    assert (await delete_victims(client, order, "mooring")).deleted == (assigned,)

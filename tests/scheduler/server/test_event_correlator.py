@@ -1,10 +1,10 @@
-"""A pace, and what has been told already."""
+"""Rate limits, and the correlation of repeated events."""
 
 from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
 
 
 def test_a_bucket_lets_a_burst_pass_and_then_its_rate() -> None:
-    """It says how long to wait for the next; a clock that goes back changes nothing."""
+    """It returns how long to wait for the next; a clock that goes back changes nothing."""
     bucket = TokenBucket(rate=2.0, burst=3.0, now=10.0)
     assert [bucket.take(10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
     assert bucket.take(5.0) == 0.5
@@ -13,8 +13,8 @@ def test_a_bucket_lets_a_burst_pass_and_then_its_rate() -> None:
     assert [bucket.take(1000.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
 
 
-def test_the_same_event_again_is_counted_in_the_one_that_is_there() -> None:
-    """Another text, reason or object is another event; one that is gone is told again."""
+def test_a_repeated_event_is_counted_in_the_existing_one() -> None:
+    """Another text, reason or object is another event; one that is gone is created again."""
     told = EventCorrelator()
     assert told.tell("u", "Failed", "why", EventRecord("e1", 1, "t1"), 0.0) == EventRecord("e1", 1, "t1")
     assert told.tell("u", "Failed", "why", EventRecord("e2", 1, "t2"), 1.0) == EventRecord("e1", 2, "t1")
@@ -24,8 +24,8 @@ def test_the_same_event_again_is_counted_in_the_one_that_is_there() -> None:
     assert told.tell("u", "Failed", "why", EventRecord("e5", 1, "t5"), 3.0) == EventRecord("e5", 1, "t5")
 
 
-def test_an_object_with_too_many_events_is_told_of_no_more() -> None:
-    """25, then one in five minutes, as client-go has it; others are not held up by it."""
+def test_an_object_with_too_many_events_gets_no_more() -> None:
+    """25, then one in five minutes, as in client-go; others are not delayed by it."""
     told = EventCorrelator()
     found = [told.tell("u", "Failed", f"why {number}", EventRecord("e", 1, ""), 0.0) for number in range(30)]
     assert [one is None for one in found] == [False] * 25 + [True] * 5
@@ -34,8 +34,8 @@ def test_an_object_with_too_many_events_is_told_of_no_more() -> None:
     assert told.tell("u", "Failed", "too soon", EventRecord("e", 1, ""), 302.0) is None
 
 
-def test_only_so_much_is_remembered() -> None:
-    """What was not seen the longest is forgotten: a cluster's life long of events must fit into memory."""
+def test_the_correlator_remembers_a_limited_number_of_events() -> None:
+    """The least recently seen are dropped: the events of a cluster's whole life must fit into memory."""
     told = EventCorrelator()
     told.tell("first", "Failed", "why", EventRecord("e", 1, ""), 0.0)
     for number in range(5000):

@@ -1,8 +1,8 @@
-"""The extender over HTTP, with a loop at work beside it: who answers, what is written, what is wrong with a request."""
+"""The extender over HTTP, with a loop at work beside it: who answers, what is written, and invalid requests."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
+from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -35,7 +36,7 @@ FULL = "not enough free RDMA VFs"
 
 
 class Stage:
-    """A server, a scheduler's loop and its desk, and kube-scheduler's part in it."""
+    """A server, a scheduler's loop and its handlers, and kube-scheduler's part."""
 
     def __init__(self, server: ApiServer, client: Client) -> None:
         self._server = server
@@ -63,11 +64,11 @@ class Stage:
                 ):
                     if leads:
                         self.loop.lead()
-                        await until(self._answers)
+                        await eventually(self._answers)
                     yield
             finally:
                 self.loop.stop()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(90):
                     await running
                 self.machine.check()
 
@@ -121,12 +122,6 @@ class Stage:
         return self.machine.cache.assigned(uid) is None
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> Stage:
     """Give a cluster of one node with one VF."""
@@ -135,17 +130,17 @@ async def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf:
     return stage
 
 
-async def test_a_standby_says_503(stage: Stage) -> None:
-    """To every verb, whatever is asked; once it leads and has listed everything, it answers."""
+async def test_a_standby_answers_503(stage: Stage) -> None:
+    """To every verb and every body; once it leads and has listed everything, it answers."""
     async with stage.run(leads=False):
         for verb in ("filter", "prioritize", "preempt", "bind", "rdma_scheduling"):
             assert await stage.ask(verb, {}) == (503, "this scheduler does not lead")
         stage.loop.lead()
-        await until(lambda: stage._answers())
+        await eventually(lambda: stage._answers())
         assert (await stage.ask("filter", {}))[0] == 200
 
 
-async def test_what_is_wrong_with_a_request_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_request_is_answered_with_its_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the protocol's field, where it has one; one that is too large is not read."""
     monkeypatch.setattr(servers, "_LARGEST", 1000)
     async with stage.run():
@@ -159,7 +154,7 @@ async def test_what_is_wrong_with_a_request_is_told(stage: Stage, monkeypatch: p
 
 
 async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
-    """Asked again, as after a lost answer, it says the same; two pods never get one VF."""
+    """A second request, as after a lost answer, gets the same answer; two pods never get one VF."""
     async with stage.run():
         first, second = await stage.add_pod("a"), await stage.add_pod("b")
         assert await stage.refused("filter", second, "n1") == {}
@@ -182,7 +177,7 @@ async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
         async def freed() -> bool:
             return stage.is_free(winner.metadata.uid)
 
-        await until(freed)
+        await eventually(freed)
         assert await stage.bind(loser) == ""
 
 
@@ -198,8 +193,8 @@ async def test_a_pod_of_another_uid_is_not_bound(stage: Stage) -> None:
         assert await stage.bind(new) == ""
 
 
-async def test_a_refused_binding_sets_its_vfs_free(stage: Stage, server: ApiServer) -> None:
-    """The API server's words are kube-scheduler's."""
+async def test_a_refused_binding_frees_its_vfs(stage: Stage, server: ApiServer) -> None:
+    """kube-scheduler gets the API server's message."""
     async with stage.run():
         pod = await stage.add_pod("a")
         server.faults.plan(Fault("POST", "/a/binding", "answer", code=403))
@@ -208,10 +203,10 @@ async def test_a_refused_binding_sets_its_vfs_free(stage: Stage, server: ApiServ
         assert await stage.bind(pod) == ""
 
 
-async def test_an_unknown_outcome_is_told_in_time_and_found_out(
+async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
     stage: Stage, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The VF stays reserved; who asks again waits for the same bind, and elsewhere the pod may not go."""
+    """The VF stays reserved; a second request waits for the same bind, and the pod may not go elsewhere."""
     monkeypatch.setattr(desks, "_ANSWER_S", 0.5)
     async with stage.run():
         pod, other = await stage.add_pod("a"), await stage.add_pod("b")
@@ -225,12 +220,12 @@ async def test_an_unknown_outcome_is_told_in_time_and_found_out(
         async def is_bound() -> bool:
             return await stage.bind(pod) == ""
 
-        await until(is_bound)
+        await eventually(is_bound)
         assert (await stage.pod("a")).spec.node_name == "n1"
 
 
-async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> None:
-    """Nothing is sent; what is reserved stays so, for when the lease is sure again or this scheduler ends."""
+async def test_a_lease_that_is_lost_before_the_write_is_an_error(stage: Stage) -> None:
+    """Nothing is sent; the reservation stays until the lease is certain again or this scheduler ends."""
     async with stage.run():
         pod = await stage.add_pod("a")
         stage.holds_lease = False
@@ -242,7 +237,7 @@ async def test_a_lease_that_is_lost_before_the_write_is_told(stage: Stage) -> No
         assert (await stage.pod("a")).spec.node_name
 
 
-async def test_the_seeds_path_says_their_three_sentences(stage: Stage, make_node: MakeNode) -> None:
+async def test_the_path_of_rit_k8s_rdma_answers_with_its_three_messages(stage: Stage, make_node: MakeNode) -> None:
     """Whole nodes were sent there, and came back."""
     await stage.add_node("bare", make=make_node)
     async with stage.run():
@@ -272,7 +267,7 @@ async def test_scores_and_victims_are_given(stage: Stage) -> None:
             assert answer["NodeNameToMetaVictims"].keys() == kept
 
 
-async def test_a_long_list_holds_nobody_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_list_of_nodes_delays_no_other_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are judged in slices: others get their turn before the answer is there."""
     monkeypatch.setattr(desks, "_SLICE_S", 0.0)
     turns = 0

@@ -1,4 +1,4 @@
-"""The extender over HTTPS: who is answered, and what a renewal changes."""
+"""The extender over HTTPS: which clients are answered, and what a renewal changes."""
 
 import asyncio
 import ssl
@@ -43,7 +43,7 @@ def stranger(tmp_path: Path) -> Authority:
 
 @asynccontextmanager
 async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[str]:
-    """Let a scheduler that stands by listen, and give its URL."""
+    """Start a listening standby, and yield its URL."""
     (port,) = free_ports(1)
     nowhere = Client(Access("http://127.0.0.1:1"))
     clients, machine = ApiClients(nowhere, nowhere), Machine("mooring")
@@ -56,7 +56,7 @@ async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[
 
 
 async def ask(url: str, authority: Authority, client: Pair | None = None) -> str:
-    """Ask by a connection of its own, as a client that trusts this authority; return the answer's text."""
+    """Ask over a new connection, as a client that trusts this authority; return the answer's text."""
     tls = ssl.create_default_context(cafile=str(authority.own.certificate))
     if client is not None:
         tls.load_cert_chain(*client)
@@ -64,8 +64,8 @@ async def ask(url: str, authority: Authority, client: Pair | None = None) -> str
         return await answer.text()
 
 
-async def test_a_server_says_who_it_is(authority: Authority, server: Pair, stranger: Authority) -> None:
-    """Whoever trusts its authority is answered, over TLS and nothing else."""
+async def test_the_server_proves_its_identity(authority: Authority, server: Pair, stranger: Authority) -> None:
+    """A client that trusts its authority is answered, over TLS and nothing else."""
     async with serving(server) as url:
         assert await ask(url, authority) == STANDS_BY
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -74,10 +74,10 @@ async def test_a_server_says_who_it_is(authority: Authority, server: Pair, stran
             await ask(url.replace("https", "http"), authority)
 
 
-async def test_only_clients_whom_the_authority_has_signed_are_answered(
+async def test_only_clients_with_a_certificate_of_the_ca_are_answered(
     authority: Authority, server: Pair, stranger: Authority
 ) -> None:
-    """One without a certificate is refused, and so is one whom somebody else has signed, or who signs by himself."""
+    """One without a certificate is refused, and so is one of another authority, or self-signed."""
     async with serving(server, authority.own.certificate) as url:
         assert await ask(url, authority, authority.sign("client")) == STANDS_BY
         for refused in (None, stranger.sign("other"), stranger.own):
@@ -88,7 +88,7 @@ async def test_only_clients_whom_the_authority_has_signed_are_answered(
 async def test_renewed_files_are_used_from_the_next_connection_on(
     authority: Authority, server: Pair, stranger: Authority
 ) -> None:
-    """The server's certificate and the clients' authority; a renewal that is half done changes nothing."""
+    """The server's certificate and the clients' authority; a half-finished renewal changes nothing."""
     trusted = authority.own.certificate.with_name("clients.crt")
     trusted.write_bytes(authority.own.certificate.read_bytes())
     known, other, renewed = authority.sign("client"), stranger.sign("other"), stranger.sign("renewed")
@@ -105,7 +105,7 @@ async def test_renewed_files_are_used_from_the_next_connection_on(
         assert await ask(url, stranger, other) == STANDS_BY
 
 
-async def test_a_client_that_says_nothing_holds_nobody_up(authority: Authority, server: Pair) -> None:
+async def test_a_silent_client_delays_no_other(authority: Authority, server: Pair) -> None:
     """Its handshake waits by itself."""
     async with serving(server) as url:
         _, silent = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
@@ -114,7 +114,7 @@ async def test_a_client_that_says_nothing_holds_nobody_up(authority: Authority, 
         await silent.wait_closed()
 
 
-def test_files_that_cannot_be_used_are_told_at_the_start(authority: Authority, server: Pair, tmp_path: Path) -> None:
+def test_unusable_files_are_reported_at_the_start(authority: Authority, server: Pair, tmp_path: Path) -> None:
     """A key without a certificate, a client CA alone, a file that is not there, a key of another certificate."""
     good, key = str(server.certificate), str(server.key)
     for files in (("", key, ""), (good, "", ""), ("", "", good), (good, str(tmp_path / "none"), ""), (good, key, key)):

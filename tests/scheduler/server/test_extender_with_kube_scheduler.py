@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
 from tests.support.certificates import NAME, Authority
+from tests.support.polling import eventually
 from tests.support.relay import Relay
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class Cluster:
 
     @asynccontextmanager
     async def scheduled(self, *ours: str, **extender: Any) -> AsyncIterator[None]:
-        """Run both: ours by these flags, kube-scheduler by the manifests' configuration, changed by what is given."""
+        """Run both: ours with these flags, kube-scheduler with the manifests' configuration, changed as given."""
         port, secure = free_ports(2)
         config = yaml.safe_load(CONFIG.read_text())
         config["clientConnection"]["kubeconfig"] = str(self._kubeconfig)
@@ -94,7 +95,7 @@ class Cluster:
         return await eventually(found)
 
     async def going(self, name: str) -> None:
-        """Wait until somebody has deleted a pod."""
+        """Wait until a pod has been deleted."""
 
         async def found() -> bool | None:
             return True if (await self.pod(name)).metadata.deletion_timestamp is not None else None
@@ -102,7 +103,7 @@ class Cluster:
         await eventually(found)
 
     async def event(self, name: str, *texts: str) -> str:
-        """Wait for an event about a pod that says one of these."""
+        """Wait for an event about a pod with one of these texts."""
 
         async def found() -> str | None:
             for path in ("/api/v1/events", "/apis/events.k8s.io/v1/events"):
@@ -126,16 +127,8 @@ async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await process.wait()
-
-
-async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
-    """Ask until there is an answer, forty seconds at the most."""
-    async with asyncio.timeout(40):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.05)
-    return answer
 
 
 @pytest.fixture
@@ -158,7 +151,7 @@ def _vfs(pod: Pod) -> list[int]:
 
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_two_pods_race_for_the_last_vf(cluster: Cluster, by_name: bool) -> None:
-    """One gets it, with the assignment in its binding; the other waits, is told why, and gets it next."""
+    """One gets it, with the assignment in its binding; the other waits with the reason, and gets it next."""
     await cluster.add_pod("a")
     await cluster.add_pod("b")
     async with cluster.scheduled(nodeCacheCapable=by_name):
@@ -179,7 +172,7 @@ async def test_two_pods_race_for_the_last_vf(cluster: Cluster, by_name: bool) ->
 
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_a_more_important_pod_gets_the_vf_of_another(cluster: Cluster, *, by_name: bool) -> None:
-    """kube-scheduler finds whose cpus it needs; we are asked about the VFs in either form, and say who goes as well."""
+    """kube-scheduler finds the pods whose cpus it needs; the extender adds those whose VFs it needs, in either form."""
     busy = {"limits": {names.SEED_VFS: "1"}, "requests": {"cpu": "5"}}
     holder = {"limits": {names.SEED_VFS: "1"}, "requests": {"cpu": "1"}}
     async with cluster.scheduled(nodeCacheCapable=by_name):
@@ -195,8 +188,8 @@ async def test_a_more_important_pod_gets_the_vf_of_another(cluster: Cluster, *, 
         assert _vfs(await cluster.bound("high")) == [0]
 
 
-async def test_pods_without_vfs_are_no_business_of_ours(cluster: Cluster) -> None:
-    """Neither managed resource nor interfaces: kube-scheduler binds by itself; with the resource alone we bind."""
+async def test_the_extender_lets_pods_without_vfs_pass(cluster: Cluster) -> None:
+    """Neither managed resource nor interfaces: kube-scheduler binds by itself; with the resource the extender does."""
     async with cluster.scheduled():
         await cluster.add_pod("plain", request="[]", vfs=0)
         assert names.ASSIGNMENT not in (await cluster.bound("plain")).annotations
@@ -205,7 +198,7 @@ async def test_pods_without_vfs_are_no_business_of_ours(cluster: Cluster) -> Non
 
 
 async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: Path) -> None:
-    """With a certificate that our CA has signed; the server is told by its name. One of another CA gets no answer."""
+    """With a certificate of our CA; the server is verified by its name. One of another CA gets no answer."""
     authority, stranger = Authority(tmp_path, "authority"), Authority(tmp_path, "stranger")
     server = authority.sign("server")
     flags = (f"--extender-tls-cert={server.certificate}", f"--extender-tls-key={server.key}")
@@ -223,8 +216,8 @@ async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: P
                 assert "https://" in await cluster.event("a", "EOF", "connection reset", "bad certificate")
 
 
-async def test_the_seeds_configuration_strands_one_pod_and_no_more(cluster: Cluster) -> None:
-    """Without bindVerb the pod has no VFs: its owner is told, and the next pods wait until it is gone."""
+async def test_without_a_bind_verb_one_pod_is_bound_without_vfs_and_no_more(cluster: Cluster) -> None:
+    """Without bindVerb the pod has no VFs: its owner gets a report, and the next pods wait until it is gone."""
     async with cluster.scheduled(filterVerb="rdma_scheduling", bindVerb="", nodeCacheCapable=False):
         await cluster.add_pod("a")
         assert names.ASSIGNMENT not in (await cluster.bound("a")).annotations

@@ -1,4 +1,4 @@
-"""A log line by msgspec says what the standard library's would."""
+"""A log line by msgspec equals the standard library's."""
 
 import json
 from datetime import UTC, datetime
@@ -29,14 +29,14 @@ class Odd:
         {"ts": datetime(2026, 11, 21, 20, 47, 14, 0, UTC), "odd": Odd()},
     ],
 )
-def test_a_line_is_the_same_to_who_reads_it(fields: dict[Any, Any]) -> None:
+def test_both_encoders_write_equal_lines(fields: dict[Any, Any]) -> None:
     event = {**fields, "event": "pod bound", "program": "mooring-scheduler", "level": "info"}
     line = quickly(event)
     assert b"\n" not in line
     assert json.loads(line) == json.loads(as_json(event))
 
 
-def test_what_refers_to_itself_raises_nothing_but_what_the_slow_way_raises() -> None:
+def test_a_recursive_value_raises_what_the_standard_encoder_raises() -> None:
     event: dict[str, Any] = {}
     event["self"] = event
     with pytest.raises(ValueError, match="Circular"):

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reflectors import Seen
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
+from tests.support.polling import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 MakePf = Callable[..., Pf]
@@ -36,7 +37,7 @@ MakeNode = Callable[..., Node]
 
 
 class Stage:
-    """A server, a loop, and the time that the loop is told."""
+    """A server, a loop, and the time that the loop sees."""
 
     def __init__(self, server: ApiServer, client: Client) -> None:
         self.server = server
@@ -55,7 +56,7 @@ class Stage:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
-        """Run the loop; it must end once it is told to stop."""
+        """Run the loop; it must end after `stop`."""
         async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
             writer = Writer(self.client, "mooring")
             clients = ApiClients(self.client, leaders)
@@ -65,7 +66,7 @@ class Stage:
                 yield running
             finally:
                 self.loop.stop()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(90):
                     await running
                 self.machine.check()
 
@@ -104,13 +105,7 @@ class Stage:
         async def known() -> bool:
             return uid in self.machine.queue.uids() or self.machine.cache.assigned(uid) is not None
 
-        await _until(known)
-
-
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():
-            await asyncio.sleep(0.01)
+        await eventually(known)
 
 
 @pytest.fixture
@@ -118,39 +113,39 @@ def stage(server: ApiServer, client: Client) -> Stage:
     return Stage(server, client)
 
 
-async def test_a_standby_follows_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
     """It is ready to take over; once it leads it lists everything again, and binds."""
     await stage.add_node(make_node("n1"))
     pod = await stage.add_pod("p")
     async with stage.run():
         await stage.seen(pod.metadata.uid)
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         fits_nowhere = await stage.add_pod("q", nodeSelector={"no": "where"})
         await stage.seen(fits_nowhere.metadata.uid)
         assert stage.machine.pending_pods.depths()["active"] == 2
         assert not await stage.is_bound("p")
         stage.loop.lead()
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
 
 
-async def test_a_leader_decides_again_once_its_lease_is_sure_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage, make_node: MakeNode) -> None:
     """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
     await stage.add_node(make_node("n1"))
     async with stage.run():
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         stage.leads = False
         stage.loop.lead()
         pod = await stage.add_pod("p")
         await stage.seen(pod.metadata.uid)
         stage.leads = True
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
 
 
-async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make_node: MakeNode) -> None:
-    """Told to stop while it asks for the lease, it ends all the same: nothing keeps the lease from the next one."""
+async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, make_node: MakeNode) -> None:
+    """Stopped while it asks for the lease, it ends all the same: nothing keeps the lease from the next leader."""
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         ended = stage.loop._reading.ended
 
         async def late() -> None:
@@ -159,7 +154,7 @@ async def test_a_lease_that_comes_while_ending_begins_nothing(stage: Stage, make
 
         stage.loop._reading.ended = late  # type: ignore[method-assign]
         stage.loop.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             await asyncio.shield(running)
 
 
@@ -188,17 +183,17 @@ async def test_pods_that_are_listed_together_go_by_age(
 async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
     stage: Stage, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """What its watch has missed it must not give again: nothing is decided before the new lists are there."""
+    """What its watch has missed must not be given again: nothing is decided before the new lists are there."""
     await stage.add_node(make_node("n1", (make_pf(vfs=1),)))
     async with stage.run():
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         stage.server.faults.plan(Fault("GET", "/api/v1/pods", "answer", times=3, code=503))
         pod = await stage.add_pod("p", {"annotations": {names.REQUEST: "[{}]"}})
         await stage.seen(pod.metadata.uid)
         stage.loop.lead()
-        await _until(lambda: _no_more_faults(stage))
+        await eventually(lambda: _no_more_faults(stage))
         assert not await stage.is_bound("p")
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
 
 
 async def _no_more_faults(stage: Stage) -> bool:
@@ -212,14 +207,14 @@ async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode)
     async with stage.run():
         began = time.monotonic()
         stage.loop.lead(began + 1.0)
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
         assert time.monotonic() - began >= 1.0
 
 
 async def test_events_wait_until_few_binds_are_under_way(
     stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An API server that is busy with binds is not asked for events besides; none is lost by it."""
+    """An API server that is busy with binds gets no events besides; none is lost."""
     monkeypatch.setattr(looping, "_PRESSED", 3)
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/slow-[0-9]/binding$", "delay", times=3, delay_s=1.0))
@@ -228,9 +223,9 @@ async def test_events_wait_until_few_binds_are_under_way(
         await stage.add_pod(name)
     async with stage.run():
         stage.loop.lead()
-        await _until(lambda: _are_under_way(stage, 3))
+        await eventually(lambda: _are_under_way(stage, 3))
         marker = await stage.add_pod("marker", schedulerName="another")
-        await _until(lambda: _are_told(stage, pods))
+        await eventually(lambda: _are_told(stage, pods))
         items = json.loads(await stage.client.request("GET", "/api/v1/events"))["items"]
         assert min(int(one["metadata"]["resourceVersion"]) for one in items) > int(marker.metadata.resource_version)
 
@@ -248,13 +243,13 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
         stage.loop.lead()
         for name in "abcd":
             await stage.add_pod(name)
-        await _until(lambda: _so_many(stage, 4))
+        await eventually(lambda: _so_many(stage, 4))
         began = time.monotonic()
         for name in "ef":
             await stage.add_pod(name)
-        await _until(lambda: stage.is_bound("e"))
+        await eventually(lambda: stage.is_bound("e"))
         assert time.monotonic() - began > 0.6
-        await _until(lambda: stage.is_bound("f"))
+        await eventually(lambda: stage.is_bound("f"))
 
 
 async def _so_many(stage: Stage, count: int) -> bool:
@@ -269,26 +264,26 @@ async def _are_told(stage: Stage, pods: list[str]) -> bool:
     return all([await stage.events(pod) for pod in pods])
 
 
-async def test_nothing_is_decided_or_sent_while_the_lease_is_not_sure(stage: Stage, make_node: MakeNode) -> None:
-    """Neither a new decision nor the repetition of a Binding; once it is sure again, both."""
+async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: Stage, make_node: MakeNode) -> None:
+    """Neither a new decision nor the repetition of a Binding; both once the lease is certain again."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
     async with stage.run():
         stage.loop.lead()
         first = await stage.add_pod("first")
-        await _until(lambda: _tried(stage))
+        await eventually(lambda: _tried(stage))
         stage.leads = False
         stage.server.faults.planned.clear()
         second = await stage.add_pod("second")
         await stage.seen(second.metadata.uid)
-        await _until(lambda: _held_back(stage))
+        await eventually(lambda: _held_back(stage))
         assert not await stage.is_bound("first")
         assigned = stage.machine.cache.assigned(first.metadata.uid)
         assert assigned is not None, "the reservation stands: nobody knows what became of the Binding"
         assert stage.machine.pending_pods.depths()["active"] == 1
         stage.leads = True
-        await _until(lambda: stage.is_bound("first"))
-        await _until(lambda: stage.is_bound("second"))
+        await eventually(lambda: stage.is_bound("first"))
+        await eventually(lambda: stage.is_bound("second"))
 
 
 async def _tried(stage: Stage) -> bool:
@@ -304,20 +299,20 @@ async def _held_back(stage: Stage) -> bool:
 
 
 async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: MakeNode) -> None:
-    """Their end is told too; nothing new is begun."""
+    """Their outcomes are reported too; nothing new is started."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.0))
     async with stage.run() as running:
         stage.loop.lead()
         await stage.add_pod("p")
-        await _until(lambda: _no_more_faults(stage))
+        await eventually(lambda: _no_more_faults(stage))
         stage.loop.stop()
         assert await running is True
     assert await stage.is_bound("p")
     assert [reason for reason, _ in await stage.events("p")] == ["Scheduled"]
 
 
-async def test_our_own_status_write_is_not_looked_at_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_our_own_status_write_requeues_no_pod(stage: Stage, make_node: MakeNode) -> None:
     """One try, one condition: what we write about a pod requeues neither it nor another."""
     await stage.add_node(make_node("n1"))
     before = _attempts()
@@ -326,7 +321,7 @@ async def test_our_own_status_write_is_not_looked_at_again(stage: Stage, make_no
         for name in ("p", "q"):
             await stage.add_pod(name, nodeSelector={"no": name})
         for name in ("p", "q"):
-            await _until(lambda name=name: _is_told(stage, name))  # type: ignore[misc]
+            await eventually(lambda name=name: _is_told(stage, name))  # type: ignore[misc]
         # Backoffs are over, and a change comes that the machine is seen to take in after those of the conditions.
         stage.now += 100.0
         last = await stage.add_pod("last", schedulerName="other", nodeName="n1")
@@ -348,7 +343,7 @@ OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"
 
 
 async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **metadata: Any) -> Pod:
-    """Make a pod that is bound with a VF, and then let its node say that there is no such VF."""
+    """Make a pod that is bound with a VF, and then an inventory without that VF."""
     await stage.add_node(make_node("n1", (make_pf(vfs=4),)))
     pod = await stage.add_pod("p", metadata)
     vfs = (AssignedVf("pf0", 3, "0000:04:00.5", "ethernet", "rail0"),)
@@ -364,15 +359,15 @@ async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **me
 
 
 async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Five minutes after its leader saw that its VF is gone, and its owner is told why."""
+    """Five minutes after its leader saw that its VF is gone, and its owner gets the reason."""
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
     async with stage.run():
         stage.loop.lead()
-        await _until(lambda: _is_due(stage))
+        await eventually(lambda: _is_due(stage))
         stage.now += 301.0
         await stage.add_pod("bell")
-        await _until(lambda: _is_leaving(stage))
-        await _until(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
+        await eventually(lambda: _is_leaving(stage))
+        await eventually(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
 
 
 async def _is_due(stage: Stage) -> bool:
@@ -391,17 +386,17 @@ async def _has_event(stage: Stage, begin: str) -> bool:
 async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
     stage: Stage, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """The uid is a precondition: what came after it under its name stays."""
+    """The uid is a precondition: a new pod of that name stays."""
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
     async with stage.run():
         stage.loop.lead()
-        await _until(lambda: _is_due(stage))
+        await eventually(lambda: _is_due(stage))
         # Deleted and made again while this scheduler's watch is behind: the eviction finds another uid.
         (order,) = stage.machine.tick(stage.now + 301.0)
         await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
         await stage.add_pod("p", nodeSelector={"no": "where"})
         stage.loop._follow([order])
-        await _until(lambda: _have_ended(stage))
+        await eventually(lambda: _have_ended(stage))
         pod = await stage.pod("p")
         assert pod is not None
         assert pod.metadata.deletion_timestamp is None

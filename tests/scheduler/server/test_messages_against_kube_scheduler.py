@@ -1,4 +1,4 @@
-"""What waiting pods are told, word by word as a real kube-scheduler tells it on the same nodes of a real API server."""
+"""Messages of pending pods, word by word as of a real kube-scheduler on the same nodes of a real API server."""
 
 import os
 import sys
@@ -14,7 +14,8 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict
 from scheduler.kube.objects import Pod
-from tests.scheduler.server.test_extender_with_kube_scheduler import PODS, eventually, running
+from tests.scheduler.server.test_extender_with_kube_scheduler import PODS, running
+from tests.support.polling import eventually
 from tests.support.relay import Relay
 
 pytestmark = pytest.mark.apiserver
@@ -25,7 +26,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     "words-high": {"value": 1000},
     "words-polite": {"value": 1000, "preemptionPolicy": "Never"},
 }
-# Pods that fit nowhere, and for whose sake nobody can go.
+# Pods that fit nowhere, and that preemption cannot help.
 WAITING: dict[str, dict[str, Any]] = {
     "above-nobody": {"cpu": "2"},
     "above-too-few": {"cpu": "4", "priorityClassName": "words-middle"},
@@ -37,7 +38,7 @@ WAITING: dict[str, dict[str, Any]] = {
 
 
 class Site:
-    """Three nodes: one with a pod that counts much and one that counts little, one cordoned, one small."""
+    """Three nodes: one with a pod of high priority and one of low, one cordoned, one small."""
 
     def __init__(self, client: Client, kubeconfig: Path) -> None:
         self._client = client
@@ -90,8 +91,8 @@ async def site(own_server: Path) -> AsyncIterator[Site]:
             yield site
 
 
-async def test_waiting_pods_are_told_what_kube_scheduler_tells(site: Site, tmp_path: Path) -> None:
-    """Its default profile without dynamic resources, which has a word to say about every pod that fits nowhere."""
+async def test_pending_pods_get_the_messages_of_kube_scheduler(site: Site, tmp_path: Path) -> None:
+    """Its default profile without dynamic resources, which adds a message about every unschedulable pod."""
     (secure,) = free_ports(1)
     plugins = {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}}
     config = {

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.reference.messages import refusal
+from tests.support.polling import eventually
 
 T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
@@ -99,17 +100,9 @@ class Cluster:
         await self._client.request("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
 
 
-async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
-    """Ask until there is an answer, twenty seconds at the most."""
-    async with asyncio.timeout(20):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.02)
-    return answer
-
-
 @asynccontextmanager
 async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
-    """Run a scheduler; it must end by itself once it is asked to."""
+    """Run a scheduler; it must end by itself after SIGTERM."""
     arguments = ["-m", "scheduler", "--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", "", *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=PIPE)
     try:
@@ -117,7 +110,7 @@ async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await process.communicate()
 
 
@@ -177,10 +170,10 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_no
         assert refusal(await cluster.told("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
 
 
-async def test_a_malformed_request_is_told_and_scheduled_when_fixed(
+async def test_a_malformed_request_is_reported_and_scheduled_when_fixed(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """Condition and event name field and rule; other pods pass by; the fixed annotation is enough."""
+    """Condition and event name field and rule; other pods are scheduled; the fixed annotation is enough."""
     await cluster.add_node(make_node("n1", (make_pf(),)))
     await cluster.add_pod("bad", '[{},{"min_tx_rte":5}]')
     await cluster.add_pod("good", "[{}]")
@@ -199,7 +192,7 @@ async def _event(cluster: Cluster, pod: str, reason: str) -> Any:
     return next((one for one in events if one["reason"] == reason), None)
 
 
-async def test_why_a_pod_is_where_it_is_stands_in_its_event(
+async def test_the_event_of_a_bound_pod_has_the_reasons_of_its_placement(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """As data: node, PFs and VFs, scores."""
@@ -235,7 +228,7 @@ async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
 async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
     cluster: Cluster, make_node: MakeNode
 ) -> None:
-    """A leader that ends cleanly gives its lease up, so the other needs not wait for it to run out."""
+    """A leader that ends cleanly releases its lease, so that the other need not wait for its expiry."""
     await cluster.add_node(make_node("n1"))
     async with running(cluster) as first:
         await cluster.add_pod("one")
@@ -248,7 +241,7 @@ async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
 
 
 async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Ready once nodes and pods are listed; counted under the field's names."""
+    """Ready once nodes and pods are listed; counted under kube-scheduler's names."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     await cluster.add_node(make_node("n1", (make_pf(vfs=3),)))
@@ -271,17 +264,17 @@ async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNo
         assert 'reason="node(s) had an unreadable RDMA inventory"} 1.0' in text
 
 
-async def test_what_is_decided_is_counted_under_the_fields_names(
+async def test_decisions_are_counted_under_kube_schedulers_metric_names(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
-    """As dashboards for kube-scheduler look for it, and beside it what only Mooring has."""
+    """As dashboards for kube-scheduler expect them, and Mooring's own beside them."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
     await cluster.add_pod("fits", "[{}]")
     await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])
     async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
-        # Of the first decision it is told where the time goes.
+        # The phases of the first decision are timed.
         await cluster.bound("fits")
         await cluster.add_pod("waits", "[{},{}]")
         await cluster.told("waits")
@@ -321,12 +314,12 @@ async def test_what_is_decided_is_counted_under_the_fields_names(
 @pytest.mark.parametrize(
     ("flags", "status"), [(("--leader-elect", "perhaps"), 2), (("--nonsense",), 2), (("--kubeconfig", "/nowhere"), 1)]
 )
-async def test_wrong_usage_and_no_way_in_end_with_their_status(
+async def test_wrong_usage_and_missing_access_end_with_their_exit_status(
     flags: tuple[str, ...], status: int, cluster: Cluster
 ) -> None:
     """2 for usage, 1 for a failure; one line says why."""
     async with running(cluster, *flags) as process:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             _, said = await process.communicate()
         assert process.returncode == status
         assert b"Traceback" not in said

@@ -49,7 +49,7 @@ async def _create(client: Client, name: str, interfaces: int, limit: int | None)
 
 
 async def test_a_quota_counts_the_vfs_that_pods_get(real: Client) -> None:
-    """Limits use it up; who limits fewer than it asks for is not scheduled, who limits none is not counted."""
+    """Limits use it up; a pod with a lower limit than request is not scheduled, one without a limit not counted."""
     assert not isinstance(read_pod_info(await _create(real, "two", 2, 2)), Refusal)
     with pytest.raises(KubeError, match=r"exceeded quota: vfs, requested: requests.rdma-sriov/vf=2, used: .*=2"):
         await _create(real, "beyond", 2, 2)

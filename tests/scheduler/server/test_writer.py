@@ -1,8 +1,8 @@
-"""Conditions and events against a server: the newest wins, too many are dropped, and nobody is told what is over."""
+"""Conditions and events against a server: the newest wins, too many are dropped, and outdated ones are not written."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from scheduler.kube.objects import Pod
 from scheduler.server.reporting import writer as writing
 from scheduler.server.reporting.pod_status import status_patch
 from scheduler.server.reporting.writer import Writer
+from tests.support.polling import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 Put = Callable[[Report], None]
@@ -53,17 +54,11 @@ async def _events(client: Client) -> list[Any]:
     return found
 
 
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while not await holds():
-            await asyncio.sleep(0.01)
-
-
 async def test_a_pod_that_waits_is_told_by_condition_and_event(client: Client, writer: Writer) -> None:
     """The event carries why as data."""
     pod = await _create(client, "p")
     writer.put(Report(pod, "Unschedulable", "no room", {"v": 1, "nodes": 3}))
-    await _until(lambda: _has_condition(client, "p", "no room"))
+    await eventually(lambda: _has_condition(client, "p", "no room"))
     await writer.flush()
     (event,) = await _events(client)
     assert (event["reason"], event["message"], event["type"]) == ("FailedScheduling", "no room", "Warning")
@@ -78,22 +73,22 @@ async def _has_condition(client: Client, name: str, message: str) -> bool:
 async def test_of_many_messages_about_a_pod_the_newest_is_written(
     client: Client, server: ApiServer, writer: Writer
 ) -> None:
-    """A hundred in one breath are one write, not a hundred."""
+    """A hundred at once are one write, not a hundred."""
     pod = await _create(client, "p")
     before = server.cluster.store.revision
     for number in range(20):
         writer.put(Report(pod, "Unschedulable", f"message {number}"))
-    await _until(lambda: _has_condition(client, "p", "message 19"))
+    await eventually(lambda: _has_condition(client, "p", "message 19"))
     await writer.flush()
     # One condition, and the events of which each text has its own.
     assert server.cluster.store.revision - before == 1 + 20
 
 
 @pytest.mark.parametrize("is_written_to", [False, True])
-async def test_what_a_message_says_of_the_nomination_holds_though_a_newer_one_is_written(
+async def test_a_nomination_survives_a_newer_message_without_one(
     client: Client, writer: Writer, *, is_written_to: bool
 ) -> None:
-    """The newer one says nothing of it; also where the older was answered with a conflict."""
+    """The newer one does not mention it; also if the older was answered with a conflict."""
     pod = await _create(client, "p")
     nominated = msgspec.json.encode({"status": {"nominatedNodeName": "n1"}})
     await client.request("PATCH", f"{PODS}/p/status", nominated, STRATEGIC_PATCH)
@@ -102,12 +97,12 @@ async def test_what_a_message_says_of_the_nomination_holds_though_a_newer_one_is
     if is_written_to:
         await asyncio.sleep(0)
     writer.put(Report(await _get(client, "p") if is_written_to else pod, "Unschedulable", "no room"))
-    await _until(lambda: _has_condition(client, "p", "no room"))
+    await eventually(lambda: _has_condition(client, "p", "no room"))
     assert (await _get(client, "p")).status.nominated_node_name is None
 
 
-async def test_a_pod_that_was_bound_meanwhile_is_not_told_that_it_waits(client: Client, writer: Writer) -> None:
-    """The condition was on its way while the Binding overtook it: the version in it is a precondition."""
+async def test_a_pod_that_was_bound_meanwhile_is_not_reported_as_pending(client: Client, writer: Writer) -> None:
+    """The Binding overtook the condition: the version in the patch is a precondition."""
     pod = await _create(client, "p")
     target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
@@ -115,21 +110,21 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_told_that_it_waits(client: 
     writer.put(Report(pod, "Unschedulable", "no room"))
     other = await _create(client, "other")
     writer.put(Report(other, "Unschedulable", "no room"))
-    await _until(lambda: _has_condition(client, "other", "no room"))
+    await eventually(lambda: _has_condition(client, "other", "no room"))
     condition = await _condition(client, "p")
     assert condition is not None
     assert condition[0] == "True"
 
 
-async def test_a_pod_is_not_told_what_was_meant_for_its_namesake(client: Client, writer: Writer) -> None:
-    """Another pod of the same name has another uid and version: what was decided about the first is not its matter."""
+async def test_a_report_is_not_written_to_another_pod_of_the_same_name(client: Client, writer: Writer) -> None:
+    """Another pod of the same name has another uid and version: the decision was not about it."""
     gone = await _create(client, "p")
     await client.request("DELETE", f"{PODS}/p")
     await _create(client, "p")
     writer.put(Report(gone, "Unschedulable", "no room"))
     other = await _create(client, "other")
     writer.put(Report(other, "Unschedulable", "no room"))
-    await _until(lambda: _has_condition(client, "other", "no room"))
+    await eventually(lambda: _has_condition(client, "other", "no room"))
     assert await _condition(client, "p") is None
 
 
@@ -148,24 +143,26 @@ async def test_a_condition_for_another_uid_is_refused(
     assert await _condition(client, "p") is None
 
 
-async def test_a_pod_that_was_written_to_meanwhile_is_told_all_the_same(client: Client, writer: Writer) -> None:
-    """It is read again where it has changed but waits still."""
+async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(client: Client, writer: Writer) -> None:
+    """It is read again if it has changed but still waits."""
     pod = await _create(client, "p")
     patch = msgspec.json.encode({"metadata": {"annotations": {"a": "b"}}})
     await client.request("PATCH", f"{PODS}/p", patch, "application/merge-patch+json")
     writer.put(Report(pod, "Unschedulable", "no room"))
-    await _until(lambda: _has_condition(client, "p", "no room"))
+    await eventually(lambda: _has_condition(client, "p", "no room"))
 
 
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
-async def test_a_bind_takes_back_what_was_not_written_yet(client: Client, server: ApiServer, writer: Writer) -> None:
-    """A pod that found its place is not told any more that it waits."""
+async def test_a_bind_drops_the_reports_that_are_not_written_yet(
+    client: Client, server: ApiServer, writer: Writer
+) -> None:
+    """A pod that was bound is not reported as pending any more."""
     pod = await _create(client, "p")
     before = server.cluster.store.revision
     writer.put(Report(pod, "Unschedulable", "no room"))
     writer.put(Report(pod, "Scheduled", "assigned"))
     await writer.flush()
-    await _until(lambda: _all_told(server, before + 2))
+    await eventually(lambda: _all_told(server, before + 2))
     assert await _condition(client, "p") is None
 
 
@@ -173,10 +170,10 @@ async def _all_told(server: ApiServer, revision: int) -> bool:
     return server.cluster.store.revision == revision
 
 
-async def test_conditions_are_written_at_a_pace(
+async def test_conditions_are_written_at_a_limited_rate(
     client: Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many pods wait: a burst, then so many a second; events are not held up by it."""
+    """However many pods wait: a burst, then so many a second; events are not delayed by it."""
     monkeypatch.setattr(writing, "_CONDITIONS_PER_S", 0.1)
     monkeypatch.setattr(writing, "_CONDITIONS_AT_ONCE", 3.0)
     writer = Writer(client, "mooring")
@@ -184,7 +181,7 @@ async def test_conditions_are_written_at_a_pace(
     task = asyncio.create_task(writer.run())
     for pod in pods:
         writer.put(Report(pod, "Unschedulable", "no room"))
-    await _until(lambda: _told(client, 3))
+    await eventually(lambda: _told(client, 3))
     await writer.flush()
     assert len(await _events(client)) == 10
     assert not await _told(client, 4)
@@ -215,8 +212,8 @@ async def test_events_are_dropped_when_too_many_wait(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_is_told_again_is_counted(client: Client, writer: Writer) -> None:
-    """One object says how often; if it has gone meanwhile, it is told again."""
+async def test_a_repeated_event_is_counted(client: Client, writer: Writer) -> None:
+    """One object has the count; if it has gone meanwhile, it is created again."""
     pod = await _create(client, "p")
     for message in ("no room", "no cpu", "no room"):
         writer.put(Report(pod, "Unschedulable", message))
@@ -229,10 +226,10 @@ async def test_what_is_told_again_is_counted(client: Client, writer: Writer) -> 
     assert [(one["message"], one["count"]) for one in await _events(client)] == [("no room", 1)]
 
 
-async def test_a_pod_that_is_gone_is_not_told(client: Client, writer: Writer) -> None:
-    """And holds up nobody else."""
+async def test_nothing_is_written_to_a_pod_that_is_gone(client: Client, writer: Writer) -> None:
+    """And delays no other report."""
     gone, there = await _create(client, "gone"), await _create(client, "there")
     await client.request("DELETE", f"{PODS}/gone")
     writer.put(Report(gone, "Unschedulable", "no room"))
     writer.put(Report(there, "Unschedulable", "no room"))
-    await _until(lambda: _has_condition(client, "there", "no room"))
+    await eventually(lambda: _has_condition(client, "there", "no room"))

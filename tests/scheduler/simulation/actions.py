@@ -1,4 +1,4 @@
-"""What may happen in one step, and how often."""
+"""The random actions of one step, and how often each happens."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _REQUESTS = (
     '[{"unknown":1}]',
     "[{},{},{},{},{},{}]",
 )
-# What is soon gone from a node, so that others must go for it.
+# Requests that soon exhaust a node, so that preemption happens.
 _SCARCE = ("[{},{},{}]", '[{"min_tx_rate":60000},{"network":"rail1"}]', '[{"min_tx_rate":50000},{"min_tx_rate":50000}]')
 _CPUS = ("100m", "100m", "1", "3", "9")
 
 
 class Acts:
-    """The hands of chance on a world."""
+    """The random actions on a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -90,7 +90,7 @@ class Acts:
         self._weights = [weight for weight, _ in weighed]
 
     async def one(self) -> None:
-        """Do one thing; what the API server refuses has not happened."""
+        """Do one action; one that the API server refuses has not happened."""
         act = self._source.choices(self._acts, self._weights)[0]
         try:
             waiting = act()
@@ -112,7 +112,7 @@ class Acts:
             self._cluster.create_pod(self._source.choice(_REQUESTS), owned=owned, cpu=cpu)
 
     def _create_guest(self) -> None:
-        """Create a pod for kube-scheduler, sometimes one that is above most others."""
+        """Create a pod for kube-scheduler, sometimes with a high priority."""
         if len(self._cluster.pods()) < _MOST_PODS:
             spec: dict[str, object] = {"schedulerName": "default-scheduler"}
             if self._source.random() < 0.2:
@@ -175,7 +175,7 @@ class Acts:
             self._storage.create_claim(self._source.choice(absent))
 
     def _create_important(self) -> None:
-        """Create a pod that is above most others, sometimes one that preempts nobody."""
+        """Create a pod with a high priority, sometimes one that preempts nothing."""
         if len(self._cluster.pods()) < _MOST_PODS:
             spec: dict[str, object] = {"priorityClassName": self._source.choice(CLASSES)}
             if self._source.random() < 0.2:
@@ -188,12 +188,12 @@ class Acts:
         self._cluster.put_budget(self._source.choice((0, 1, 5, None)))
 
     def _hang(self) -> None:
-        """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or go on again."""
+        """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or let it continue."""
         agent = self._world.agents[self._node()]
         agent.hangs = not agent.hangs
 
     def _keep(self) -> None:
-        """Let a node not get back the VFs of pods that go, or get back all of them."""
+        """Let a node withhold the VFs of deleted pods, or release all of them."""
         agent = self._world.agents[self._node()]
         agent.keeps = not agent.keeps
 
@@ -209,7 +209,7 @@ class Acts:
             self._cluster.patch_pod(pod.name, {"spec": {"schedulingGates": None}})
 
     def _correct(self) -> None:
-        """Let a user change what a waiting pod asks for."""
+        """Let a user change what a waiting pod requests."""
         if pod := self._pod(lambda one: not one.node):
             request = self._source.choice(_REQUESTS)
             self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: request}}})
@@ -239,7 +239,7 @@ class Acts:
         self._note_claim(name)
 
     def _foreign_claim(self) -> None:
-        """Let somebody forge an assignment on a pod that he has placed himself: a VF and a berth, maybe in use."""
+        """Let somebody forge an assignment on a pod that he has bound himself: a VF and a berth, maybe in use."""
         node, index = self._node(), self._source.randrange(2)
         spec = {"schedulerName": "default-scheduler", "nodeName": node}
         name = self._cluster.create_pod(None, spec=spec)
@@ -258,13 +258,13 @@ class Acts:
         return uid
 
     def _foreign_bind(self) -> None:
-        """Let another binder be first."""
+        """Let another scheduler bind first."""
         if pod := self._pod(lambda one: one.is_ours and not one.node and not one.is_gated):
             self._cluster.bind_elsewhere(pod, self._node())
             self._world.promises.claim(pod.uid)
 
     def _change_hardware(self) -> None:
-        """Take a VF out or back, a PF down or up, or let a link degrade; the advertiser tells it."""
+        """Take a VF out or back, a PF down or up, or let a link degrade; the advertiser publishes it."""
         name, index = self._node(), self._source.randrange(2)
         hardware = self._world.agents[name].hardware
         what = self._source.randrange(3)
@@ -283,7 +283,7 @@ class Acts:
             self._cluster.put_node(name, hardware, ready=ready, kernel_boot=kernel_boot)
 
     def _reboot(self) -> None:
-        """Let a node come back with a new boot id, which its advertiser may tell later than its kubelet."""
+        """Let a node come back with a new boot id, which its advertiser may publish later than its kubelet."""
         name = self._node()
         self._boots += 1
         if self._source.random() < 0.5:
@@ -304,7 +304,7 @@ class Acts:
             self._cluster.put_node(name, self._world.agents[name].hardware)
 
     def _collect(self) -> None:
-        """Do as the pod garbage collector: pods on nodes that are gone, and some that have ended, go."""
+        """Do as the pod garbage collector: delete pods on nodes that are gone, and some that have ended."""
         nodes = self._cluster.nodes()
         for pod in self._cluster.pods():
             if (pod.node and pod.node not in nodes) or (pod.node and not pod.is_live):

@@ -1,6 +1,6 @@
-"""The simulated API server: devcluster's state and verbs behind connections in memory, with faults that a seed chooses.
+"""The simulated API server: devcluster's state and verbs behind connections in memory, with faults by seed.
 
-What answers is the code that stands in for a real API server elsewhere; only sockets, time and chance are replaced.
+The server's code is the one that replaces a real API server elsewhere; only sockets, time and chance are simulated.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class _Cut(Exception):  # noqa: N818 - an end of a stream, as planned
 
 @dataclass
 class Api:
-    """One server. ``carried_out`` is told of each request of a scheduler that has changed something."""
+    """One server. ``carried_out`` is called with each request of a scheduler that has changed something."""
 
     loop: VirtualLoop
     faults: Faults
@@ -55,7 +55,7 @@ class Api:
         return Connection(process, self.serve)
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
-        """Do as somebody who needs no network and meets no fault; raise ApiError."""
+        """Handle a request without network and faults; raise ApiError."""
         target = parse(path.partition("?")[0])
         assert target is not None, path
         query = dict([pair.split("=", 1)] if (pair := path.partition("?")[2]) else [])
@@ -72,7 +72,7 @@ class Api:
         self._server.cut_watches()
 
     async def serve(self, request: Request, connection: Connection) -> None:
-        """Answer a request, or do to it what chance has in store."""
+        """Answer a request, or inject the fault that the seed chose."""
         self.story.append((self.loop.time(), request.process, f"{request.method} {request.path}"))
         target = parse(request.path)
         assert target is not None, request.path

@@ -18,7 +18,7 @@ from typing import Any
 PROCESS: ContextVar[str] = ContextVar("process", default="")
 # UNIX time at which every simulation begins: 2026-01-01.
 EPOCH_S = 1_767_225_600.0
-# What one look at the clock costs, in seconds, so that code which works until a time gets there.
+# What one reading of the clock costs, in seconds, so that code which works until a time gets there.
 _LOOK_S = 20e-6
 # Tasks of a process that are remembered beyond their end, before they are looked through.
 _MOST_DONE = 256
@@ -41,7 +41,7 @@ class _NoSelector(selectors.BaseSelector):
 
 
 class _Numbered(asyncio.Task[Any]):
-    """A task that sets hold in the order of its number, not of its address: whatever is cancelled goes in one order."""
+    """A task that sets order by its number, not by its address, so that cancellation has one order."""
 
     def __init__(self, number: int, *arguments: Any, **options: Any) -> None:
         self._number = number

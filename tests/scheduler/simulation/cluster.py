@@ -1,4 +1,4 @@
-"""What is in the simulated cluster: pods and nodes as the API keeps them, and the hands that make and change them."""
+"""The simulated cluster: pods and nodes as the API keeps them, and the actors that create and change them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -90,19 +90,19 @@ class PodState:
 
     @property
     def held(self) -> set[str]:
-        """What no other pod on its node may have: VFs by PCI address, and berths."""
+        """Return what no other pod on its node may have: VFs by PCI address, and berths."""
         return {vf.pci for vf in self.vfs} | set(self.berths)
 
 
 @dataclass
 class Hardware:
-    """A node's NIC and boot as they are, whatever the API knows of them; two PFs, each on a rail of its own."""
+    """A node's NIC and boot as they are, whatever the API knows of them; two PFs, each on its own rail."""
 
     boot: str = "boot-1"
     up: list[bool] = field(default_factory=lambda: [True, True])
     offer_mbps: list[int] = field(default_factory=lambda: [OFFER_MBPS, OFFER_MBPS])
     out: list[set[int]] = field(default_factory=lambda: [set(), set()])
-    # VFs, by PF and index, that nobody gave back: whose they were, and the rate that they still reserve.
+    # VFs, by PF and index, that were not released: the uid of their pod, and the rate that they still reserve.
     held: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
 
     def inventory(self) -> Inventory:
@@ -129,7 +129,7 @@ class Hardware:
 
 
 def _claim(annotations: dict[str, str]) -> Assignment | None:
-    """Read an assignment without the rules by which the scheduler believes one."""
+    """Read an assignment without the scheduler's validation."""
     try:
         return read_assignment(annotations[names.ASSIGNMENT])
     except (KeyError, AnnotationError):
@@ -137,7 +137,7 @@ def _claim(annotations: dict[str, str]) -> Assignment | None:
 
 
 class Cluster:
-    """The truth, as the API server has it, and the hands that change it."""
+    """The truth, as the API server has it, and the actors that change it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -165,7 +165,7 @@ class Cluster:
         return next((pod for pod in self.pods() if pod.uid == uid), None)
 
     def live(self) -> Iterator[PodState]:
-        """Yield the pods that sit on a node and have not ended."""
+        """Yield the pods that are assigned to a node and have not ended."""
         yield from (pod for pod in self.pods() if pod.is_live)
 
     def nodes(self) -> dict[str, Json]:
@@ -173,7 +173,7 @@ class Cluster:
         return {entry.name: entry.decoded() for entry in entries}
 
     def create_pod(self, request: str | None, **more: Any) -> str:
-        """Create a pod of ours, or of whom ``spec`` says; return its name."""
+        """Create a pod of our scheduler, or of the one that ``spec`` names; return its name."""
         self._serial += 1
         name = f"p{self._serial}"
         annotations = {} if request is None else {names.REQUEST: request}
@@ -193,7 +193,7 @@ class Cluster:
         return name
 
     def put_budget(self, allowed: int | None) -> None:
-        """Return how many of the pods that a ReplicaSet owns may be disrupted; None: there is not a budget."""
+        """Set how many of a ReplicaSet's pods may be disrupted; None deletes the budget."""
         if f"{BUDGETS}/owned" in self._budgets:
             self._api.call("DELETE", f"{BUDGETS}/owned")
             self._budgets.clear()
@@ -216,7 +216,7 @@ class Cluster:
         self._api.call("POST", f"{PODS}/{pod.name}/binding", {"metadata": {"name": pod.name}, "target": target})
 
     def put_node(self, name: str, hardware: Hardware, *, ready: bool = True, kernel_boot: str = "") -> None:
-        """Create a node, or bring the API's knowledge of it up to date."""
+        """Create a node, or update the API's knowledge of it."""
         if name not in self.nodes():
             labels = {"kubernetes.io/hostname": name}
             self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})

@@ -1,4 +1,4 @@
-"""Another kind of resource for the simulation, as a package beside the scheduler would bring it: berths of a node."""
+"""Another kind of resource for the simulation, as a plug-in package would add it: berths of a node."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, 
 
 KIND = "berth"
 REQUEST, INVENTORY = names.REQUEST_OF + KIND, names.INVENTORY_OF + KIND
-# So many has each node.
+# The number of berths of each node.
 BERTHS = 3
 
 
@@ -29,5 +29,5 @@ class _Berths:
 
 
 def kinds() -> Kinds:
-    """Return what a scheduler finds installed."""
+    """Return the installed kinds of a scheduler."""
     return Kinds([Kind(KIND, _Berths())])

@@ -1,4 +1,4 @@
-"""An API server whose watches say what a test wants, byte for byte: every list is empty, then come the lines."""
+"""An API server whose watches send what a test wants, byte for byte: every list is empty, then come the lines."""
 
 import asyncio
 from collections import deque

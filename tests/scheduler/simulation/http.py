@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a stream that nobody reads; a request that has arrived is still carried out."""
+        """End a stream without a reader; a request that has arrived is still carried out."""
         if self._worker is not None and self._streaming:
             self._worker.cancel()
 

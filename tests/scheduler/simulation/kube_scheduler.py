@@ -1,8 +1,8 @@
-"""A stock kube-scheduler, small: it decides about pods of its own, whose VFs Mooring gives as its extender.
+"""A stock kube-scheduler, small: it decides about its own pods, whose VFs Mooring gives as its extender.
 
 By itself it knows cpus and ready nodes, from a cache that is late. It takes one pod at a time, filters, lets the
-extender filter and rank, assumes its choice, and lets the extender bind beside the next decision. What is refused, lost
-or not answered in time it forgets, and tries again after a while. Where only cpus are missing it preempts.
+extender filter and rank, assumes its choice, and lets the extender bind beside the next decision. A bind that is
+refused, lost or not answered in time it forgets, and tries again after a while. If only cpus are missing it preempts.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ _SERVICE = "http://10.0.0.2:8888"
 # As kube-scheduler's httpTimeout and backoff, in seconds.
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 _BACKOFF_S = (1.0, 10.0)
-# How long after a decision comes the next, in seconds, and one in how many finds the cache brought up to date.
+# How long after a decision the next comes, in seconds, and one in how many finds the cache up to date.
 _PAUSE_S, _FRESH = (0.02, 0.6), 3
-# One in so many binds is asked for by two at once, and one in so many filters sends whole nodes.
+# One in so many binds is requested twice at once, and one in so many filters sends whole nodes.
 _TWICE, _WHOLE = 8, 4
 
 
 class _Unanswered(Exception):  # noqa: N818 - an outcome
-    """Nobody has answered: there is not a leader, or a request or its answer is lost."""
+    """There is no answer: no leader, or a request or its answer is lost."""
 
 
 @dataclass
 class KubeScheduler:
-    """One process; what it is told wrongly goes to ``promises``. ``met`` counts what it has met with."""
+    """One process; wrong answers are reported to ``promises``. ``met`` counts the cases that occurred."""
 
     loop: VirtualLoop
     cluster: Cluster
@@ -69,7 +69,7 @@ class KubeScheduler:
                     await self._try(pod)
 
     def _look(self) -> None:
-        """Bring the cache up to date; what it shows bound is no longer only assumed."""
+        """Bring the cache up to date; what it shows as bound is no longer only assumed."""
         self._pods = {pod.uid: pod for pod in self.cluster.pods()}
         self._nodes = self.cluster.nodes()
         waiting = {uid for uid, pod in self._pods.items() if not pod.node}
@@ -114,13 +114,13 @@ class KubeScheduler:
         return refused
 
     async def _best(self, pod: PodState, nodes: list[str]) -> str:
-        """Return a node: the extender's scores count, and so does what it knows nothing of."""
+        """Return a node: the extender's scores count, and so do the nodes that it does not know."""
         scores = await self._ask("prioritize", {"Pod": pod.document, "NodeNames": nodes})
         best: str = max((one["Score"] + self.source.uniform(0, 5), one["Host"]) for one in scores)[1]
         return best
 
     def _begin_to_bind(self, pod: PodState, node: str, left: list[str]) -> None:
-        """Let it be bound; now and then another, that led until now, asks at once or late, and may choose otherwise."""
+        """Start a bind; now and then an earlier leader asks at once or late too, and may choose another node."""
         self._assumed[pod.uid] = node
         self._binding.create_task(self._bind(pod, node))
         if self.source.randrange(_TWICE) == 0:
@@ -128,7 +128,7 @@ class KubeScheduler:
             self._binding.create_task(self._bind(pod, self.source.choice(left), late_s))
 
     async def _bind(self, pod: PodState, node: str, late_s: float = 0.0) -> None:
-        """Let the extender bind; what failed, or may have, is decided about again."""
+        """Let the extender bind; a bind that failed, or may have, is decided again."""
         await asyncio.sleep(late_s)
         asked = {"PodName": pod.name, "PodNamespace": "default", "PodUID": pod.uid, "Node": node}
         try:
@@ -142,7 +142,7 @@ class KubeScheduler:
             self.promises.broken.append(f"{pod.name} was told to be bound to {node}, and is on {bound.node!r}")
 
     async def _preempt(self, pod: PodState, nodes: Iterable[str]) -> None:
-        """Send less important pods away where there are too few cpus, and whom the extender needs to go as well."""
+        """Preempt less important pods where there are too few cpus, and those that the extender adds."""
         chosen = {node: victims for node in nodes if (victims := self._victims(pod, node))}
         if not chosen:
             return
@@ -155,12 +155,12 @@ class KubeScheduler:
         if told_to_go:
             node = min(sorted(told_to_go), key=lambda name: len(told_to_go[name]))
             known = [one for one in self._on(node) if one.uid in told_to_go[node]]
-            # Where one is not known yet, it tries again later.
+            # If one is not known yet, it tries again later.
             if len(known) == len(told_to_go[node]):
                 self._send_away(pod, known, node)
 
     def _victims(self, pod: PodState, node: str) -> list[PodState]:
-        """Return the less important pods without which the cpus suffice, empty if that is no way."""
+        """Return the less important pods without which the cpus suffice, empty if there are none such."""
         there, gone = self._on(node), list[PodState]()
         for victim in sorted(there, key=lambda one: one.priority):
             if has_cpu(pod, there):
@@ -178,21 +178,21 @@ class KubeScheduler:
             self._do(self.cluster.delete_pod, victim.name)
 
     def _tell(self, pod: PodState, refused: Mapping[str, str]) -> None:
-        """Tell the pod's owner why it waits, if that is news."""
+        """Report to the pod's owner why it waits, if that is new."""
         message = f"0 nodes are available: {sorted(set(refused.values())) or 'Insufficient cpu'}"
         if message != told(pod):
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
             self._do(self.cluster.patch_pod, pod.name, {"status": {"conditions": [condition]}}, "/status")
 
     def _do(self, act: Any, *arguments: Any) -> None:
-        """Write; what the API server refuses has not happened."""
+        """Write; a request that the API server refuses has not happened."""
         try:
             act(*arguments)
         except ApiError:
             return
 
     async def _ask(self, verb: str, body: Json) -> Any:
-        """Ask whom the Service leads to; raise `_Unanswered`."""
+        """Ask the process that the Service leads to; raise `_Unanswered`."""
         try:
             async with self._session.post(f"/scheduler/{verb}", json=body) as answer:
                 if answer.status == 200:

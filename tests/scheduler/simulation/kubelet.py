@@ -18,12 +18,12 @@ class NodeAgent:
     ledger: dict[str, tuple[str, AssignedVf]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     hangs: bool = False
-    # It does not get back the VFs of pods that go; its advertiser lists them as held, and ``tell`` publishes that.
+    # It does not release the VFs of deleted pods; its advertiser lists them as held, and ``tell`` publishes that.
     keeps: bool = False
     tell: Callable[[], None] = lambda: None
 
     def sync(self) -> None:
-        """Do what a kubelet does on its round: start, stop, and give back what the gone have left."""
+        """Do one sync of a kubelet: start, stop, and release what deleted pods have left."""
         if self.hangs:
             return
         mine = {pod.uid: pod for pod in self.cluster.pods() if pod.node == self.name}
@@ -57,7 +57,7 @@ class NodeAgent:
         self.ledger.clear()
 
     def _start(self, pod: PodState) -> None:
-        """Start a pod, or refuse it and say why."""
+        """Start a pod, or refuse it with a reason."""
         reason = self._refusal(pod)
         if reason:
             self.refused[pod.uid] = reason

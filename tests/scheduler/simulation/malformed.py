@@ -1,4 +1,4 @@
-"""Objects as no API server should send them: nearly right ones, and ones of which hardly anything is right."""
+"""Objects as no API server should send them: nearly valid ones, and ones of which hardly anything is valid."""
 
 import random
 from typing import Any
@@ -33,7 +33,7 @@ _RAW: tuple[bytes, ...] = (
 
 
 def mutate(document: Any, source: random.Random) -> Any:
-    """Return a document with one value somewhere in it replaced, removed or, in a text, one character changed."""
+    """Return a document with one value in it replaced, removed or, in a text, one character changed."""
     if isinstance(document, dict) and document and source.random() < 0.9:
         key = source.choice(sorted(document))
         changed = {name: value for name, value in document.items() if name != key or source.random() < 0.9}
@@ -48,7 +48,7 @@ def mutate(document: Any, source: random.Random) -> Any:
 
 
 def wild(document: Any, source: random.Random) -> Any:
-    """Return something of a document's outline with wrong types everywhere."""
+    """Return something with a document's outline and wrong types everywhere."""
     if isinstance(document, dict) and source.random() < 0.85:
         return {key: wild(value, source) for key, value in document.items() if source.random() < 0.9}
     if isinstance(document, list) and source.random() < 0.85:
@@ -57,7 +57,7 @@ def wild(document: Any, source: random.Random) -> Any:
 
 
 def pierce(document: Any, source: random.Random) -> Any:
-    """Return a document in which one value has given way to raw bytes that `line` puts in."""
+    """Return a document in which one value is replaced by raw bytes that `line` puts in."""
     if isinstance(document, dict) and document:
         key = source.choice(sorted(document))
         return document | {key: pierce(document[key], source)}

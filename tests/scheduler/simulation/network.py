@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
-# Who uses the Service of the schedulers; all others' connections lead to the API server.
+# The client of the schedulers' Service; all others' connections lead to the API server.
 CLIENT = "kube-scheduler"
 # How long a packet takes, in seconds; one in `_SLOW` takes up to ten times as long.
 _FASTEST_S, _USUALLY_S, _SLOW = 0.0005, 0.01, 20
@@ -64,7 +64,7 @@ class Network:
         return client, client.protocol
 
     def _reach(self, process: str) -> tuple[str, ProtocolFactory, contextvars.Context]:
-        """Return which scheduler a connection belongs to, and who takes it, as whose code."""
+        """Return which scheduler a connection leads to, and its protocol and context."""
         if process != CLIENT:
             return process, lambda: self.accept(process), contextvars.Context()
         if not self.listeners:
@@ -74,7 +74,7 @@ class Network:
         return chosen.process, chosen.accept, chosen.context.copy()
 
     def listen(self, factory: ProtocolFactory) -> Listener:
-        """Let the process that is running be reached by the Service."""
+        """Make the running process reachable by the Service."""
         process = PROCESS.get()
         listener = self.listeners[process] = Listener(self, process, factory, contextvars.copy_context())
         return listener
@@ -135,7 +135,7 @@ class End(asyncio.Transport):
             self.protocol.data_received(data)
 
     def ended(self, error: Exception | None) -> None:
-        """Take the other end's word that it is closed."""
+        """Handle the other end's close."""
         if not self._closing and not self._dead:
             self._closing = True
             if error is None:
@@ -149,7 +149,7 @@ class End(asyncio.Transport):
             self.protocol.connection_lost(error)
 
     def die(self) -> None:
-        """Be the end of a process that was killed: its kernel closes the connection."""
+        """Close as the kernel does for a killed process."""
         if not self._closing:
             self._send(self.peer.ended, None)
         self._dead = True

@@ -1,4 +1,4 @@
-"""An independent judge of what fits where: every placement tried, nothing shared with the scheduler."""
+"""An independent oracle of what fits where: every placement tried, nothing shared with the scheduler."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ def _vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState])
 def _left(inventory: Inventory, there: Sequence[PodState]) -> tuple[list[int], list[int]]:
     free, rate = [], []
     for pf in inventory.pfs:
-        # A VF that a node keeps back reserves what it is still limited to, whoever claims it besides.
+        # A withheld VF reserves what it is still limited to, whoever claims it besides.
         kept = {index: out.min_tx_rate for out in pf.out if out.min_tx_rate for index in out.vfs}
         held: dict[int, int] = {}
         for vf in (vf for pod in there for vf in pod.vfs if vf.pf == pf.name):
@@ -93,6 +93,6 @@ def _fits(
 
 
 def told(pod: PodState) -> str:
-    """Return what a waiting pod's owner was told."""
+    """Return the message of a waiting pod."""
     conditions = pod.document["status"].get("conditions") or []
     return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")

@@ -1,8 +1,8 @@
-"""What must hold whatever goes wrong: checked at each Binding that the API server takes, and after each step.
+"""The guarantees that hold whatever fails: checked at each Binding that the API server takes, and after each step.
 
-A VF may be promised twice only where nobody could know better: one of the two Bindings was written by a process that
-had lost the lease, or somebody who is not a scheduler of ours has just claimed the VF. That is a slip: the node's
-ledger refuses the second pod, and the leader reports the dispute. Anything else is broken.
+A VF may be given twice only where nobody could know better: one of the two Bindings was written by a process that had
+lost the lease, or somebody who is not our scheduler has just claimed the VF. That is a slip: the node's ledger refuses
+the second pod, and the leader reports the dispute. Anything else is a violation.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ STALE_S = 45.0
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """By whom a pod was bound or given a claim, when, and whether that process led then; nobody's is empty."""
+    """Which process bound a pod or gave it a claim, when, and whether it led then; empty if none did."""
 
     process: str
     at: float
@@ -58,23 +58,23 @@ class Promises:
         return self.leaders[-1][1]
 
     def led(self, process: str, at: float) -> bool:
-        """Tell whether the lease was this process's at a moment."""
+        """Return whether the lease was this process's at a moment."""
         return next(holder for since, holder in reversed(self.leaders) if since <= at) == process
 
     def offer(self, node: str) -> None:
-        """Note what a node's hardware offers from now on."""
+        """Record what a node's hardware offers from now on."""
         self.offered.setdefault(node, []).append((self.loop.time(), self.agents[node].hardware.inventory()))
 
     def decide(self, uid: str, made: Decision) -> None:
-        """Note what a scheduler has decided about a pod."""
+        """Record a scheduler's decision about a pod."""
         self.decisions.setdefault(uid, []).append(made)
 
     def claim(self, uid: str) -> None:
-        """Note that somebody who is not a scheduler of ours has bound a pod, or has claimed VFs for it."""
+        """Record that somebody who is not our scheduler has bound a pod, or has claimed VFs for it."""
         self.written[uid] = Written("", self.loop.time(), led=False)
 
     def see(self, request: Request) -> None:
-        """Take note of a scheduler's write that the API server has carried out."""
+        """Record a scheduler's write that the API server has carried out."""
         if request.path.endswith("/binding"):
             self._see_binding(request)
         elif request.method == "DELETE":
@@ -104,7 +104,7 @@ class Promises:
         self.broken += [f"{pod.name}: {why}" for why in self.storage.wrongs(pod, known_since)]
 
     def _see_deletion(self, request: Request) -> None:
-        """A scheduler deletes only whom it has chosen, while it led, for the sake of a pod above it."""
+        """Check a deletion: only of a victim chosen while the scheduler led, for a pod of higher priority."""
         self.preempted += 1
         uid = str(msgspec.json.decode(request.body)["preconditions"]["uid"])
         made = next((one for one in self.decisions.get(ordered(uid), ()) if one.process == request.process), None)
@@ -152,7 +152,7 @@ class Promises:
         return [inventory for (_, inventory), end in zip(history, ended, strict=True) if end >= since]
 
     def _reserved(self, node: str, pf: str) -> int:
-        """Return what the pods reserve that a leader has bound: the others nobody could have counted."""
+        """Return what the pods reserve that a leader has bound: no scheduler could have counted the others."""
         held: dict[int, int] = {}
         for pod in self.cluster.live():
             if pod.node == node and self.written[pod.uid].led:
@@ -162,7 +162,7 @@ class Promises:
         return sum(held.values())
 
     def check(self) -> None:
-        """Raise AssertionError if a promise is broken."""
+        """Raise AssertionError if a guarantee is violated."""
         assert not self.broken, "; ".join(self.broken)
         for pod in self.cluster.live():
             if self.written[pod.uid].process:
@@ -177,7 +177,7 @@ class Promises:
             assert pod.claim is not None, f"{pod.name}: its assignment is not to be believed"
             assert len(pod.berths) == pod.wanted_berths, f"{pod.name} has of {pod.wanted_berths} berths {pod.berths}"
         elif self.edited.get(pod.uid, 0.0) < made.at - STALE_S:
-            # The request as it is at the decision counts.
+            # The request at the time of the decision counts.
             assert not pod.wanted_berths, f"{pod.name} was bound without its berths"
             assert pod.annotations.get(names.REQUEST, "[]") == "[]", f"{pod.name} was bound without its assignment"
 

@@ -33,12 +33,12 @@ class Decision:
 
 
 def ordered(uid: str) -> str:
-    """Return under which name the decision stands that a pod has to go."""
+    """Return the name of the decision that a pod has to go."""
     return f"{uid} goes"
 
 
 class _Recorded(Machine):
-    """The machine, whose decisions are written down."""
+    """A machine whose decisions are recorded."""
 
     write: Callable[[Bind], None]
     write_order: Callable[[DeleteVictims], None]
@@ -54,7 +54,7 @@ class _Recorded(Machine):
 
 
 class RecordedGuests(ExtenderPods):
-    """What is decided for kube-scheduler, written down as well."""
+    """The decisions for kube-scheduler, recorded as well."""
 
     def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
         decision = super().reserve(pod_info, node, now)
@@ -72,7 +72,7 @@ class RecordedGuests(ExtenderPods):
 
 @dataclass
 class Scheduler:
-    """One process, from its start to its end; ``tell`` hears of each decision: the pod's uid, and what it is."""
+    """One process, from its start to its end; ``tell`` is called with each decision and the pod's uid."""
 
     loop: VirtualLoop
     name: str
@@ -113,7 +113,7 @@ _RUNNING: ContextVar[Scheduler] = ContextVar("running")
 def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
-    # So few pods are looked at in a step that a search for victims takes several, though the nodes are few.
+    # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
     scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": berths.kinds(), "portion": 3}))
     recorded.write = scheduler._record
     recorded.write_order = scheduler._record_order

@@ -1,4 +1,4 @@
-"""The storage of the simulated cluster: claims that users make, and a volume controller and provisioner by chance."""
+"""The storage of the simulated cluster: claims of users, and a random volume controller and provisioner."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class ClaimState:
 
 
 class Storage:
-    """Claims of one class, whose volumes are made for the node that is chosen; each is usable on that node only."""
+    """Claims of one class, whose volumes are made for the selected node; each is usable on that node only."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -63,7 +63,7 @@ class Storage:
         self._api.call("DELETE", f"{_CLAIMS}/{name}")
 
     def end_claims(self) -> None:
-        """Let claims go that are deleted, whoever uses them: worse than a cluster does it."""
+        """Remove deleted claims, even those in use: worse than in a real cluster."""
         for claim in self.claims().values():
             if claim.is_going:
                 self._patch_claim(claim.name, {"metadata": {"finalizers": None}})
@@ -83,11 +83,11 @@ class Storage:
         self._patch_claim(claim.name, {"metadata": {"annotations": {SELECTED_NODE: None}}})
 
     def asked(self) -> list[ClaimState]:
-        """Return the claims that a provisioner is asked to make a volume for."""
+        """Return the claims for which a provisioner is to make a volume."""
         return [one for one in self.claims().values() if one.selected and not one.volume and not one.is_going]
 
     def bind_taken(self) -> None:
-        """Do as the volume controller: bind the claims that volumes were told of."""
+        """Do as the volume controller: bind the claims that volumes name."""
         claims = self.claims()
         for volume in self._volumes():
             reference = volume["spec"].get("claimRef") or {}
@@ -97,7 +97,7 @@ class Storage:
             self._bind(claim.name, volume["metadata"]["name"])
 
     def work(self, nodes: dict[str, Json]) -> None:
-        """Do all that there is to do, as a volume controller and a provisioner without faults."""
+        """Do all that is due, as a volume controller and a provisioner without faults."""
         self.end_claims()
         self.bind_taken()
         for claim in self.asked():
@@ -115,7 +115,7 @@ class Storage:
         return found
 
     def wrongs(self, pod: PodState, known_since: str) -> Iterator[str]:
-        """Yield what is wrong with a pod being bound as its claims are; claims younger than this nobody may know."""
+        """Yield what is wrong with binding a pod, given its claims; claims younger than this may be unknown."""
         for claim in self._claims_of(pod):
             if claim is None or claim.created > known_since:
                 continue

@@ -2,8 +2,8 @@
 
 Virtual time, connections in memory and chance by seed replace sockets and clocks; machine, loop, watches, binds,
 leader election, HTTP client and the extender's server are the product's. A small kube-scheduler asks that for its own
-pods (`simulation/kube_scheduler.py`). After every step the promises hold (`simulation/promises.py`), and
-what the machine keeps is what it is derived from; in the end all that fits is bound, and the rest is told why not.
+pods (`simulation/kube_scheduler.py`). After every step the guarantees hold (`simulation/promises.py`), and what the
+machine keeps equals what it is derived from; in the end all that fits is bound, and the rest has its reason.
 ``--long`` runs many more seeds; a seed that failed once stays in `FAILED_ONCE`.
 """
 
@@ -18,7 +18,7 @@ from tests.scheduler.simulation.world import NODES, World, simulate
 
 STEPS = 1000
 SEEDS, LONG_SEEDS = range(20), range(20, 240)
-# Seed: what it found. A seed tells the same story only as long as the simulation is unchanged; they stay all the same.
+# Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
     3: "the same; and the API server told its watchers in random order, so that a seed was no story",
@@ -44,13 +44,13 @@ def _told(seed: int) -> World:
 
 
 @pytest.mark.parametrize("seed", sorted({*SEEDS, *FAILED_ONCE}))
-def test_promises_hold_whatever_is_lost_late_doubled_or_killed(seed: int) -> None:
+def test_guarantees_hold_whatever_is_lost_late_repeated_or_killed(seed: int) -> None:
     """Watches torn, requests failing before and after the write, nodes vanishing, schedulers killed and frozen."""
     assert _told(seed).promises.binds > 10
 
 
-def test_what_is_promised_is_put_to_the_test() -> None:
-    """In such lives pods go for others; and kube-scheduler's are bound, refused and preempted for, or not answered."""
+def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
+    """Pods are preempted; and kube-scheduler's pods are bound, refused and preempted for, or not answered."""
     worlds = [_told(seed) for seed in range(12)]
     assert sum(world.promises.preempted for world in worlds) > 12
     met = sum((world.kube_scheduler.met for world in worlds), Counter[str]())
@@ -59,23 +59,23 @@ def test_what_is_promised_is_put_to_the_test() -> None:
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-def test_promises_hold_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
+def test_guarantees_hold_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
     """Run with --long; each seed has its own time limit and its own name."""
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
-    # Some lives are so full of deaths and of pods that make way that few are bound: 6 in that of seed 30.
+    # In some runs so many pods are deleted that few are bound: 6 in that of seed 30.
     assert _told(seed).promises.binds > 5
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
-    """Whoever sees a seed fail can see it again."""
+def test_a_seed_gives_the_same_run_twice() -> None:
+    """A seed that failed once can be run again."""
     first, second = (_told(3) for _ in range(2))
     assert first.api.story == second.api.story
     assert first.promises.decisions == second.promises.decisions
 
 
 async def _small_life(world: World) -> None:
-    """Eight pods, two of them kube-scheduler's, and one that goes again."""
+    """Eight pods, two of them kube-scheduler's, and one that is deleted."""
     world.faults.stop()
     for number in range(8):
         spec = {"schedulerName": "default-scheduler"} if number % 3 == 2 else {}
@@ -88,7 +88,7 @@ async def _small_life(world: World) -> None:
 
 
 def test_a_scheduler_may_be_killed_at_any_moment() -> None:
-    """At each request of a life, when it arrives and when it is carried out: nothing is given twice, all is bound."""
+    """At each request of a run, when it arrives and when it is carried out: nothing is given twice, all is bound."""
     witnessed = 0
 
     def count(world: World) -> None:
@@ -148,7 +148,7 @@ async def _until(world: World, condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen within a minute")
 
 
-def test_what_slips_past_a_take_over_is_refused_at_the_node_and_reported() -> None:
+def test_a_late_binding_after_a_take_over_is_refused_at_the_node_and_reported() -> None:
     """The second pod is not started, an event names both, and the VF is not given again before both are gone."""
 
     async def story(world: World) -> None:
@@ -174,8 +174,8 @@ def test_what_slips_past_a_take_over_is_refused_at_the_node_and_reported() -> No
     simulate(2, story)
 
 
-def test_a_node_that_never_gives_vfs_back_is_not_emptied_in_vain() -> None:
-    """One victim goes; when its VFs have not come back in time the pod is told, and takes another node's."""
+def test_pods_are_not_preempted_again_and_again_on_a_node_that_never_releases_vfs() -> None:
+    """One victim goes; when its VFs have not come back in time the pod gets a message, and another node."""
 
     async def story(world: World) -> None:
         world.faults.stop()

@@ -1,4 +1,4 @@
-"""One simulated life of a cluster: a seed chooses what users, nodes, operators and misfortune do, step by step."""
+"""One simulated run of a cluster: a seed chooses the actions of users, nodes and operators, and the faults."""
 
 import asyncio
 import gc
@@ -35,12 +35,12 @@ _STEP_S = 0.4
 # When everything works again, all that fits is bound within this long: a lease runs out (15 s), the API edge waits 30 s
 # at the most between its tries, and the bind timeout (5 s) and one backoff (10 s) come on top.
 _SETTLED_WITHIN_S = 90.0
-# Longer than anything is under way, in seconds.
+# Longer than any request is under way, in seconds.
 _FLUSH_S = 60.0
 
 
 class World:
-    """A cluster with two schedulers, a kube-scheduler that asks them, and everything that a seed decides."""
+    """A cluster with two schedulers, a kube-scheduler that uses them, and everything that a seed decides."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
@@ -97,7 +97,7 @@ class World:
             await self.loop.end(scheduler.name)
 
     async def revive(self) -> None:
-        """Bury schedulers that have ended, and start them again after a moment."""
+        """Clean up schedulers that have ended, and start them again after a moment."""
         for slot, scheduler in list(self.slots.items()):
             if scheduler.pod_info.done() or scheduler.name in self.network.dead:
                 assert not scheduler.failure, scheduler.failure
@@ -110,7 +110,7 @@ class World:
                     self.start(slot)
 
     async def live(self, steps: int) -> None:
-        """Do so many random acts, and check after each."""
+        """Do so many random actions, and check after each."""
         acts = Acts(self)
         for _ in range(steps):
             await acts.one()
@@ -127,7 +127,7 @@ class World:
                 scheduler.machine.check()
 
     async def settle(self) -> None:
-        """Let all faults end; then whatever fits must be bound in bounded time, and the rest be told why not."""
+        """Let all faults end; then whatever fits must be bound in bounded time, and the rest have its reason."""
         self.faults.stop()
         self.network.heal()
         for agent in self.agents.values():
@@ -184,7 +184,7 @@ class World:
                 yield f"{unit} of {node} is claimed by {[pod.name for pod in pods]}, and nobody was told"
 
     async def end(self) -> None:
-        """Kill what runs, and let the server take what is still under way."""
+        """Kill what runs, and let the server handle what is still under way."""
         for slot in list(self.slots):
             await self.kill(slot)
         await self.loop.end(CLIENT)
@@ -204,7 +204,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr("scheduler.state.machine.ExtenderPods", RecordedGuests)
         patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
-        # A collection ends forgotten generators whenever it comes: no two runs would be the same.
+        # A collection would end forgotten generators at any time: no two runs would be equal.
         patch.setattr(gc, "freeze", lambda: None)
         gc.disable()
         random.seed(seed)
@@ -219,7 +219,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
 
 
 async def _finish() -> None:
-    """Cancel what is left of connections and their streams."""
+    """Cancel the remaining connections and their streams."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -244,7 +244,7 @@ def _listening() -> Iterator[list[str]]:
 
 
 def simulate(seed: int, story: Callable[[World], Awaitable[None]]) -> World:
-    """Let a story happen to a world of three nodes and two schedulers; raise AssertionError where a promise breaks."""
+    """Run a story in a world of three nodes and two schedulers; raise AssertionError if a guarantee is violated."""
     with virtual(seed) as loop, _listening() as heard:
         world = World(loop, seed)
         world.promises.broken = heard

@@ -1,4 +1,4 @@
-"""Namespaces, services and controllers reach the pod counts as their watches tell of them."""
+"""Namespaces, services and controllers reach the pod counts by their watches."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def pod(owner: str = "") -> Pod:
 
 
 def test_only_a_namespace_that_changed_can_help_a_pod(around: ClusterObjects) -> None:
-    """Its labels are what a namespaceSelector asks for; a heartbeat of it is nothing."""
+    """A namespaceSelector selects by its labels; a heartbeat changes nothing."""
     assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (ClusterEvent.NAMESPACE, [])
     assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (NO_EVENT, [])
     assert around.pod_counts.namespace_labels("n") == {"team": "x"}
@@ -43,7 +43,7 @@ def test_only_a_namespace_that_changed_can_help_a_pod(around: ClusterObjects) ->
 
 
 def test_what_is_no_longer_listed_is_gone(around: ClusterObjects) -> None:
-    """A list is complete: after a gap in the watch, the objects that went meanwhile go here too."""
+    """A list is complete: after a gap in the watch, the objects that are gone are removed here too."""
     around.take(Namespace, Synced((changed(Namespace, "n", labels={"a": "1"}), changed(Namespace, "m"))))
     around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))
     assert around.take(Namespace, Synced((changed(Namespace, "m"),))) == (ClusterEvent.NAMESPACE, [])
@@ -54,7 +54,7 @@ def test_what_is_no_longer_listed_is_gone(around: ClusterObjects) -> None:
 
 
 def test_a_controller_speaks_for_its_own_pods_only(around: ClusterObjects) -> None:
-    """By the owner reference that says controller, in the pod's namespace and of the same kind."""
+    """By the owner reference marked controller, in the pod's namespace and of the same kind."""
     around.take(ReplicaSet, changed(ReplicaSet, "o", {"selector": {"matchLabels": {"app": "x"}}}))
     assert around.pod_counts.selecting.selector_of(pod("ReplicaSet")) == select_labels({"app": "x"})
     assert around.pod_counts.selecting.selector_of(pod("StatefulSet")) is None

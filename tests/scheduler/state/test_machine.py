@@ -13,6 +13,7 @@ from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision
+from scheduler.cycle.instructions import PreBindResult
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod, StatefulSet
@@ -60,7 +61,7 @@ def _binds(instructions: list[Instruction]) -> list[Bind]:
 
 
 def _reports(instructions: list[Instruction]) -> list[str]:
-    """Return what owners are told, of waiting pods why no node will do."""
+    """Return the reports; of waiting pods why no node fits."""
     return [refusal(one.message) for one in instructions if isinstance(one, Report)]
 
 
@@ -112,7 +113,7 @@ def test_a_pod_without_interfaces_is_bound_without_an_assignment(
 def test_many_pods_at_once_on_one_vf_bind_exactly_one(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """The VF is reserved from the decision on, before any answer: all others are told why they wait."""
+    """The VF is reserved from the decision on, before any answer: all others get the reason why they wait."""
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), *(make_pod(request=[{}]) for _ in range(20)))
     instructions = _steps(machine)
     assert len(_binds(instructions)) == 1
@@ -122,7 +123,7 @@ def test_many_pods_at_once_on_one_vf_bind_exactly_one(
 def test_reasons_are_counted_over_the_nodes(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """As kube-scheduler does it, sorted by text, with the nodes named in `why`."""
+    """As in kube-scheduler, sorted by text, with the nodes named in `why`."""
     nodes = [
         make_node("n1", pfs=(make_pf(vfs=1),)),
         make_node("n2", pfs=(make_pf(vfs=1),)),
@@ -154,7 +155,7 @@ def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(
     assert _binds(_steps(machine)) == []
     _remove(machine, held, now=5.0)
     (decision,) = _binds(_steps(machine, now=6.0))
-    machine.bound(decision, BOUND, 6.0)
+    machine.finished(decision, BOUND, 6.0)
     second = make_pod(request=[{}])
     _see(machine, second, now=7.0)
     assert _binds(_steps(machine, now=7.0)) == []
@@ -167,7 +168,7 @@ def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(
 def test_an_assumed_pod_never_expires_without_an_answer(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """However late, and whatever unrelated the watch tells meanwhile, its VF is not given again."""
+    """However late, and whatever unrelated the watch shows meanwhile, its VF is not given again."""
     first, second = make_pod(request=[{}]), make_pod(request=[{}])
     node = make_node(pfs=(make_pf(vfs=1),))
     _see(machine, node, first)
@@ -179,34 +180,54 @@ def test_an_assumed_pod_never_expires_without_an_answer(
     assert _binds(_steps(machine, now=200_000.0)) == []
 
 
-def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_told(
+def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_reported(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """The API server does not look whether the node exists: the pod is bound, and a log line names both."""
+    """The API server does not check whether the node exists: the pod is bound, and a log line names both."""
     node = make_node(pfs=(make_pf(vfs=1),))
     _see(machine, node, make_pod(request=[{}]))
     (decision,) = _binds(_steps(machine))
     machine.nodes(Removed(Identity(name=node.metadata.name)), 1.0)
-    report, notice = machine.bound(decision, BOUND, 2.0)
+    report, notice = machine.finished(decision, BOUND, 2.0)
     assert isinstance(report, Report)
     assert isinstance(notice, Notice)
     assert (notice.fields["node"], notice.fields["uid"]) == (node.metadata.name, decision.pod_info.uid)
 
 
 @pytest.mark.parametrize("kind", ["taken", "changed", "gated", "deleting", "gone", "refused"])
-def test_a_definite_refusal_gives_the_reservation_back(
+def test_a_definite_refusal_ends_the_reservation(
     kind: Any, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Whatever the API server's reason, the next pod gets the VF."""
     first, second = make_pod(request=[{}]), make_pod(request=[{}])
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), first, second)
     (decision,) = _binds(_steps(machine))
-    machine.bound(decision, Outcome(kind, "because"), 0.0)
+    machine.finished(decision, Outcome(kind, "because"), 0.0)
     _remove(machine, first, now=0.5)
     assert [one.pod_info.uid for one in _binds(_steps(machine, now=2.0))] == [second.metadata.uid]
 
 
-def test_a_changed_pod_is_decided_about_anew(
+def test_what_is_bound_is_not_forgotten(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """A second answer to a Binding, which comes late, takes no pod off its node."""
+    _see(machine, make_node(), make_pod())
+    (decision,) = _binds(_steps(machine))
+    machine.finished(decision, BOUND, 0.0)
+    assert machine.cache.forget(decision.pod_info.uid, 1.0) is None
+    assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
+
+
+def test_a_result_of_another_kind_of_write_is_an_error(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """It changes nothing: what was reserved stays so until the write's own result."""
+    _see(machine, make_node(), make_pod())
+    (decision,) = _binds(_steps(machine))
+    with pytest.raises(TypeError, match="PreBindResult is not the result of Bind"):
+        machine.finished(decision, PreBindResult(), 0.0)
+    assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
+
+
+def test_a_changed_pod_is_scheduled_again(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """After a conflict the pod comes again with backoff, as it is then."""
@@ -216,19 +237,19 @@ def test_a_changed_pod_is_decided_about_anew(
     document = msgspec.to_builtins(pod)
     document["metadata"]["annotations"] = {names.REQUEST: '[{"vlan":1}]'}
     _see(machine, msgspec.convert(document, Pod))
-    machine.bound(decision, Outcome("changed"), 0.0)
+    machine.finished(decision, Outcome("changed"), 0.0)
     assert _steps(machine, now=0.5) == []
     (report,) = _reports(_steps(machine, now=1.0))
     assert "vlan 1 is not allowed" in report
 
 
-def test_a_refused_binding_is_told_and_waits_for_the_pods_change(
+def test_a_refused_binding_is_reported_and_its_pod_waits_for_a_change(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """Repeating it would change nothing."""
     _see(machine, make_node(), make_pod())
     (decision,) = _binds(_steps(machine))
-    assert _reports(machine.bound(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
+    assert _reports(machine.finished(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
         "the API server refuses the binding: etcdserver: too large"
     ]
     _see(machine, make_node("n2"), now=50.0)
@@ -238,7 +259,7 @@ def test_a_refused_binding_is_told_and_waits_for_the_pods_change(
 def test_a_malformed_request_is_named_and_scheduled_once_fixed(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Its owner is told field and rule; other pods are not held up; the fix is all that it needs."""
+    """Its owner gets field and rule; other pods are not delayed; the fix is all that it needs."""
     bad, good = make_pod(request=[{"min_tx_rate": 9, "max_tx_rate": 5}]), make_pod(request=[{}])
     _see(machine, make_node(pfs=(make_pf(),)), bad, good)
     instructions = _steps(machine)
@@ -250,8 +271,8 @@ def test_a_malformed_request_is_named_and_scheduled_once_fixed(
     assert [one.pod_info.uid for one in _binds(_steps(machine))] == [bad.metadata.uid]
 
 
-def test_our_own_status_writes_wake_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
-    """A pod that only got its condition is not looked at again, and is told a thing once."""
+def test_our_own_status_writes_requeue_no_pod(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """A pod that only got its condition is not tried again, and is reported once."""
     pod = make_pod(request=[{}])
     _see(machine, make_node(), pod)
     (report,) = _steps(machine)
@@ -268,7 +289,7 @@ def test_our_own_status_writes_wake_nobody(machine: Machine, make_node: MakeNode
     assert _steps(machine, now=90.0) == []
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+def test_a_heartbeat_of_a_node_requeues_no_pod(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
     """A node whose facts are the same is the same node."""
     _see(machine, make_node(), make_pod(request=[{}]))
     _steps(machine)
@@ -300,7 +321,7 @@ def _condition() -> dict[str, str]:
     return {"type": "PodScheduled", "status": "False", "message": message}
 
 
-def test_two_claims_on_one_vf_keep_it_until_both_are_gone(
+def test_a_vf_with_two_claims_is_free_when_both_are_gone(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Neither is trusted to free it; the log and an event on each of the pods name both."""
@@ -327,10 +348,10 @@ def test_two_claims_on_one_vf_keep_it_until_both_are_gone(
         ("{", "not valid JSON"),
     ],
 )
-def test_an_assignment_is_believed_for_its_own_pod_and_node_only(
+def test_an_assignment_is_valid_for_its_own_pod_and_node_only(
     annotation: str, why: str, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Any other is nothing but a line in the log."""
+    """Any other causes a log line and nothing else."""
     forged = make_pod(node="n1", annotations={names.ASSIGNMENT: annotation})
     (notice,) = _notices(_see(machine, make_node(pfs=(make_pf(vfs=1),)), forged))
     assert notice.blame == "assignment"
@@ -342,13 +363,15 @@ def test_an_assignment_is_believed_for_its_own_pod_and_node_only(
 def test_a_claim_on_a_vf_that_does_not_exist_takes_nothing(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """The inventory says which VFs there are."""
+    """The inventory defines which VFs exist."""
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), _claiming(make_pod, 3), make_pod(request=[{}]))
     assert len(_binds(_steps(machine))) == 1
 
 
-def test_a_foreign_pod_counts_for_resources(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
-    """Whoever bound it, it uses what it requests."""
+def test_a_pod_of_another_scheduler_counts_for_resources(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Whichever scheduler bound it, it uses what it requests."""
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "6"}}}]}
     _see(machine, make_node(), make_pod(node="n1", spec=spec | {"schedulerName": "other"}), make_pod(spec=spec))
     assert _reports(_steps(machine)) == ["0/1 nodes are available: 1 Insufficient cpu."]
@@ -366,12 +389,12 @@ def test_a_foreign_pod_counts_for_resources(machine: Machine, make_node: MakeNod
 def test_a_pod_that_is_not_to_be_scheduled_is_left_alone(
     fields: dict[str, Any], machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
-    """Another's, gated, being deleted, or over."""
+    """Another scheduler's, gated, being deleted, or completed."""
     _see(machine, make_node(), make_pod(**fields))
     assert machine.step(0.0) is None
 
 
-def test_a_pod_bound_by_somebody_else_counts_where_it_is(
+def test_a_pod_bound_by_another_scheduler_counts_on_its_node(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """What was assumed for it elsewhere is free at once: our Binding can only be refused now."""
@@ -382,11 +405,11 @@ def test_a_pod_bound_by_somebody_else_counts_where_it_is(
     elsewhere.spec.node_name = "n2"
     _see(machine, elsewhere)
     assert [one.pod_info.uid for one in _binds(_steps(machine, now=2.0))] == [waiting.metadata.uid]
-    machine.bound(decision, Outcome("taken"), 3.0)
+    machine.finished(decision, Outcome("taken"), 3.0)
     assert machine.cache.assigned(pod.metadata.uid) is not None
 
 
-def test_an_unreadable_object_is_left_out_and_said_once(
+def test_an_unreadable_object_is_ignored_and_reported_once(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """A node or pod that does not decode; what a pod is known to hold, it keeps."""
@@ -401,8 +424,8 @@ def test_an_unreadable_object_is_left_out_and_said_once(
     assert machine.nodes(node, 0.0) == []
 
 
-def test_what_was_left_out_is_forgotten_with_the_object(machine: Machine) -> None:
-    """Whether its end was seen or not; a new object of that name is told of again."""
+def test_an_ignored_object_is_forgotten_when_it_is_deleted(machine: Machine) -> None:
+    """Whether its deletion was seen or not; a new object of that name is reported again."""
     nameless = {Node: "n", Pod: "p", StatefulSet: "s"}
     for kind, name in nameless.items():
         broken = Unreadable(Identity(name, "default", "u"), "Expected `str`")
@@ -415,7 +438,7 @@ def test_what_was_left_out_is_forgotten_with_the_object(machine: Machine) -> Non
 
 
 def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
-    """What is listed again as it was is passed over; an assumed pod has no version, and a pod that waits is read."""
+    """An unchanged object in a new list is skipped; an assumed pod has no version, and a waiting pod is read."""
     bound, waiting = make_pod(node="n1"), make_pod()
     for pod in (bound, waiting):
         pod.metadata.resource_version = "7"
@@ -433,7 +456,7 @@ def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: M
     assert not has(waiting, "")
 
 
-def test_since_when_vfs_are_free_is_kept_only_of_what_is_there(
+def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Neither forged assignments nor nodes that come and go leave anything behind."""
@@ -447,7 +470,7 @@ def test_since_when_vfs_are_free_is_kept_only_of_what_is_there(
     assert machine.cache.free_since("n1") == {}
 
 
-def test_an_unreadable_inventory_is_said_once_and_the_node_serves_plain_pods(
+def test_an_unreadable_inventory_is_reported_once_and_the_node_takes_pods_without_vfs(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """One line in the log however often the node's heartbeat comes."""
@@ -498,7 +521,7 @@ def test_a_vf_held_out_by_the_node_keeps_its_rate_once(
 def test_a_returned_vf_is_the_last_to_be_given_again(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Its node may still be giving it back: those that have been free the longest come first."""
+    """Its node may still be restoring it: those that have been free the longest come first."""
     held = _claiming(make_pod, 0)
     _see(machine, make_node(pfs=(make_pf(vfs=3),)), held)
     _remove(machine, held, now=5.0)
@@ -510,7 +533,7 @@ def test_a_returned_vf_is_the_last_to_be_given_again(
 def test_pods_that_ask_for_more_than_can_be_counted_fit_nowhere(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
-    """Waiting or bound by somebody else, in one container or in several: they are told, and the rest goes on."""
+    """Waiting or bound by another scheduler, in one container or in several: they are told, and the rest goes on."""
     greedy = [{"name": name, "resources": {"requests": {"memory": "8Ei"}}} for name in "ab"]
     below = [{"name": "a", "resources": {"requests": {"cpu": "-100"}}}]
     _see(machine, make_node(), make_node("n2"), make_pod(spec={"containers": greedy}))
@@ -533,10 +556,10 @@ def _annotated(pod: Pod, annotations: dict[str, str], **spec: Any) -> Pod:
     return msgspec.convert(document, Pod)
 
 
-def test_a_pod_keeps_its_vf_whatever_becomes_of_its_annotation(
+def test_a_pod_keeps_its_vf_whatever_happens_to_its_annotation(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Somebody removes it from a pod that runs: the VF is in the pod all the same."""
+    """Somebody removes it from a running pod: the VF is in the pod all the same."""
     pod, other = make_pod(request=[{}]), make_pod(request=[{}])
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), pod)
     (bind,) = _binds(_steps(machine))
@@ -564,10 +587,10 @@ def test_annotations_count_as_they_are_when_a_pod_is_bound(
     assert len(_binds(_steps(machine, 30.0))) == 1
 
 
-def test_a_fault_of_ours_leaves_out_one_pod(
+def test_a_bug_in_a_decision_affects_one_pod_only(
     machine: Machine, make_node: MakeNode, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pod is told, the next of its signature is tried, and a change of it lets it be tried again."""
+    """The pod gets a message, the next of its signature is tried, and a change of it lets it be tried again."""
     first, second = make_pod(), make_pod()
     _see(machine, first, second)
     _steps(machine)

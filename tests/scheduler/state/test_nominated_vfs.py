@@ -1,4 +1,4 @@
-"""The very VFs of a nominated pod: a less important pod that fits beside it is given others."""
+"""The exact VFs of a nominated pod: a less important pod that fits beside it gets others."""
 
 from collections.abc import Callable
 
@@ -16,10 +16,10 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 
 
-def test_a_pod_is_given_no_vf_that_a_nominated_pod_waits_for(
+def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Callable[..., Pod]
 ) -> None:
-    """Two of one PF are to be the important pod's, one of them free already: the other PF must give the small pod's."""
+    """Two of one PF are kept for the important pod, one of them free already: the small pod's are of the other PF."""
     life = Life(machine, make_node, make_pf, make_pod)
     pfs = make_pf(0, vfs=2), make_pf(1, vfs=4, network="rail1")
     machine.nodes(Changed(Identity("n1"), make_node("n1", pfs)), 0.0)

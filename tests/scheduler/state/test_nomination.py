@@ -1,4 +1,4 @@
-"""A pod for which others go, through the machine: from the order to preempt to its bind, and what may come between."""
+"""A preempting pod, through the machine: from the order to preempt to its bind, and what may come between."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -26,7 +26,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 class Life:
-    """A cluster of nodes with one PF, and the hands of its users, kubelets and API server."""
+    """A cluster of nodes with one PF, and the actions of its users, kubelets and API server."""
 
     def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
         self.machine = machine
@@ -43,7 +43,7 @@ class Life:
         self.machine.nodes(Removed(Identity(name)), self.now)
 
     def pod(self, priority: int, request: object = ({},), **fields: Any) -> Pod:
-        """Let a user create a pod that waits."""
+        """Create a pod that waits."""
         spec = {"priority": priority} | fields.pop("spec", {})
         return self.show(self._make_pod(request=request, spec=spec, **fields))
 
@@ -77,14 +77,14 @@ class Life:
         return [self._bound(one) for one in instructions if isinstance(one, Bind)]
 
     def _bound(self, decision: Bind) -> Pod:
-        self.machine.bound(decision, BOUND, self.now)
+        self.machine.finished(decision, BOUND, self.now)
         document = msgspec.to_builtins(decision.pod_info.pod)
         document["spec"]["nodeName"] = decision.assigned.node
         document["metadata"]["annotations"] = {**decision.pod_info.pod.annotations, **decision.annotations}
         return self.show(msgspec.convert(document, Pod))
 
     def terminate(self, pod: Pod) -> Pod:
-        """Show a victim as it is once the API server has taken its deletion."""
+        """Show a victim as it is once the API server has accepted its deletion."""
         return self.show(pod, status={"conditions": [PREEMPTED]}, **DELETED)
 
 
@@ -115,7 +115,7 @@ def _nominated(instructions: Iterable[Instruction]) -> list[tuple[str, str | Non
 
 
 def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
-    """The victim is deleted, the pod is nominated and told so, and bound with the same VF when the victim is gone."""
+    """The victim is deleted, the pod is nominated, told so, and bound with the same VF when the victim is gone."""
     life.node()
     low = life.seated(0)
     high = life.pod(1)
@@ -123,7 +123,7 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     assert _victims(found) == [low.metadata.uid]
     assert _nominated(found) == [(high.metadata.uid, "n1")]
     (order,) = _orders(found)
-    (report,) = life.machine.preempted(order, DeleteVictimsResult(order.victims), life.now)
+    (report,) = life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
     assert isinstance(report, Report)
     assert (report.reason, report.message) == (
         "Preempted",
@@ -136,7 +136,7 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
 
 
 def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
-    """VFs enough, Mb/s not: of two pods the one goes whose rate is needed, and not the other."""
+    """VFs enough, Mb/s not: of two pods only the one goes whose rate is needed."""
     life.node(vfs=4)
     slow = life.seated(0, [{"min_tx_rate": 20_000}])
     fast = life.seated(0, [{"min_tx_rate": 60_000}])
@@ -145,8 +145,8 @@ def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
     assert slow.metadata.uid
 
 
-def test_pods_of_the_same_priority_and_policy_never_preempt_nobody(life: Life) -> None:
-    """A pod that is not above another has nobody to send away; one that says so sends nobody away."""
+def test_equal_priority_and_the_policy_never_preempt_no_pod(life: Life) -> None:
+    """A pod whose priority is not higher has no victims; one with the policy Never preempts nothing."""
     life.node()
     life.seated(1)
     life.pod(1)
@@ -154,8 +154,8 @@ def test_pods_of_the_same_priority_and_policy_never_preempt_nobody(life: Life) -
     assert _orders(life.decide()) == []
 
 
-def test_a_pod_whose_victims_still_terminate_sends_no_others_away(life: Life) -> None:
-    """Whatever else happens meanwhile, also before the watch shows that they go."""
+def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
+    """Whatever else happens meanwhile, also before the watch shows that they terminate."""
     life.node()
     life.node("n2")
     low = life.seated(0)
@@ -170,7 +170,7 @@ def test_a_pod_whose_victims_still_terminate_sends_no_others_away(life: Life) ->
 
 
 def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
-    """The pod is gone, its VF is not free yet: no bind, no further victims, until the inventory lists it no more."""
+    """The pod is gone, its VF is not free yet: no bind, no further victims, until the inventory releases it."""
     life.node(vfs=2)
     low, other = life.seated(0), life.seated(0)
     high = life.pod(1)
@@ -190,7 +190,7 @@ def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
 def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[..., list[Instruction]]]:
     """Let a pod wait on n1 for a VF that the node holds for a pod that is gone.
 
-    Return the pod, the one that is left on the node, and what shows the node, with that VF or without it.
+    Return the pod, the one that is left on the node, and a function that shows the node, with or without that VF.
     """
     life.node(vfs=vfs)
     seated = [life.seated(0) for _ in range(vfs)]
@@ -209,8 +209,8 @@ def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[
     return high, next(one for one in seated if one is not went), show
 
 
-def test_a_vf_that_the_node_does_not_get_back_is_not_waited_for_for_ever(life: Life) -> None:
-    """The pod is told which VF is held for whom; nobody else goes from that node, and it takes another one."""
+def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> None:
+    """The message says which VF is held for which pod; no other pod is preempted there, and it takes another node."""
     high, _, _ = _stuck(life)
     assert life.machine.tick(life.now + VF_PATIENCE_S - 1.0) == []
     life.now += VF_PATIENCE_S
@@ -228,7 +228,7 @@ def test_a_vf_that_the_node_does_not_get_back_is_not_waited_for_for_ever(life: L
 
 
 def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
-    """The pod that gave it up gets the VF; the next one may send somebody away from there."""
+    """The pod that gave it up gets the VF; the next one may preempt there."""
     high, stays, show = _stuck(life)
     life.machine.tick(life.now + VF_PATIENCE_S)
     life.decide(VF_PATIENCE_S)
@@ -239,8 +239,8 @@ def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> Non
     assert _victims(life.decide()) == [stays.metadata.uid]
 
 
-def test_pods_without_vfs_send_others_away_from_a_node_that_lacks_vfs(life: Life) -> None:
-    """A VF that is stuck is no reason against cpu."""
+def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
+    """A VF that is not released does not matter for cpu."""
     _, stays, _ = _stuck(life)
     life.machine.tick(life.now + VF_PATIENCE_S)
     life.decide(VF_PATIENCE_S)
@@ -253,14 +253,14 @@ def test_pods_without_vfs_send_others_away_from_a_node_that_lacks_vfs(life: Life
 
 @pytest.fixture
 def slow(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
-    """Give a life whose scheduler looks at one node in a step, where it looks for who has to go."""
+    """Give a life whose scheduler examines one node in a step when it searches for victims."""
     machine = Machine("mooring", portion=1)
     yield Life(machine, make_node, make_pf, make_pod)
     machine.check()
 
 
-def test_what_happens_while_victims_are_looked_for_counts(slow: Life) -> None:
-    """A place that comes free in between is taken, and nobody goes."""
+def test_events_during_the_search_for_victims_count(slow: Life) -> None:
+    """If a node has become free in between it is taken, and no pod is preempted."""
     seated = [slow.seated(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
     high = slow.pod(1)
     slow.now += 15.0
@@ -274,8 +274,8 @@ def test_what_happens_while_victims_are_looked_for_counts(slow: Life) -> None:
 
 
 @pytest.mark.parametrize("change", ["gone", "asks anew"])
-def test_a_pod_that_changes_while_its_victims_are_looked_for_is_looked_at_anew(slow: Life, change: str) -> None:
-    """Gone, it sends nobody away; asking for less than it did, it is placed by what it asks for now."""
+def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slow: Life, change: str) -> None:
+    """Deleted, it preempts nothing; with a smaller request, it is placed by that."""
     for name in ("n1", "n2"):
         slow.node(name)
         slow.seated(0)
@@ -291,8 +291,8 @@ def test_a_pod_that_changes_while_its_victims_are_looked_for_is_looked_at_anew(s
 
 
 @pytest.mark.parametrize("earlier", range(4))
-def test_what_has_helped_while_victims_are_looked_for_is_not_forgotten(slow: Life, earlier: int) -> None:
-    """Room was kept on the node that was looked at already, and is not any more: the pod is not left waiting."""
+def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, earlier: int) -> None:
+    """A reservation on a node that was examined already has ended: the pod is not left waiting."""
     slow.node("n1")
     low = slow.seated(0)
     slow.node("n2")
@@ -300,7 +300,7 @@ def test_what_has_helped_while_victims_are_looked_for_is_not_forgotten(slow: Lif
     rival = slow.pod(5)
     assert _victims(slow.decide()) == [low.metadata.uid]
     for _ in range(earlier):
-        # From which node on is looked at depends on the pod's uid.
+        # The pod's uid decides from which node on is searched.
         slow.gone(slow.pod(-1))
     slow.pod(5)
     slow.now += 15.0
@@ -310,7 +310,7 @@ def test_what_has_helped_while_victims_are_looked_for_is_not_forgotten(slow: Lif
 
 
 def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
-    """The victim is gone in vain: another one goes."""
+    """Deleting the first victim did not help: another one goes."""
     life.node(vfs=2)
     low, other = life.seated(0), life.seated(0)
     life.pod(1)
@@ -322,8 +322,8 @@ def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
     assert _victims(life.decide()) == [stays.metadata.uid]
 
 
-def test_a_pod_whose_vf_would_stay_out_does_not_go(life: Life) -> None:
-    """Its going frees nothing, so that a more important one has to go."""
+def test_a_pod_whose_vf_would_stay_out_is_no_victim(life: Life) -> None:
+    """Its deletion frees nothing, so that a more important one has to go."""
     life.node(vfs=2)
     low, middle = life.seated(0), life.seated(1)
     vf = read_assignment(low.annotations[names.ASSIGNMENT]).vfs[0].vf
@@ -332,8 +332,8 @@ def test_a_pod_whose_vf_would_stay_out_does_not_go(life: Life) -> None:
     assert _victims(life.decide()) == [middle.metadata.uid]
 
 
-def test_of_two_pods_that_claim_one_vf_one_does_not_go_alone(life: Life) -> None:
-    """The VF is free when both are gone; here the second of them is too important, and a third one goes."""
+def test_of_two_pods_that_claim_one_vf_one_alone_is_no_victim(life: Life) -> None:
+    """The VF is free when both are gone; here the second has too high a priority, and a third pod goes."""
     life.node(vfs=2)
     low, third = life.seated(0), life.seated(1)
     twin = life.show(low, name="twin", uid="twin")
@@ -347,8 +347,8 @@ def test_of_two_pods_that_claim_one_vf_one_does_not_go_alone(life: Life) -> None
     assert _victims(life.decide()) == [third.metadata.uid]
 
 
-def test_nobody_less_important_gets_what_is_kept_for_a_nominated_pod(life: Life) -> None:
-    """Neither while the victims go nor when the VF is free; one that is more important gets it."""
+def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life: Life) -> None:
+    """Neither while the victims terminate nor when the VF is free; one that is more important gets it."""
     life.node()
     low = life.seated(0)
     middle = life.pod(1)
@@ -379,7 +379,7 @@ def test_the_rate_that_is_kept_for_a_nominated_pod_is_not_given(life: Life) -> N
 
 
 def test_a_more_important_pod_takes_over_a_nomination(life: Life) -> None:
-    """The less important one is told that it waits there no longer, and looks for another place."""
+    """The less important one gets a message that its nomination has ended, and is scheduled again."""
     life.node()
     low = life.seated(0)
     middle = life.pod(1)
@@ -393,7 +393,7 @@ def test_a_more_important_pod_takes_over_a_nomination(life: Life) -> None:
 
 
 def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
-    """The pod is told, and looks at the nodes that are left."""
+    """The pod gets a message, and is scheduled on the remaining nodes."""
     life.node()
     life.node("n2")
     life.seated(0)
@@ -407,8 +407,8 @@ def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
     assert [one.node for one in _orders(found)] == [left]
 
 
-def test_a_place_that_comes_free_elsewhere_is_taken_at_once(life: Life) -> None:
-    """Nothing is kept any more then, and who was kept away gets the VF of the victim."""
+def test_a_nominated_pod_goes_to_another_node_that_has_become_free(life: Life) -> None:
+    """Nothing is kept any more then, and a pod that was kept away gets the VF of the victim."""
     life.node()
     low = life.seated(0)
     high = life.pod(1)
@@ -419,7 +419,7 @@ def test_a_place_that_comes_free_elsewhere_is_taken_at_once(life: Life) -> None:
     assert sorted(_binds(life.decide())) == sorted([(high.metadata.uid, "n1"), (late.metadata.uid, "n2")])
 
 
-def test_a_place_elsewhere_is_taken_while_the_victims_terminate(life: Life) -> None:
+def test_a_nominated_pod_may_go_elsewhere_while_its_victims_terminate(life: Life) -> None:
     """The nomination ends with the bind."""
     life.node()
     low = life.seated(0)
@@ -428,24 +428,24 @@ def test_a_place_elsewhere_is_taken_while_the_victims_terminate(life: Life) -> N
     life.terminate(low)
     life.node("n2")
     assert _binds(life.decide()) == [(high.metadata.uid, "n2")]
-    assert len(life.machine.nominations) == 0
+    assert len(life.machine.nominator) == 0
 
 
-def test_a_preemption_that_is_refused_is_told_and_tried_again(life: Life) -> None:
-    """Who may not delete pods must learn of it; the pod waits out its backoff."""
+def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
+    """A missing permission to delete pods must be visible; the pod waits out its backoff."""
     life.node()
     life.seated(0)
     high = life.pod(1)
     (order,) = _orders(life.decide())
-    (report,) = life.machine.preempted(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
+    (report,) = life.machine.finished(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
     assert isinstance(report, Report)
     assert (report.message, report.nominated) == ("preemption refused: pods is forbidden", "")
     assert life.decide(0.0) == []
     assert [one.pod.metadata.uid for one in _orders(life.decide())] == [high.metadata.uid]
 
 
-def test_a_new_leader_believes_the_nomination_that_the_pod_shows(life: Life) -> None:
-    """It sends nobody else away while the victims of its predecessor terminate."""
+def test_a_new_leader_takes_the_nomination_from_the_pods_status(life: Life) -> None:
+    """It preempts no other pod while the victims of its predecessor terminate."""
     life.node()
     life.node("n2")
     low, other = life.seated(0), life.seated(0)
@@ -458,7 +458,7 @@ def test_a_new_leader_believes_the_nomination_that_the_pod_shows(life: Life) -> 
     assert other.spec.node_name
 
 
-def test_each_of_many_replicas_gets_a_victim_and_is_woken_by_its_own(life: Life) -> None:
+def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Life) -> None:
     """Replicas share an answer as long as they wait for the same; those nominated wait for their own victims."""
     for number in range(3):
         life.node(f"n{number}")
@@ -478,7 +478,7 @@ def test_each_of_many_replicas_gets_a_victim_and_is_woken_by_its_own(life: Life)
 
 
 def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
-    """Who was kept away is looked at again."""
+    """A pod that was kept away is tried again."""
     life.node()
     low = life.seated(0)
     high = life.pod(1)
@@ -490,8 +490,8 @@ def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
     assert _binds(life.decide()) == [(late.metadata.uid, "n1")]
 
 
-def test_a_pod_does_not_wait_where_nobodys_going_would_help_any_more(life: Life) -> None:
-    """Whom it must be near is gone: what its victims leave is kept for it no longer, though one is there yet."""
+def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) -> None:
+    """The pod that it must be near is gone: what its victims leave is kept for it no longer."""
     life.node(labels={"kubernetes.io/hostname": "n1"})
     friend = life.seated(5, None, metadata={"labels": {"app": "x"}})
     low = life.seated(0)

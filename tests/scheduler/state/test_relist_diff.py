@@ -1,4 +1,4 @@
-"""Who is gone is found whatever the number, with pauses in between."""
+"""Objects that are gone are found whatever their number, with pauses in between."""
 
 import random
 
@@ -8,8 +8,8 @@ from scheduler.state.relist_diff import missing
 
 
 @pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 10_000])
-def test_those_that_are_not_there_are_named_in_order(size: int) -> None:
-    """And nobody else; the pauses are as many as the work takes."""
+def test_missing_objects_are_named_in_order(size: int) -> None:
+    """And no others; the number of pauses follows the work."""
     chance = random.Random(size)
     known = [f"u{number}" for number in range(size)]
     there = [uid for uid in known if chance.random() < 0.9] + ["new"]

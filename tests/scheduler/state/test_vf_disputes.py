@@ -1,4 +1,4 @@
-"""Whom the scheduler believes: two pods that claim one VF, and what a node still holds."""
+"""Which claims count: two pods that claim one VF, and what a node still holds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ class Scene:
         return self.machine.nodes(Changed(Identity("n1"), node), 0.0)
 
     def claim(self, name: str) -> tuple[Identity, list[Instruction]]:
-        """Let a bound pod be seen that claims the VF."""
+        """Show a bound pod that claims the VF."""
         pod = self.make_pod(name, node="n1")
         vfs = (
             AssignedVf(
@@ -67,7 +67,7 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
 
 
 def _told(instructions: list[Instruction]) -> tuple[list[str], list[str]]:
-    """Return the pods that are told, and what the log names."""
+    """Return the pods with a report, and the names in the log."""
     reports = [one.pod.key for one in instructions if isinstance(one, Report)]
     notices = [one.fields["reason"] for one in instructions if isinstance(one, Notice) and one.blame == "dispute"]
     return reports, notices
@@ -77,7 +77,7 @@ BOTH = (["default/one", "default/two"], ["claimed by default/one, default/two"])
 
 
 @pytest.mark.parametrize("first", ["node", "pods"])
-def test_two_that_claim_one_vf_are_told_whatever_is_listed_first(first: str, scene: Scene) -> None:
+def test_a_vf_that_two_pods_claim_is_reported_whatever_is_listed_first(first: str, scene: Scene) -> None:
     """After a start nodes and pods come in any order: only together they show a dispute."""
     found = scene.node() if first == "node" else []
     for name in ("one", "two"):
@@ -87,7 +87,7 @@ def test_two_that_claim_one_vf_are_told_whatever_is_listed_first(first: str, sce
     assert scene.machine.vf_disputes.disputed == {VFS: 1}
 
 
-def test_a_dispute_is_told_once(scene: Scene) -> None:
+def test_a_dispute_is_reported_once(scene: Scene) -> None:
     """Not at each heartbeat of the node; a third claimant is news."""
     scene.node()
     scene.claim("one")
@@ -96,8 +96,8 @@ def test_a_dispute_is_told_once(scene: Scene) -> None:
     assert len(_told(scene.claim("three")[1])[0]) == 3
 
 
-def test_a_new_leader_tells_the_disputes_that_stand(scene: Scene) -> None:
-    """The one before may have ended between seeing and telling; one that is over is not told."""
+def test_a_new_leader_reports_the_disputes_that_remain(scene: Scene) -> None:
+    """The one before may have ended before it reported; a dispute that is over is not reported."""
     scene.node()
     (one, _), (_, _) = scene.claim("one"), scene.claim("two")
     assert _told(scene.machine.vf_disputes.retell()) == BOTH
@@ -106,7 +106,7 @@ def test_a_new_leader_tells_the_disputes_that_stand(scene: Scene) -> None:
     assert scene.machine.vf_disputes.disputed == {}
 
 
-def test_a_disputed_vf_is_given_when_both_are_gone_and_the_node_has_it_back(scene: Scene) -> None:
+def test_a_disputed_vf_is_given_when_both_pods_are_gone_and_the_node_has_it_back(scene: Scene) -> None:
     """Neither pod's end frees it, nor both together while the node's ledger holds it for one of them."""
     scene.node()
     one, two = (scene.claim(name)[0] for name in ("one", "two"))

@@ -1,4 +1,4 @@
-"""A machine with storage around it, told by events as the watches would."""
+"""A machine with storage around it, fed with events as by the watches."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def on(key: str, *values: str) -> Json:
 
 
 class Store:
-    """Objects as the API has them, each change a new version that the machine is told of; time goes by `now`."""
+    """Objects as the API has them, each change a new version that the machine sees; time goes by `now`."""
 
     def __init__(self, make_node: Callable[..., Node], make_pod: Callable[..., Pod]) -> None:
         self.machine = Machine("mooring")
@@ -133,7 +133,7 @@ class Store:
         return found
 
     def told(self) -> str:
-        """Run, and return why no node will do, of what the only pod that is told anything is told."""
+        """Run, and return the reason in the only report of a pending pod."""
         (message,) = [one.message for one in self.run() if isinstance(one, Report)]
         return refusal(message)
 
@@ -143,13 +143,13 @@ class Store:
         return bind.assigned.node
 
     def pre_filter(self) -> PreBind:
-        """Run, and return the only order to prepare volumes."""
+        """Run, and return the only PreBind."""
         (order,) = self.run()
         assert isinstance(order, PreBind)
         return order
 
     def prepared(self, order: PreBind, fault: str = "", **versions: str) -> None:
-        self.machine.prepared(order, PreBindResult(versions, fault), self.now)
+        self.machine.finished(order, PreBindResult(versions, fault), self.now)
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""The loop against a server, devcluster's and a real one: what is written, what is waited for, what a lost answer does.
+"""The loop against a server, devcluster's and a real one: what is written, what is waited for, and lost answers.
 
 No volume controller runs beside either: the tests write what it and a provisioner would.
 """
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,10 +25,11 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.storage_objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.pre_bind import prepare
+from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 from tests.scheduler.plugins.volumes.conftest import HOST, on
+from tests.support.polling import eventually
 
 Json = dict[str, Any]
 NAMESPACED = "/api/v1/namespaces/default"
@@ -38,7 +39,7 @@ _serial = itertools.count()
 
 
 class Site:
-    """A server with two nodes, and the hands of those who make volumes and bind claims."""
+    """A server with two nodes, and what provisioners and the volume controller do."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -101,20 +102,13 @@ class Site:
         return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
 
     async def selected(self, claim: str) -> str:
-        """Wait until a claim is told its node; return that."""
+        """Wait until a claim has a selected node; return that."""
 
         async def chosen() -> str:
             metadata = (await self.call("GET", f"{CLAIMS}/{claim}"))["metadata"]
             return str((metadata.get("annotations") or {}).get(SELECTED_NODE, ""))
 
-        return await _until(chosen)
-
-
-async def _until(holds: Callable[[], Awaitable[str]]) -> str:
-    async with asyncio.timeout(20):
-        while not (found := await holds()):
-            await asyncio.sleep(0.02)
-    return found
+        return await eventually(chosen)
 
 
 @asynccontextmanager
@@ -130,7 +124,7 @@ async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
             yield
         finally:
             loop.stop()
-            async with asyncio.timeout(25):
+            async with asyncio.timeout(90):
                 await running
             machine.check()
 
@@ -144,7 +138,7 @@ async def site(server: ApiServer, client: Client) -> AsyncIterator[Site]:
     await site.clear()
 
 
-async def test_a_static_volume_is_told_its_claim_and_the_pod_is_bound_after(site: Site) -> None:
+async def test_a_static_volume_gets_its_claim_before_the_pod_is_bound(site: Site) -> None:
     """With the claim's uid and the mark of the controller, as kube-scheduler writes it."""
     volume = f"{site.mark}-v"
     await site.volume(volume, nodeAffinity=on(HOST, "n2"))
@@ -155,18 +149,18 @@ async def test_a_static_volume_is_told_its_claim_and_the_pod_is_bound_after(site
         shown = await site.call("GET", f"{VOLUMES}/{volume}")
         return str((shown["spec"].get("claimRef") or {}).get("uid", ""))
 
-    assert await _until(taken) == claim["metadata"]["uid"]
+    assert await eventually(taken) == claim["metadata"]["uid"]
     shown = await site.call("GET", f"{VOLUMES}/{volume}")
     assert shown["metadata"]["annotations"][BOUND_BY_CONTROLLER] == "yes"
     reference = shown["spec"]["claimRef"]
     assert (reference["kind"], reference["namespace"], reference["name"]) == ("PersistentVolumeClaim", "default", "c")
     assert not await site.node_of("p")
     await site.bind("c", volume)
-    assert await _until(lambda: site.node_of("p")) == "n2"
+    assert await eventually(lambda: site.node_of("p")) == "n2"
 
 
 async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site) -> None:
-    """The claim is told the node; nothing else of it changes, and the pod waits for the volume."""
+    """The claim gets its selected node; nothing else of it changes, and the pod waits for the volume."""
     await site.claim("c")
     await site.pod("p", "c")
     node = await site.selected("c")
@@ -175,31 +169,31 @@ async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site) -
     reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c"}
     await site.volume(volume, "Bound", nodeAffinity=on(HOST, node), claimRef=reference)
     await site.bind("c", volume)
-    assert await _until(lambda: site.node_of("p")) == node
+    assert await eventually(lambda: site.node_of("p")) == node
 
 
-async def test_a_provisioner_that_gives_up_sends_the_pod_back(site: Site) -> None:
-    """It takes the node away from the claim; the pod is told, and another node is chosen after its backoff."""
+async def test_a_provisioner_that_gives_up_requeues_the_pod(site: Site) -> None:
+    """It removes the selected node; the pod gets a message, and another node is chosen after its backoff."""
     await site.claim("c")
     await site.pod("p", "c")
     first = await site.selected("c")
     await site.call("PATCH", f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
     await site.call("PATCH", f"{CLAIMS}/c", {"metadata": {"annotations": {SELECTED_NODE: None}}})
-    assert await _until(lambda: site.told("p")) == 'binding volumes: provisioning failed for PVC "c"'
+    assert await eventually(lambda: site.told("p")) == 'binding volumes: provisioning failed for PVC "c"'
     assert await site.selected("c") != first
 
 
-async def test_a_claim_that_is_not_there_yet_wakes_its_pod_when_it_comes(site: Site) -> None:
-    """The pod is told in kube-scheduler's words until then."""
+async def test_a_missing_claim_requeues_its_pod_when_it_is_created(site: Site) -> None:
+    """Until then the pod has kube-scheduler's message."""
     await site.pod("p", "c")
     nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     expected = f'0/2 nodes are available: persistentvolumeclaim "c" not found. {nobody}'
-    assert await _until(lambda: site.told("p")) == expected
+    assert await eventually(lambda: site.told("p")) == expected
     await site.claim("c")
     assert await site.selected("c")
 
 
-async def test_a_write_whose_answer_is_lost_is_taken_for_what_it_was(server: ApiServer, client: Client) -> None:
+async def test_a_write_whose_answer_is_lost_is_recognised_by_reading_it_back(server: ApiServer, client: Client) -> None:
     """The repetition is a conflict with our own write: the claim is read back, and the pod is bound in the end."""
     site = Site(client)
     await site.furnish()
@@ -211,14 +205,14 @@ async def test_a_write_whose_answer_is_lost_is_taken_for_what_it_was(server: Api
         volume = f"{site.mark}-late"
         await site.volume(volume, "Bound")
         await site.bind("c", volume)
-        assert await _until(lambda: site.node_of("p")) == node
+        assert await eventually(lambda: site.node_of("p")) == node
     events = (await site.call("GET", f"{NAMESPACED}/events"))["items"]
     assert {one["reason"] for one in events if one["involvedObject"]["name"] == "p"} == {"Scheduled"}
     await site.clear()
 
 
 class _Garbled(Client):
-    """A way to the server whose answers to some methods cannot be read, though what was asked is done."""
+    """A client whose answers to some methods cannot be read, though the requests are carried out."""
 
     garbled: frozenset[str] = frozenset()
     asked: tuple[str, ...] = ()
@@ -230,10 +224,10 @@ class _Garbled(Client):
 
 
 @pytest.mark.parametrize("garbled", [("PATCH",), ("PATCH", "GET")])
-async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
+async def test_an_unreadable_answer_is_replaced_by_reading_the_object(
     server: ApiServer, client: Client, garbled: tuple[str, ...]
 ) -> None:
-    """Once: whether the write was done is read back; if that cannot be read either the pod is told, and comes again."""
+    """The object is read back once to see what is written; if that fails too the pod is told and tried again."""
     site = Site(client)
     shown = await site.claim("c")
     claim = msgspec.convert(shown, PersistentVolumeClaim)
@@ -242,7 +236,7 @@ async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
     plan = VolumePlan("n1", provisions=(claim,))
     async with _Garbled(Access(server.url), timeout_s=2.0) as way:
         way.garbled = frozenset(garbled)
-        outcome = await prepare(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
+        outcome = await pre_bind(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
         assert way.asked == ("PATCH", "GET")
     now = await site.call("GET", f"{CLAIMS}/c")
     assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
@@ -254,7 +248,7 @@ async def test_an_answer_that_cannot_be_read_is_looked_for_in_the_object(
 
 
 async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server: ApiServer, client: Client) -> None:
-    """The scheduler is not ready without it: a pod's volumes are never passed over in silence."""
+    """The scheduler is not ready without it: a pod's volumes are never silently ignored."""
     for plural in ("persistentvolumes", "csinodes"):
         server.faults.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
     async with Client(Access(server.url), timeout_s=2.0) as leaders:
@@ -269,7 +263,7 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
         async def said() -> str:
             return lacking if loop.not_ready() == lacking else ""
 
-        await _until(said)
+        await eventually(said)
         loop.stop()
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(90):
             await running

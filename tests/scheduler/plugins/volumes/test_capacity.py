@@ -1,4 +1,4 @@
-"""Where a driver says how much room it has for new volumes, none is ordered where there is too little."""
+"""If a driver publishes its capacity, no volume is requested where there is too little."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ NO_ROOM = "node(s) did not have enough free storage"
 
 @pytest.fixture
 def driver(store: Store) -> Store:
-    """Give the store whose driver says how much room there is."""
+    """Give the store with a driver that publishes its capacity."""
     _track(store)
     return store
 
@@ -31,7 +31,7 @@ def _room(store: Store, node: str, size: str | None, **fields: Any) -> None:
     store.tell(CSIStorageCapacity, document | fields)
 
 
-def test_a_volume_is_made_where_the_driver_has_room_for_it(driver: Store) -> None:
+def test_a_volume_is_made_where_the_driver_has_capacity_for_it(driver: Store) -> None:
     """The first node in order is full: it is not chosen again and again."""
     driver.nodes("n1", "n2", "n3")
     _room(driver, "n1", "1Gi")
@@ -53,8 +53,8 @@ def test_a_volume_is_made_where_the_driver_has_room_for_it(driver: Store) -> Non
         {"storageClassName": "another"},
     ],
 )
-def test_what_says_nothing_of_the_node_is_no_room(fields: Any, driver: Store) -> None:
-    """In kube-scheduler's words; more room requeues the pod."""
+def test_capacity_without_a_matching_topology_does_not_count(fields: Any, driver: Store) -> None:
+    """In kube-scheduler's words; more capacity requeues the pod."""
     driver.nodes("n1")
     _room(driver, "n1", "4Gi", **fields)
     driver.claim("c")
@@ -66,7 +66,7 @@ def test_what_says_nothing_of_the_node_is_no_room(fields: Any, driver: Store) ->
 
 
 @pytest.mark.parametrize("topology", [{}, {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}])
-def test_room_may_be_reached_from_many_nodes(topology: Any, driver: Store) -> None:
+def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store) -> None:
     """An empty selector takes all nodes."""
     driver.nodes("n1", "n2")
     _room(driver, "n1", "4Gi", nodeTopology=topology)
@@ -75,8 +75,8 @@ def test_room_may_be_reached_from_many_nodes(topology: Any, driver: Store) -> No
     assert driver.pre_filter().plan.node == "n2"
 
 
-def test_a_volume_that_is_there_needs_no_room(driver: Store) -> None:
-    """Room is for new ones only."""
+def test_an_existing_volume_needs_no_capacity(driver: Store) -> None:
+    """Capacity limits new volumes only."""
     driver.nodes("n1")
     driver.volume("v")
     driver.claim("c")
@@ -84,8 +84,8 @@ def test_a_volume_that_is_there_needs_no_room(driver: Store) -> None:
     assert [one.volume.metadata.name for one in driver.pre_filter().plan.matches] == ["v"]
 
 
-def test_less_room_wakes_nobody_and_a_driver_that_stops_telling_does(driver: Store) -> None:
-    """What grows helps; a driver that says nothing is asked by trying."""
+def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(driver: Store) -> None:
+    """Growth helps; a driver that publishes nothing is simply tried."""
     driver.nodes("n1")
     _room(driver, "n1", "2Gi")
     driver.claim("c", size="4Gi")
@@ -99,8 +99,8 @@ def test_less_room_wakes_nobody_and_a_driver_that_stops_telling_does(driver: Sto
     assert driver.pre_filter().plan.node == "n1"
 
 
-def test_without_a_driver_that_tells_every_node_has_room(store: Store) -> None:
-    """As one that is no CSI driver."""
+def test_without_a_driver_that_publishes_capacity_every_node_has_enough(store: Store) -> None:
+    """As for a provisioner that is not a CSI driver."""
     store.nodes("n1")
     store.claim("c", size="4Gi")
     store.pod("c")

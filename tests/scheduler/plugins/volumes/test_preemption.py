@@ -1,4 +1,4 @@
-"""What the going of less important pods brings one whose volumes keep it away."""
+"""Preemption of less important pods for one whose volumes keep it away."""
 
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import DeleteVictims, Instruction
@@ -15,7 +15,7 @@ def _victims(instructions: list[Instruction]) -> list[tuple[str, str]]:
 
 
 def test_a_claim_for_one_pod_at_a_time_is_taken_from_a_less_important_pod(store: Store) -> None:
-    """Who has the ReadWriteOncePod claim goes; another pod on the node, as unimportant, stays."""
+    """The pod with the ReadWriteOncePod claim goes; another pod on the node, of the same priority, stays."""
     store.nodes("n1")
     store.claim("c", "v", modes=["ReadWriteOncePod"])
     store.volume("v", claim={"name": "c", "namespace": "default", "uid": "u-c"})
@@ -25,8 +25,8 @@ def test_a_claim_for_one_pod_at_a_time_is_taken_from_a_less_important_pod(store:
     assert _victims(store.run()) == [("n1", holder.metadata.uid)]
 
 
-def test_a_volume_that_a_node_can_attach_no_more_is_made_room_for(store: Store) -> None:
-    """One volume is all that the node takes: who has one goes, who has none stays."""
+def test_a_pod_is_preempted_for_a_nodes_limit_of_attached_volumes(store: Store) -> None:
+    """The node attaches one volume only: the pod that has one goes, a pod without one stays."""
     store.nodes("n1")
     store.limit("n1", 1)
     for name in ("a", "b"):
@@ -38,7 +38,7 @@ def test_a_volume_that_a_node_can_attach_no_more_is_made_room_for(store: Store) 
     assert _victims(store.run()) == [("n1", holder.metadata.uid)]
 
 
-def test_nobody_goes_where_the_volume_cannot_be_used(store: Store) -> None:
+def test_no_pod_is_preempted_where_the_volume_cannot_be_used(store: Store) -> None:
     """Both nodes are full; only the pods on the volume's own node are in the way."""
     for name in ("n1", "n2"):
         node = store.make_node(name, labels={HOST: name}, allocatable={"cpu": "1", "pods": "9", "memory": "1Gi"})

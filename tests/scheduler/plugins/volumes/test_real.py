@@ -1,4 +1,4 @@
-"""What volumes let a pod do, asked of a real kube-scheduler and of ours, on the same objects of a real API server."""
+"""Where volumes let a pod go, by a real kube-scheduler and by ours, on the same objects of a real API server."""
 
 import asyncio
 import os
@@ -14,7 +14,8 @@ from bench.apiservers import free_ports
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
-from tests.scheduler.server.test_extender_with_kube_scheduler import PODS, eventually, running
+from tests.scheduler.server.test_extender_with_kube_scheduler import PODS, running
+from tests.support.polling import eventually
 from tests.support.relay import Relay
 
 pytestmark = pytest.mark.apiserver
@@ -30,7 +31,7 @@ def _in(key: str, *values: str) -> Json:
     return {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
 
 
-# What a case gives beside the defaults: a volume (None: unbound), the claim's class and fields, the pod's spec.
+# What a case has beside the defaults: a volume (None: unbound), the claim's class and fields, the pod's spec.
 CASES: dict[str, Json] = {
     "terms": {"volume": {"where": [_in(RACK, "9"), _in(RACK, "2")]}},
     "nowhere": {"volume": {"where": [_in(RACK, "9")]}},
@@ -74,7 +75,7 @@ class Side:
         await self._add_pod(name, name, **given.get("pod", {}))
 
     async def outcome(self, case: str) -> tuple[str, str]:
-        """Wait until something became of a pod; return the node that it or its claim got, and what it was told."""
+        """Wait for the outcome of a pod; return the node that it or its claim got, and its message."""
         name = f"{case}-{self._scheduler}"
 
         async def found() -> tuple[str, str] | None:
@@ -119,7 +120,7 @@ class Side:
 
 
 async def _furnish_nodes(client: Client) -> None:
-    """Three nodes; the first one's drivers attach no volumes, one driver tells how much room it has."""
+    """Create three nodes; the first one's drivers attach no volumes, one driver publishes its capacity."""
     status: Json = {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}
     status |= {"conditions": [{"type": "Ready", "status": "True"}]}
     for name, labels in NODES.items():
@@ -164,8 +165,8 @@ async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, S
             yield sides
 
 
-async def test_volumes_let_pods_go_where_kube_scheduler_lets_them_go(sides: tuple[Side, Side]) -> None:
-    """The same node for the pod or its claim, and the same words up to what other plugins have to say."""
+async def test_pods_with_volumes_go_where_kube_scheduler_puts_them(sides: tuple[Side, Side]) -> None:
+    """The same node for the pod or its claim, and the same message up to what other plugins add."""
     expected, found = [{case: await side.outcome(case) for case in CASES} for side in sides]
     assert found == expected
     assert (expected["room"][0], expected["terms"][0]) == ("n2", "n2")

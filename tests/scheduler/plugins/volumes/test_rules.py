@@ -1,4 +1,4 @@
-"""Where a pod's volumes let it go, and in which words it is told that they let it go nowhere."""
+"""Where a pod's volumes let it go, and the messages if they let it go nowhere."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,10 +52,10 @@ def _volume_gone(store: Store) -> None:
         (_going, 'persistentvolumeclaim "c" is being deleted'),
     ],
 )
-def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
+def test_an_unusable_claim_refuses_the_pod_on_all_nodes(
     arrange: Callable[[Store], None], reason: str, store: Store
 ) -> None:
-    """In kube-scheduler's words, and the claim's next change requeues the pod, nothing else does."""
+    """In kube-scheduler's words, and only the claim's next change requeues the pod."""
     store.nodes("n1", "n2")
     arrange(store)
     store.pod("c")
@@ -70,7 +70,7 @@ def test_what_is_amiss_with_a_claim_refuses_the_pod_on_all_nodes(
     assert store.choose() == "n1"
 
 
-def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> None:
+def test_a_bound_volume_restricts_the_pod_to_nodes_where_it_can_be_used(store: Store) -> None:
     """By the volume's node affinity; a node added later that it fits requeues the pod."""
     store.nodes("n1", "n2")
     store.volume("v", where=on(HOST, "n3"), phase="Bound")
@@ -82,7 +82,7 @@ def test_a_bound_volume_takes_the_pod_to_where_it_can_be_used(store: Store) -> N
     assert store.choose() == "n3"
 
 
-def test_a_bound_claim_whose_volume_is_not_there_is_told_so(store: Store) -> None:
+def test_a_bound_claim_without_its_volume_has_its_own_reason(store: Store) -> None:
     """VolumeBinding counts it node by node in kube-scheduler, VolumeZone refuses before: the volume is named."""
     store.nodes("n1")
     store.claim("c", "v")
@@ -90,8 +90,8 @@ def test_a_bound_claim_whose_volume_is_not_there_is_told_so(store: Store) -> Non
     assert store.told() == '0/1 nodes are available: persistentvolume "v" not found.'
 
 
-def test_a_volume_with_a_zone_label_takes_the_pod_into_that_zone(store: Store) -> None:
-    """Several zones are parted by two underscores; nodes without any such label are everywhere."""
+def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store) -> None:
+    """Several zones are separated by two underscores; nodes without any such label are not excluded."""
     store.nodes("n1", **{ZONE: "a"})
     store.volume("v", labels={ZONE: "b__c"})
     store.claim("c", "v")
@@ -103,10 +103,10 @@ def test_a_volume_with_a_zone_label_takes_the_pod_into_that_zone(store: Store) -
 
 
 @pytest.mark.parametrize(("zones", "node"), [("a__b", "n2"), ("c__b", "n2"), ("c____b", "n1"), ("__b", "n1")])
-def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_says_nothing(
+def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_is_ignored(
     zones: str, node: str, store: Store
 ) -> None:
-    """The names are parted by two underscores."""
+    """The names are separated by two underscores."""
     store.nodes("n1", **{ZONE: "z"})
     store.nodes("n2", **{ZONE: "b"})
     store.volume("v", labels={ZONE: zones})
@@ -115,8 +115,8 @@ def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_says_not
     assert store.choose() == node
 
 
-def test_the_zone_label_of_an_ephemeral_volume_is_not_looked_at(store: Store) -> None:
-    """As kube-scheduler does: it is of the pod's own claims that it asks for the zone."""
+def test_the_zone_label_of_an_ephemeral_volume_is_ignored(store: Store) -> None:
+    """As in kube-scheduler: it reads the zone only for the pod's own claims."""
     store.nodes("n1", **{ZONE: "z"})
     pod = store.make_pod("p", spec=EPHEMERAL)
     store.volume("v", labels={ZONE: "b"})
@@ -126,7 +126,7 @@ def test_the_zone_label_of_an_ephemeral_volume_is_not_looked_at(store: Store) ->
     assert store.choose() == "n1"
 
 
-def test_a_volume_is_held_against_labels_not_against_fields_of_the_node(store: Store) -> None:
+def test_a_volume_is_matched_against_labels_not_against_fields_of_the_node(store: Store) -> None:
     """A term of fields alone holds everywhere, for kubelet too; one without anything nowhere."""
     store.nodes("n1", "n2")
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
@@ -138,7 +138,7 @@ def test_a_volume_is_held_against_labels_not_against_fields_of_the_node(store: S
         assert (reason in store.told()) if reason else store.choose() == "n1"
 
 
-def test_the_zone_label_of_old_is_matched_by_the_one_of_now(store: Store) -> None:
+def test_the_deprecated_zone_label_matches_the_current_one(store: Store) -> None:
     """As kube-scheduler translates it."""
     store.nodes("n1", **{ZONE: "a"})
     store.nodes("n2", **{ZONE: "b"})
@@ -193,8 +193,8 @@ def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
         assert store.choose() == "n1"
 
 
-def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
-    """Those that pods use and those that are attached for nobody count once each; a volume there already adds none."""
+def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
+    """Volumes that pods use and those attached without a pod count once each; a volume already there adds none."""
     store.nodes("n1")
     store.limit("n1", 3)
     for name in ("v1", "v2", "v3"):
@@ -227,9 +227,7 @@ def test_a_driver_attaches_no_more_volumes_than_it_says(store: Store) -> None:
         ({"portworxVolume": {"volumeID": "v"}}, "pxd.portworx.com"),
     ],
 )
-def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it_now(
-    source: Any, driver: str, store: Store
-) -> None:
+def test_an_in_tree_volume_counts_for_its_csi_driver(source: Any, driver: str, store: Store) -> None:
     """It takes the place of another, and is itself where its driver knows it."""
     store.nodes("n1")
     store.limit("n1", 1, driver)
@@ -245,7 +243,7 @@ def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it_now(
     assert store.choose() == "n1"
 
 
-def test_a_volume_that_an_old_provisioner_will_make_counts_for_its_driver(store: Store) -> None:
+def test_a_volume_of_an_in_tree_provisioner_counts_for_its_csi_driver(store: Store) -> None:
     """By the class, as long as there is no volume."""
     store.nodes("n1")
     store.limit("n1", 0, "cinder.csi.openstack.org")
@@ -265,8 +263,8 @@ def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
     assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
-def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
-    """The attachment's end requeues who waits for it; a change of its status requeues nobody."""
+def test_a_detached_volume_no_longer_counts(store: Store) -> None:
+    """The attachment's end requeues the pods that wait for it; a change of its status requeues none."""
     store.nodes("n1")
     store.limit("n1", 1)
     for name in ("v1", "v2"):
@@ -282,7 +280,7 @@ def test_a_volume_that_is_detached_makes_room(store: Store) -> None:
     assert store.choose() == "n1"
 
 
-def test_a_node_whose_drivers_say_nothing_has_no_limit(store: Store) -> None:
+def test_a_node_whose_drivers_have_no_limit_takes_any_number(store: Store) -> None:
     """As one without a CSINode."""
     store.nodes("n1")
     store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"}]}})
@@ -337,7 +335,7 @@ def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> Non
     ],
 )
 def test_a_volume_of_another_kind_is_not_taken(volume: Any, claim: Any, store: Store) -> None:
-    """Mode, access modes, labels and attributes are the claim's to ask for."""
+    """Mode, access modes, labels and attributes must match the claim."""
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.nodes("n1")
     store.volume("v", of="local", **volume)
@@ -359,7 +357,7 @@ def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> N
 
 
 def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: Store) -> None:
-    """And where that cannot be used, nothing else is taken."""
+    """And if that cannot be used, no other is taken."""
     store.nodes("n1", "n2")
     store.volume("own", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c"}, size="5Gi")
     store.volume("free")
@@ -386,7 +384,7 @@ def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
 
 
 def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
-    """Whoever has chosen it: this is what a new leader finds of what the one before had begun."""
+    """Whichever scheduler selected it: a new leader finds what the one before had begun."""
     store.nodes("n1", "n2")
     store.claim("c", selected="n2")
     store.pod("c")
@@ -394,7 +392,7 @@ def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
 
 
 def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) -> None:
-    """What is kept to find them follows their changes."""
+    """The index follows the volumes' changes."""
     store.nodes("n1", "n2")
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.volume("v", of="local", where=on(HOST, "n1"))
@@ -409,7 +407,7 @@ def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) 
 
 
 @pytest.mark.parametrize("free", [0, 7, 46, 69])
-def test_of_many_nodes_that_one_is_found_whose_disk_is_free(free: int, store: Store) -> None:
+def test_of_many_nodes_the_one_with_a_free_disk_is_found(free: int, store: Store) -> None:
     """However many disks before it are taken, or too small; when it is taken too, every node is counted once."""
     store.storage_class("late", "kubernetes.io/no-provisioner")
     for number in range(70):

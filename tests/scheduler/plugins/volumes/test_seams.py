@@ -1,4 +1,4 @@
-"""What comes between a decision and its bind while a pod waits for volumes: its volume taken away, its own changes."""
+"""Events between a decision and its bind while a pod waits for volumes: its volume taken away, its own changes."""
 
 import msgspec
 import pytest
@@ -28,8 +28,8 @@ def _messages(store: Store) -> list[str]:
     return [one.message for one in store.run() if isinstance(one, Report)]
 
 
-def test_a_volume_that_names_its_claim_no_more_ends_the_wait_at_once(store: Store) -> None:
-    """The change says nothing of the claim: who waits for the volume is known all the same."""
+def test_a_volume_that_no_longer_names_its_claim_ends_the_wait_at_once(store: Store) -> None:
+    """The change does not concern the claim: the pods that wait for the volume are found all the same."""
     store.prepared(_matched(store), v="4")
     store.volume("v", claim=_OF_C)
     assert store.run() == []
@@ -38,7 +38,7 @@ def test_a_volume_that_names_its_claim_no_more_ends_the_wait_at_once(store: Stor
 
 
 @pytest.mark.parametrize("ending", ["removed", "not listed"])
-def test_a_promised_volume_that_goes_before_it_is_seen_with_its_claim_ends_the_wait_at_once(
+def test_an_assumed_volume_that_is_deleted_before_its_claim_shows_ends_the_wait_at_once(
     ending: str, store: Store
 ) -> None:
     """A list may skip the moment at which the volume named the claim."""
@@ -51,8 +51,8 @@ def test_a_promised_volume_that_goes_before_it_is_seen_with_its_claim_ends_the_w
     assert _messages(store) == ['binding volumes: failed to check binding: persistentvolume "v" not found']
 
 
-def test_a_volume_that_was_promised_in_vain_wakes_who_waits_for_one(store: Store) -> None:
-    """The first pod's claim could not be written and its pod goes: no event of the API tells the second."""
+def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(store: Store) -> None:
+    """The first pod's claim could not be written and the pod is deleted: no event of the API concerns the second."""
     order = _matched(store)
     store.claim("d")
     store.pod("d")
@@ -67,8 +67,8 @@ def test_a_volume_that_was_promised_in_vain_wakes_who_waits_for_one(store: Store
     assert second.decision.pod_info.uid != order.decision.pod_info.uid
 
 
-def test_a_node_that_was_chosen_in_vain_binds_the_claims_other_pods_no_more(store: Store) -> None:
-    """They share a claim; the first one has taken the node's room and gone before anything was written."""
+def test_a_selected_node_that_is_given_up_no_longer_restricts_the_claims_other_pods(store: Store) -> None:
+    """They share a claim; the first one took the node's capacity and was deleted before anything was written."""
     store.nodes("n1", node="1")
     store.claim("c")
     cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}

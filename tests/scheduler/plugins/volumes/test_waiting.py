@@ -1,4 +1,4 @@
-"""A pod that is decided about and waits for its volumes: what it holds meanwhile, and how the wait ends."""
+"""A pod that is decided and waits for its volumes: what it holds meanwhile, and how the wait ends."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def _outcome(store: Store) -> list[str]:
 
 
 def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
-    """The claim must be bound to a volume that is known, and show that the volume controller is done."""
+    """The claim must be bound to a known volume, and show that the volume controller has finished."""
     order = _late(store)
     store.prepared(order, **_version(store))
     assert store.run() == []
@@ -50,7 +50,7 @@ def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
     (bind,) = store.run()
     assert bind == order.decision
     assert isinstance(bind, Bind)
-    (report,) = store.machine.bound(bind, BOUND, store.now)
+    (report,) = store.machine.finished(bind, BOUND, store.now)
     assert isinstance(report, Report)
     assert report.reason == "Scheduled"
 
@@ -69,7 +69,7 @@ def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: St
     assert _outcome(store) == ["n1"]
 
 
-def test_a_claim_that_got_another_volume_than_was_chosen_sends_the_pod_back(store: Store) -> None:
+def test_a_claim_that_got_another_volume_than_planned_requeues_the_pod(store: Store) -> None:
     """That volume may be usable elsewhere only."""
     store.nodes("n1", "n2")
     store.storage_class("late", "kubernetes.io/no-provisioner")
@@ -86,7 +86,7 @@ def test_a_claim_that_got_another_volume_than_was_chosen_sends_the_pod_back(stor
 
 
 def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: Callable[..., Pod]) -> None:
-    """Nobody else gets the room, nor the volume that the API does not show as taken yet."""
+    """No other pod gets the resources, nor the volume that the API does not show as taken yet."""
     store.nodes("n1")
     store.storage_class("late", "kubernetes.io/no-provisioner")
     store.volume("v")
@@ -169,10 +169,10 @@ def _list_without_it(store: Store) -> None:
         (_time_is_over, "context deadline exceeded"),
     ],
 )
-def test_what_cannot_come_true_gives_the_reservation_back(
+def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(
     happen: Callable[[Store], None], why: str, store: Store
 ) -> None:
-    """The pod is told in kube-scheduler's words, comes again after its backoff, and holds nothing until then."""
+    """The pod gets kube-scheduler's message, is tried again after its backoff, and holds nothing until then."""
     order = _late(store)
     uid = order.decision.pod_info.uid
     store.prepared(order, **_version(store))
@@ -202,10 +202,10 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
     assert store.told() == f"binding volumes: {misplaced}"
 
 
-def test_a_write_that_is_refused_gives_the_reservation_back(store: Store) -> None:
-    """Such as a claim that somebody else has changed since."""
+def test_a_refused_write_ends_the_reservation(store: Store) -> None:
+    """Such as for a claim that has changed since."""
     order = _late(store)
-    told = store.machine.prepared(order, _refused("the object has been modified"), store.now)
+    told = store.machine.finished(order, _refused("the object has been modified"), store.now)
     assert [one.message for one in told if isinstance(one, Report)] == ["binding volumes: the object has been modified"]
     assert store.machine.cache.assigned(order.decision.pod_info.uid) is None
     store.now = 10.0
@@ -216,8 +216,8 @@ def _refused(why: str) -> PreBindResult:
     return PreBindResult(fault=why)
 
 
-def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Store) -> None:
-    """What was given up is not bound, nor given up twice, by an answer that comes late."""
+def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(store: Store) -> None:
+    """A plan that was given up is neither bound nor given up twice by a late answer."""
     first = _late(store)
     store.gone(PersistentVolumeClaim, "c")
     store.prepared(first, "not found")
@@ -234,8 +234,8 @@ def test_an_answer_to_an_earlier_decision_is_not_taken_for_the_later(store: Stor
     assert _outcome(store) == ["n1"]
 
 
-def test_an_old_state_of_the_claim_says_nothing(store: Store) -> None:
-    """A watch that is late shows the claim without its node: that is not a provisioner's refusal."""
+def test_an_old_version_of_the_claim_is_ignored(store: Store) -> None:
+    """A late watch shows the claim without its node: that is not the provisioner's refusal."""
     order = _late(store)
     store.prepared(order, **{"default/c": str(store._version + 5)})
     store.claim("c")
@@ -244,7 +244,7 @@ def test_an_old_state_of_the_claim_says_nothing(store: Store) -> None:
 
 @pytest.mark.parametrize("ending", ["removed", "deleting", "ended", "unreadable", "bound elsewhere", "not listed"])
 def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store: Store) -> None:
-    """Room and promises are free again, and nobody is bound later."""
+    """Resources and assumed volumes are free again, and no pod is bound later."""
     order = _late(store, "n1", "n2")
     pod = order.decision.pod_info.pod
     identity = Identity(pod.metadata.name, "default", pod.metadata.uid)
