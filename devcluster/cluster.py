@@ -1,7 +1,7 @@
 """A whole cluster on this machine: the API server, simulated hosts, and Mooring's programs as processes.
 
-Takes a folder and how many hosts; returns, once started, a cluster in which every node is Ready and has published its
-inventory. Every program runs as its own process with the flags that an operator would give it; the simulation replaces
+Takes a folder and the number of hosts; returns, once started, a cluster in which every node is Ready and has published
+its inventory. Every program runs as its own process with the flags that an operator would use; the simulation replaces
 only the PFs' VF table (`devcluster.hosts.cni`).
 """
 
@@ -50,7 +50,7 @@ class Cluster:
         return Layout.at(self.root, node)
 
     def start(self, tell: Callable[[str], None] = lambda _text: None) -> None:
-        """Start everything; raise StartError with the end of its log for a program that does not come up."""
+        """Start everything; raise StartError with the end of its log for a program that does not start."""
         tell("simulated hosts: network namespaces, PFs, VFs, sysfs")
         self._start_hosts()
         tell("API server")
@@ -67,7 +67,7 @@ class Cluster:
         self._start_scheduler()
 
     def stop(self) -> None:
-        """End everything that `start` started, pods first: their interfaces are given back while Mooring still runs."""
+        """Stop everything that `start` started, pods first: their interfaces are restored while Mooring still runs."""
         for daemon in self._containerds:
             daemon.stop()
         self.processes.stop()

@@ -1,7 +1,7 @@
-"""Start the programs of a cluster as processes of ours, and end exactly those.
+"""Start the programs of a cluster as child processes, and end exactly those.
 
-Each program has a name, a command and a log file; it can be killed and started again under its name, which is what a
-person does who wants to see that nothing is lost.
+Each program has a name, a command and a log file; it can be killed and started again under its name, as a person does
+to see that nothing is lost.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# A program that has not ended by then is killed; containerd takes the longest, about a second.
+# A program that has not ended after so many seconds is killed; containerd takes the longest, about a second.
 END_S = 10.0
 _POLL_S = 0.02
 
 
 class StartError(RuntimeError):
-    """A program that did not come up: its name, its exit status and the end of its log."""
+    """A program that did not start: its name, its exit status and the end of its log."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Processes:
             )
 
     def kill(self, name: str) -> None:
-        """Kill a program with SIGKILL: it gets no chance to tidy up."""
+        """Kill a program with SIGKILL: it cannot clean up."""
         process = self._running.pop(name)
         process.kill()
         process.wait()
@@ -83,7 +83,7 @@ class Processes:
 
 
 def _environment() -> dict[str, str]:
-    """What a program inherits: enough to find commands, nothing that would point it at another cluster."""
+    """Return what a program inherits: enough to find commands, nothing that would point it at another cluster."""
     kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TERM")
     inherited = os.environ  # noqa: TID251 - the one place where a child's environment is made from ours
     return {name: inherited[name] for name in kept if name in inherited}

@@ -1,4 +1,4 @@
-"""From the command line to the exit status: what devcluster's programs with options of their own have in common."""
+"""From the command line to the exit status: shared by devcluster's programs with options of their own."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ from mooring.kube.access import AccessError
 def main(
     kind: type[Config], name: str, run: Callable[[Config], Coroutine[Any, Any, None]], environment: Mapping[str, str]
 ) -> int:
-    """Run a program with its options; return its exit status: 0, 1 without a way to an API server, 2 wrong options."""
+    """Run a program with its options; return its exit status: 0, 1 without access to an API server, 2 wrong options."""
     try:
         _, options = load(kind, name, sys.argv[1:], environment)
     except ConfigError as wrong:

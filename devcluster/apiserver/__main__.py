@@ -77,7 +77,7 @@ async def _serve(options: Options, kubeconfig: Path | None) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file so that whoever waits for it never reads half of it."""
+    """Write a file atomically, so that no reader sees half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.rename(path)

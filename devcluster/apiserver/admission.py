@@ -1,7 +1,7 @@
-"""Admission plugins: ServiceAccount and ValidatingAdmissionPolicy, which know who asks, and PodTopologyLabels.
+"""Admission plugins: ServiceAccount and ValidatingAdmissionPolicy, which know the user, and PodTopologyLabels.
 
-The first two are off by default: who tries a program alone needs no service accounts. Without a user it is the server
-itself that writes.
+The first two are off by default: a program that is tried alone needs no service accounts. A write without a user is
+the server's own.
 """
 
 import secrets
@@ -16,10 +16,10 @@ from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError
 from devcluster.apiserver.store import Store
 
-# Who sent the request that is being answered.
+# The user of the request that is being answered.
 ASKING: ContextVar[User | None] = ContextVar("asking", default=None)
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-# A token is asked for with this many seconds to live: kubelets' own hour, and what real servers add to tell them by.
+# A token is requested for so many seconds: kubelets' own hour, and the extra seconds of real servers.
 _TOKEN_S = 3607
 _GROUP = "admissionregistration.k8s.io"
 _NODES = ("", "nodes")
@@ -27,7 +27,7 @@ _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def give_account(store: Store, namespace: str, pod: Object) -> None:
-    """Let a new pod run as its service account, with a token where it wants one; raise 403 where there is none."""
+    """Let a new pod run as its service account, with a token if it wants one; raise 403 without the account."""
     spec = pod["spec"]
     name = spec.setdefault("serviceAccountName", "default")
     account = store.get(ACCOUNTS, namespace, name)
@@ -72,7 +72,7 @@ def _sources() -> list[Object]:
 def check_policies(
     store: Store, resource: Resource, subresource: str | None, operation: str, new: Object, old: Object | None = None
 ) -> None:
-    """Raise 403 or 422 where a policy that is bound refuses the write."""
+    """Raise 403 or 422 if a bound policy refuses the write."""
     user = ASKING.get()
     bindings = store.collection((_GROUP, "validatingadmissionpolicybindings")).entries.values()
     if user is None or not bindings:

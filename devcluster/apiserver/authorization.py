@@ -1,4 +1,4 @@
-"""Let a request in: find out who sends it, ask RBAC, remember the answer."""
+"""Authorize a request: find its user, ask RBAC, remember the answer."""
 
 from collections.abc import Set
 
@@ -10,7 +10,7 @@ from devcluster.apiserver.status import ApiError
 
 
 class Authorizer:
-    """What has been asked for, by user, as an audit log would tell it: each thing once."""
+    """The requests by user, as an audit log would show them: each once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -18,7 +18,7 @@ class Authorizer:
         self.refused: dict[str, set[rbac.Attributes]] = {}
 
     def admit(self, authorization: str, call: Call) -> User:
-        """Return who sends a call; raise 401 or 403 where it must not be carried out."""
+        """Return the user of a call; raise 401 or 403 if it must not be carried out."""
         user = self._cluster.tokens.user(authorization, self._cluster.store, self._cluster.clock())
         asked = rbac.attributes_of(call)
         try:
@@ -31,5 +31,5 @@ class Authorizer:
         return user
 
     def asked(self, user: str) -> Set[rbac.Attributes]:
-        """Return all that a user has asked for, refused or not."""
+        """Return all that a user has requested, refused or not."""
         return self.allowed.get(user, set()) | self.refused.get(user, set())

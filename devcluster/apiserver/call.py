@@ -34,12 +34,12 @@ class Call:
 
     @property
     def watching(self) -> bool:
-        """Tell whether this GET is a watch."""
+        """Return whether this GET is a watch."""
         return self.method == "GET" and self.target.name is None and self.flag("watch")
 
     @property
     def dry_run(self) -> bool:
-        """Tell whether nothing is to be stored; raise 400 for another value than All."""
+        """Return whether nothing is to be stored; raise 400 for another value than All."""
         asked = self.query.get("dryRun", "")
         if asked not in ("", "All"):
             raise status.bad_request(f'dryRun: Unsupported value: "{asked}": supported values: "All"')
@@ -59,7 +59,7 @@ class Call:
         return Selector(self.target.namespace, labels, terms)
 
     def listing(self) -> Query:
-        """Read what a list asks for beside its selector; raise 400."""
+        """Read the list options beside the selector; raise 400."""
         match = self.query.get("resourceVersionMatch", "")
         return Query(
             self.integer("limit"), self.query.get("continue", ""), self.query.get("resourceVersion", ""), match

@@ -20,7 +20,7 @@ PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The state of a server; ``admission`` says whether the plugins of `devcluster.apiserver.admission` are on."""
+    """The state of a server; ``admission`` is true if the plugins of `devcluster.apiserver.admission` are on."""
 
     store: Store
     catalog: Catalog
@@ -29,7 +29,7 @@ class Cluster:
     admission: bool = False
 
     def now(self) -> str:
-        """Return the time as it stands in metadata."""
+        """Return the time as in metadata."""
         return timestamp(self.clock())
 
     def collection(self, resource: Resource) -> Collection:
@@ -44,10 +44,10 @@ class Cluster:
         return entry
 
     def missing(self, group: str | None) -> ApiError:
-        """Return the 404 of a path that leads nowhere; `group` is the API group that it is below, None for none."""
+        """Return the 404 of an unknown path; `group` is the API group that it is below, None for none."""
         return status.no_such_path() if group in self.catalog.groups() else status.NoSuchPageError()
 
     def terminating(self, namespace: str) -> bool:
-        """Tell whether a namespace is being deleted."""
+        """Return whether a namespace is being deleted."""
         entry = self.store.get(NAMESPACES, "", namespace)
         return entry is not None and entry.fields.get("status.phase") == "Terminating"

@@ -13,7 +13,7 @@ from devcluster.apiserver.status import ApiError, Cause
 from devcluster.apiserver.store import Entry
 from devcluster.apiserver.validation import metadata_causes
 
-# The alphabet of generated names: no vowels, no 0, 1 and 3, so that no word comes out.
+# The alphabet of generated names: no vowels, no 0, 1 and 3, so that no word is formed.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _COMPLETED = {storage.VOLUMES: storage.default_volume, storage.CLASSES: storage.default_class}
@@ -93,7 +93,7 @@ def check_namespace_of(metadata: Object, namespace: str | None) -> None:
 
 
 def drop_empty(metadata: Object) -> None:
-    """Leave out what a real server leaves out: empty labels and the like."""
+    """Remove what a real server leaves out: empty labels and the like."""
     for key in _DROPPED_WHEN_EMPTY:
         if key in metadata and not metadata[key]:
             del metadata[key]

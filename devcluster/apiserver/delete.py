@@ -1,8 +1,8 @@
 """Delete an object: at once, or marked until its kubelet or its finalizers are done.
 
-Graceful deletion: apiserver's rest.BeforeDelete. The mark is a write of its own, also where nothing is waited for: who
-watches a pod that no node runs sees MODIFIED, then DELETED. A namespace takes its content with it, as the namespace
-controller does it. Dependents of an owner stay: there is not a garbage collector here.
+Graceful deletion: apiserver's rest.BeforeDelete. The mark is a write of its own, even if nothing is waited for: a
+watcher of a pod that no node runs sees MODIFIED, then DELETED. A namespace takes its content with it, as by the
+namespace controller. Dependents of an owner stay: there is no garbage collector here.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, body: Object, query_grace: str | None, dry_run: bool) -> "DeleteOptions":
-        """Take options from a body and from the query; the query wins, as it does in a real server's decoder."""
+        """Read options from the body and from the query; the query wins, as in a real server's decoder."""
         preconditions = section(body, "preconditions")
         grace: Any = body.get("gracePeriodSeconds")
         if query_grace is not None:
@@ -41,7 +41,7 @@ class DeleteOptions:
         )
 
     def check(self, resource: Resource, entry: Entry) -> None:
-        """Raise 409 where a precondition fails; it names the kind, not the plural."""
+        """Raise 409 if a precondition fails; it names the kind, not the plural."""
         wanted = (
             ("UID", self.uid, entry.uid, "deleted and then recreated"),
             ("ResourceVersion", self.revision, str(entry.revision), "modified"),
@@ -54,7 +54,7 @@ class DeleteOptions:
 
 
 def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOptions) -> tuple[Entry, bool]:
-    """Return the object's last or present state and whether it is gone; raise 409 where a precondition fails."""
+    """Return the object's last or current state and whether it is gone; raise 409 if a precondition fails."""
     options.check(resource, entry)
     if resource.storage == NAMESPACES:
         return _delete_namespace(cluster, resource, entry, options.dry_run)
@@ -70,9 +70,9 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
 
 
 def settle(cluster: Cluster, resource: Resource, obj: Object, dry_run: bool) -> Entry:
-    """Write an updated object, or remove it when this update lifted the last thing that held its deletion.
+    """Write an updated object, or remove it if this update removed the last finalizer.
 
-    Then the update itself is not written: watchers see the object as it was, what held it included.
+    Then the update itself is not written: watchers see the object as it was, finalizers included.
     """
     if dry_run:
         return cluster.store.preview(resource.storage, obj, 0)
@@ -91,7 +91,7 @@ def _remove(cluster: Cluster, resource: Resource, entry: Entry) -> Entry:
 
 
 def _mark(obj: Object, resource: Resource, asked: int | None, now: datetime) -> bool:
-    """Write how long the object has into its metadata; return False where a deletion under way is not shortened."""
+    """Write the deletion's deadline into the metadata; return False if a deletion under way is not shortened."""
     metadata = obj["metadata"]
     marked = "deletionTimestamp" in metadata
     present = metadata.get("deletionGracePeriodSeconds", 0)

@@ -1,7 +1,7 @@
-"""Answer what a client asks before it asks for objects: which groups, versions and kinds there are, and who serves.
+"""Answer discovery: which groups, versions and kinds exist, and which server this is.
 
 OpenAPI: the schema documents are empty. kubectl then skips validation on its side (a kind that the document lacks is
-not validated), which is what is wanted of a server that stores kinds that it does not know.
+not validated), as intended for a server that stores kinds that it does not know.
 """
 
 from devcluster.apiserver.objects import Object
@@ -42,7 +42,7 @@ _FIXED_PAGES: dict[str, Object] = {
 
 
 def page(catalog: Catalog, path: str) -> Object | None:
-    """Return the discovery document at a path, None where there is none."""
+    """Return the discovery document at a path, None without one."""
     if (fixed := _FIXED_PAGES.get(path.rstrip("/"))) is not None:
         return fixed
     match path.strip("/").split("/"):

@@ -1,4 +1,4 @@
-"""Make the server fail on purpose: a test says which of the next requests go wrong and how."""
+"""Make the server fail on purpose: a test plans which of the next requests fail and how."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ class Fault:
     """
 
     method: str
-    path: str  # a regular expression, searched in the path with its query
+    path: str  # A regular expression, searched in the path with its query.
     kind: FaultKind
     times: int = 1
     code: int = 500
     delay_s: float = 0.0
 
     def matches(self, method: str, path: str) -> bool:
-        """Tell whether a request is one of them."""
+        """Return whether a request matches."""
         return self.times > 0 and self.method == method and re.search(self.path, path) is not None
 
 
@@ -35,11 +35,11 @@ class Faults:
     planned: list[Fault] = field(default_factory=list)
 
     def plan(self, fault: Fault) -> None:
-        """Let it happen to the next requests that match."""
+        """Apply the fault to the next requests that match."""
         self.planned.append(fault)
 
     def take(self, method: str, path: str) -> Fault | None:
-        """Return what happens to this request, counted down; None for nothing."""
+        """Return the fault of this request, counted down; None without one."""
         found = next((fault for fault in self.planned if fault.matches(method, path)), None)
         if found is not None:
             found.times -= 1

@@ -32,7 +32,7 @@ _ALLOWED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("batch", "jobs"): ("status.successful",),
 }
 
-# By these a collection finds the few watchers that a change concerns, without asking every one of them.
+# By these a collection finds the few watchers that a change concerns, without checking each of them.
 INDEXED = ("spec.nodeName", "metadata.name")
 
 

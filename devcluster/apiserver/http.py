@@ -1,6 +1,6 @@
-"""The HTTP side: read a request, let the verbs or a stream answer it, write the answer, fail on purpose where planned.
+"""The HTTP side: read a request, let the verbs or a stream answer it, write the answer, fail where planned.
 
-Built on aiohttp's low-level server: one function sees every request, there is not a router and no middleware between.
+Built on aiohttp's low-level server: one function sees every request, without a router and middleware.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ async def _stream(request: web.BaseRequest, stream: Stream) -> web.StreamRespons
 
 
 async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamResponse | None:
-    """Do what a fault does before the request is looked at; None to go on."""
+    """Apply a fault before the request is handled; None to go on."""
     if fault.kind == "delay":
         await asyncio.sleep(fault.delay_s)
     elif fault.kind == "drop_before":

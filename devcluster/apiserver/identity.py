@@ -1,6 +1,6 @@
-"""Who sends a request: bearer tokens, and the service accounts that they were made for (TokenRequest).
+"""The user of a request: bearer tokens, and the service accounts that they were made for (TokenRequest).
 
-A token is an opaque word here, where a real server signs a JWT; what it says of its user is the same, the node of the
+A token is an opaque text here, where a real server signs a JWT; what it says of its user is the same, the node of the
 pod or node that it is bound to included. It ends with its time, its account, or the object that it is bound to.
 """
 
@@ -30,12 +30,12 @@ class User:
 
     @property
     def is_master(self) -> bool:
-        """Tell whether RBAC is not asked."""
+        """Return whether RBAC is skipped."""
         return _MASTERS in self.groups
 
     @property
     def info(self) -> Object:
-        """Return it as userInfo, which admission is told."""
+        """Return it as userInfo for admission."""
         extra = {name: list(values) for name, values in self.extra.items()}
         return {"username": self.name, "groups": list(self.groups), **({"extra": extra} if extra else {})}
 
@@ -46,7 +46,7 @@ ADMIN = User("admin", (_MASTERS, "system:authenticated"))
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """What a token stands for: until when, and for as long as these objects (storage, namespace, name, uid) exist."""
+    """What a token stands for: until when, and which objects (storage, namespace, name, uid) must exist."""
 
     user: User
     until: datetime | None = None
@@ -61,11 +61,11 @@ class Tokens:
         self._grants = {self.admin: _Grant(ADMIN)}
 
     def user(self, authorization: str, store: Store, now: datetime) -> User:
-        """Return who an Authorization header names, nobody in particular where it is empty; raise 401."""
+        """Return the user of an Authorization header, anonymous if it is empty; raise 401."""
         if not authorization:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")
-        # In any case (RFC 9110, section 11.1): the in-cluster loader of PyPI's client writes it small.
+        # Case-insensitive (RFC 9110, section 11.1): the in-cluster loader of PyPI's client writes it in lower case.
         grant = self._grants.get(token) if scheme.lower() == "bearer" else None
         if grant is None or (grant.until is not None and now >= grant.until):
             raise status.unauthorized()
@@ -76,7 +76,7 @@ class Tokens:
         return grant.user
 
     def request(self, store: Store, account: Entry, asked: Object, now: datetime) -> Object:
-        """Answer a TokenRequest for a service account; raise 404 or 409 for what it is to be bound to."""
+        """Answer a TokenRequest for a service account; raise 404 or 409 for the object that it is bound to."""
         spec = section(asked, "spec")
         bound = _bound(store, account, section(spec, "boundObjectRef"))
         until = now + timedelta(seconds=int(spec.get("expirationSeconds") or _DEFAULT_S))

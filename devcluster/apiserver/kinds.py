@@ -23,7 +23,7 @@ def default_node(node: Object) -> None:
 
 
 def complete_node(node: Object) -> None:
-    """Fill in the status fields that are never absent; allocatable follows capacity where it is not given."""
+    """Fill in the status fields that are never absent; allocatable defaults to capacity."""
     status = node["status"] = section(node, "status")
     if "capacity" in status:
         status.setdefault("allocatable", status["capacity"])
@@ -32,7 +32,7 @@ def complete_node(node: Object) -> None:
 
 
 def default_namespace(namespace: Object) -> None:
-    """Label a namespace with its name and let it be active."""
+    """Label a namespace with its name and make it active."""
     metadata = metadata_of(namespace)
     metadata["labels"] = {**section(metadata, "labels"), "kubernetes.io/metadata.name": metadata["name"]}
     namespace["spec"] = {"finalizers": ["kubernetes"]}

@@ -16,7 +16,7 @@ _SNAPSHOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a list asks for beside its selector; a limit of 0 is none."""
+    """The options of a list beside its selector; a limit of 0 is none."""
 
     limit: int = 0
     token: str = ""
@@ -56,7 +56,7 @@ class Lister:
         return self._slice(self._serial, 0, query.limit)
 
     def forget(self) -> None:
-        """Let every token that is still out expire."""
+        """Let every outstanding token expire."""
         self._snapshots.clear()
 
     def _continue(self, query: Query) -> Page:
@@ -87,7 +87,7 @@ def _read_token(token: str) -> tuple[int, int]:
 
 
 def read_revision(text: str) -> int:
-    """Read a resource version; raise ValueError with the words of a real server where it is not a number."""
+    """Read a resource version; raise ValueError with a real server's message if it is not a number."""
     if not text.isdigit():
         raise ValueError(f'resourceVersion: Invalid value: "{text}": {status.unparsed(text)}')
     return int(text)

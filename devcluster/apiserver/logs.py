@@ -1,4 +1,4 @@
-"""Answer `kubectl logs`: hand the request to the kubelet of the pod's node, and what it sends back to the client."""
+"""Answer `kubectl logs`: forward the request to the kubelet of the pod's node, and its answer to the client."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _PASSED_ON = ("follow", "previous", "tailLines")
 async def relay(
     cluster: Cluster, namespaces: Sequence[str], call: Call, request: web.BaseRequest
 ) -> web.StreamResponse:
-    """Stream a container's log; raise ApiError where there is none."""
+    """Stream a container's log; raise ApiError without one."""
     name, namespace = call.target.name or "", call.target.namespace or ""
     entry = cluster.store.get(PODS, namespace, name)
     if entry is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 _CLONE_NEWNET = 0x4000_0000  # linux/sched.h
 _CONNECT_S = 5.0
-_NAMED = Path("/run/netns")  # where `ip netns` keeps its names
+_NAMED = Path("/run/netns")  # Where `ip netns` keeps its names.
 
 
 def listen_in(netns: str, host: str, port: int) -> socket.socket:

@@ -1,6 +1,6 @@
-"""What the server keeps: JSON objects as they come, and the few things that it needs to know of each.
+"""What the server keeps: JSON objects as sent, and the few things that it needs to know of each.
 
-An object is a plain JSON dictionary because the server stores kinds that nobody has told it about.
+An object is a plain JSON dictionary because the server stores kinds that it does not know.
 """
 
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 Object = dict[str, Any]
-# The config map of every namespace with the authority of the server's certificate.
+# The config map of every namespace with the CA of the server's certificate.
 ROOT_CA = "kube-root-ca.crt"
 
 _encoder = msgspec.json.Encoder()
@@ -32,7 +32,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def metadata_of(obj: Object) -> Object:
-    """Return the object's metadata, put there if absent; null counts as absent."""
+    """Return the object's metadata, created if absent; null counts as absent."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -40,12 +40,12 @@ def metadata_of(obj: Object) -> Object:
 
 
 def section(obj: Object, name: str) -> Object:
-    """Return the sub-object `name`, empty where it is absent, null or of another type."""
+    """Return the sub-object `name`, empty if it is absent, null or of another type."""
     value = obj.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def items(obj: Object, name: str) -> list[Object]:
-    """Return the objects in the list `name`, none where it is absent, null or of another type."""
+    """Return the objects in the list `name`, none if it is absent, null or of another type."""
     value = obj.get(name)
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -113,5 +113,5 @@ def _remove(document: Any, path: list[str]) -> Any:
 
 
 def same(one: Object, other: Object) -> bool:
-    """Tell whether two objects are the same JSON; numbers compare by value, as after a round trip."""
+    """Return whether two objects are the same JSON; numbers compare by value, as after a round trip."""
     return one == other or encode(one) == encode(other)

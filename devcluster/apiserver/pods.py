@@ -1,4 +1,4 @@
-"""What a real server does to pods: defaults, the changes that it allows, the bind, how long a deletion takes.
+"""What a real server does to pods: defaults, allowed changes, the bind, the deletion's grace period.
 
 Defaults: pkg/apis/core/v1/defaults.go and the admission plugins Priority and DefaultTolerationSeconds.
 """
@@ -118,7 +118,7 @@ def qos_class(spec: Object) -> str:
 
 
 def spec_causes(spec: Object) -> list[Cause]:
-    """Return the rules that a new pod's spec breaks: the ones that users meet."""
+    """Return the rules that a new pod's spec breaks: those that users meet."""
     causes = []
     if not items(spec, "containers"):
         causes.append(Cause("FieldValueRequired", "Required value", "spec.containers"))
@@ -180,7 +180,7 @@ def _fixed(spec: Object, gated: bool) -> Object:
 def bind(pod: Object, node: str, annotations: Object, labels: Object, now: str) -> None:
     """Write a Binding into the pod: node, annotations and labels over the pod's own, PodScheduled=True.
 
-    Where the pod was nominated is forgotten, as servers since 1.35 do.
+    The nomination is removed, as by servers since 1.35.
     """
     pod["spec"]["nodeName"] = node
     section(pod, "status").pop("nominatedNodeName", None)
@@ -193,7 +193,7 @@ def bind(pod: Object, node: str, annotations: Object, labels: Object, now: str) 
 
 
 def set_condition(pod: Object, condition: Object, now: str) -> None:
-    """Put a condition in its place; the transition time moves only when the status does."""
+    """Set a condition; the transition time changes only with the status."""
     conditions = section(pod, "status").get("conditions") or []
     old: Object = next((one for one in conditions if one["type"] == condition["type"]), {})
     since = old.get("lastTransitionTime") if old.get("status") == condition["status"] else now
@@ -203,7 +203,7 @@ def set_condition(pod: Object, condition: Object, now: str) -> None:
 
 
 def grace_seconds(pod: Object, asked: int | None) -> int:
-    """Return how long the kubelet has: nothing for a pod that no node runs."""
+    """Return the kubelet's grace period: 0 for a pod that no node runs."""
     spec, phase = section(pod, "spec"), section(pod, "status").get("phase")
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
         return 0

@@ -1,7 +1,7 @@
-"""Judge a write by ValidatingAdmissionPolicies, with a CEL library of PyPI's: the guard, as a real server asks it.
+"""Evaluate ValidatingAdmissionPolicies, with a CEL library of PyPI, as a real server applies them.
 
 Left out: audit and warning actions, match policies and selectors of namespaces and objects, authorizer and CEL's cost
-limits. What cannot be evaluated refuses the write, as ``failurePolicy: Fail`` has it.
+limits. What cannot be evaluated refuses the write, as ``failurePolicy: Fail`` requires.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ _NAMES = ("object", "oldObject", "request", "params", "variables")
 
 
 class CelError(ValueError):
-    """An expression that could not be evaluated, and what the library says of it."""
+    """An expression that could not be evaluated, with the library's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write that admission is asked about.
+    """A write that admission checks.
 
     ``resource`` has its subresource (`pods/binding`), ``operation`` is CREATE or UPDATE, ``user`` is userInfo.
     """
@@ -35,20 +35,20 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a rule that is broken says, and its reason (Invalid where it names none)."""
+    """The message of a broken rule, and its reason (Invalid if it names none)."""
 
     message: str
     reason: str = "Invalid"
 
 
 def concerns(policy: Object, write: Write) -> bool:
-    """Tell whether a policy's matchConstraints name what is written."""
+    """Return whether a policy's matchConstraints match a write."""
     rules = items(section(section(policy, "spec"), "matchConstraints"), "resourceRules")
     return any(_matches(rule, write) for rule in rules)
 
 
 def refusals(policy: Object, params: Object | None, write: Write) -> Iterator[Refusal]:
-    """Yield what each rule of a policy says that the write breaks; raise CelError."""
+    """Yield the refusal of each rule that the write breaks; raise CelError."""
     spec = section(policy, "spec")
     known: Object = {"object": write.object, "oldObject": write.old, "params": params, "variables": {}}
     known["request"] = {"userInfo": write.user, "operation": write.operation}
@@ -74,7 +74,7 @@ def _matches(rule: Object, write: Write) -> bool:
 
 @cache
 def _environment() -> Any:
-    # Imported where a policy is judged: a cluster without one does not pay for it.
+    # Imported where a policy is evaluated: a cluster without policies does not pay for it.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_strings
 
@@ -90,7 +90,7 @@ def _value(expression: str, known: Mapping[str, Any]) -> Any:
     from cel_expr_python import cel
 
     value = _compiled(expression).eval(data=known)
-    # The library returns what went wrong as a value.
+    # The library returns an error as a value.
     if value.type() == cel.Type.ERROR:
         raise CelError(f"{value.value()}: {expression}")
     return value.plain_value()

@@ -30,14 +30,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns of a kind and how an object fills them at a time."""
+    """Columns of a kind and how an object fills them at a given time."""
 
     columns: tuple[Column, ...]
     cells: Callable[[Object, datetime], Cells]
 
 
 def table(storage: tuple[str, str], objects: Iterable[Object], metadata: Object, include: str, now: datetime) -> Object:
-    """Return a Table; `include` says what rows carry beside cells: Metadata, Object or None."""
+    """Return a Table; `include` is what rows carry beside cells: Metadata, Object or None."""
     layout = _LAYOUTS.get(storage, _GENERIC)
     rows = [{"cells": layout.cells(one, now), "object": _row_object(one, include)} for one in objects]
     return {
@@ -62,7 +62,7 @@ _UNITS: Sequence[tuple[str, int, int]] = (("y", 31_536_000, 8), ("d", 86_400, 8)
 
 
 def age(since: Any, now: datetime) -> str:
-    """Write how long ago a timestamp was, as kubectl does: 45s, 3m20s, 5h, 12d."""
+    """Return how long ago a timestamp was, as kubectl does: 45s, 3m20s, 5h, 12d."""
     if not isinstance(since, str) or not since:
         return "<unknown>"
     then = datetime.fromisoformat(since)

@@ -1,7 +1,7 @@
-"""Who may do what: RBAC's Roles and their bindings, as a real server reads them.
+"""Authorization by RBAC's Roles and their bindings, as a real server reads them.
 
-Left out: aggregated ClusterRoles, the check that nobody gives rights that he has not, and rules for paths that are no
-resources (discovery and health are open to all).
+Left out: aggregated ClusterRoles, the check that nobody grants rights that he does not have, and rules for non-resource
+paths (discovery and health are open to all).
 """
 
 import re
@@ -22,7 +22,7 @@ _ONE_NAME = re.compile(r"metadata\.name==?([^,]+)")
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a request asks for; `resource` names a subresource too (`pods/binding`), absent names are empty."""
+    """The attributes of a request; `resource` names a subresource too (`pods/binding`), absent names are empty."""
 
     verb: str
     group: str
@@ -48,13 +48,13 @@ def _verb(call: Call) -> str:
 
 
 def _selected_name(call: Call) -> str:
-    """Return the one name that a list or watch selects by field: then it asks for that object only."""
+    """Return the one name that a list or watch selects by field: then it requests that object only."""
     selected = _ONE_NAME.fullmatch(call.query.get("fieldSelector", ""))
     return selected[1] if selected and call.method == "GET" else ""
 
 
 def allows(rules: Iterable[Object], asked: Attributes) -> bool:
-    """Tell whether one of a role's rules covers what is asked for."""
+    """Return whether one of a role's rules covers the request."""
     return any(_covers(rule, asked) for rule in rules)
 
 

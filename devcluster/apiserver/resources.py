@@ -1,4 +1,4 @@
-"""The kinds that the server knows by name, and room for those that it learns.
+"""The kinds that the server knows by name, and those that it learns.
 
 The table holds what discovery and the verbs need of each kind. Every other kind is learnt: from a
 CustomResourceDefinition, or from the first object posted, and is stored as it comes.
@@ -42,7 +42,7 @@ class Resource:
 
     @property
     def has_status(self) -> bool:
-        """Tell whether status is written through its own subresource only."""
+        """Return whether status is written through its own subresource only."""
         return "status" in self.subresources
 
     @property
@@ -126,7 +126,7 @@ class Catalog:
         return iter(self._kinds.values())
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """Return the kind, None where it is not known."""
+        """Return the kind, None if it is not known."""
         return self._kinds.get((group, version, plural))
 
     def learn(self, resource: Resource) -> None:

@@ -1,4 +1,4 @@
-"""Read a request's path into what it asks for: `/api/v1/namespaces/t1/pods/p1/binding` and its like."""
+"""Parse a request's path: `/api/v1/namespaces/t1/pods/p1/binding` and its like."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Target:
 
 
 def parse(path: str) -> Target | None:
-    """Return what a decoded path asks for, None where it is not a path of a collection or an object."""
+    """Return the target of a decoded path, None if it is not a path of a collection or an object."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         return _target("", parts[1], parts[2:])
@@ -29,7 +29,7 @@ def parse(path: str) -> Target | None:
 
 
 def group_of(path: str) -> str | None:
-    """Return the API group that a decoded path is below, None where it is below none."""
+    """Return the API group that a decoded path is below, None if it is below none."""
     match path.strip("/").split("/"):
         case ["api", *_]:
             return ""

@@ -1,4 +1,4 @@
-"""The subresource `scale` of workloads: how many pods are wanted, and nothing else (autoscaling/v1)."""
+"""The subresource `scale` of workloads: the number of pods, and nothing else (autoscaling/v1)."""
 
 from collections.abc import Callable
 

@@ -64,7 +64,7 @@ class Selector:
 
     @property
     def everything(self) -> bool:
-        """Tell whether nothing is left out but by namespace."""
+        """Return whether nothing is excluded except by namespace."""
         return not self.labels and not self.fields
 
     def exact(self, path: str) -> str | None:
@@ -72,7 +72,7 @@ class Selector:
         return next((term.value for term in self.fields if term.path == path and term.equal), None)
 
     def matches(self, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-        """Tell whether an object belongs."""
+        """Return whether an object is selected."""
         if self.namespace is not None and self.namespace != namespace:
             return False
         return all(term.matches(fields) for term in self.fields) and all(term.matches(labels) for term in self.labels)
@@ -86,7 +86,7 @@ _OUTSIDE_BRACKETS = re.compile(r",(?![^()]*\))")
 
 
 def parse_labels(text: str) -> tuple[LabelTerm, ...]:
-    """Read a label selector; raise 400 where it breaks the grammar."""
+    """Read a label selector; raise 400 if it breaks the grammar."""
     terms = (term.strip() for term in _OUTSIDE_BRACKETS.split(text))
     return tuple(_label_term(term) for term in terms if term)
 
@@ -107,7 +107,7 @@ _ESCAPED = re.compile(r"\\([\\,=])")
 
 
 def parse_fields(text: str, allowed: frozenset[str]) -> tuple[FieldTerm, ...]:
-    """Read a field selector; raise 400 where it breaks the grammar or names a field that is not `allowed`."""
+    """Read a field selector; raise 400 if it breaks the grammar or names a field that is not `allowed`."""
     terms = tuple(_field_term(term) for term in _UNESCAPED_COMMA.split(text) if term)
     for term in terms:
         if term.path not in allowed:

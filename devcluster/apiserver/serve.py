@@ -27,7 +27,7 @@ from devcluster.apiserver.streaming import DEFAULT_LIMITS, WatchLimits
 from devcluster.apiserver.watch import Watch
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-# At the end open watches get this long, in seconds, to take their end of stream.
+# At the end open watches have so many seconds to receive their end of stream.
 _SHUTDOWN_S = 1.0
 _LOOPBACK = "127.0.0.1"
 
@@ -38,9 +38,9 @@ class Options:
 
     `port` 0 takes a free one. `history`: changes remembered a collection, older watches get 410. `netns`: names or
     paths of network namespaces in which the same port is served too. `tls`: certificate and key files, for HTTPS.
-    `rbac`: nobody may do anything without a token and a role, but who has the kubeconfig's own token. `admission`:
-    pods run as service accounts, and admission policies are asked. `service`: address and port of the service
-    `kubernetes`, which is served too in each of the namespaces, where the address must be up.
+    `rbac`: requests need a token and a role, except with the kubeconfig's own token. `admission`: pods run as service
+    accounts, and admission policies apply. `service`: address and port of the service `kubernetes`, which is served too
+    in each of the namespaces, where the address must be up.
     """
 
     port: int = 0

@@ -94,14 +94,14 @@ def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
 
 
 def failed_precondition(plural: str, namespace: str, name: str, what: str, given: str, actual: str) -> str:
-    """Return for a 409 that a `what` (UID, ResourceVersion) that was asked for is not the object's: etcd3's store."""
+    """Return the message of a 409 for a precondition `what` (UID, ResourceVersion) that failed: etcd3's store."""
     failed = f"Precondition failed: {what} in precondition: {given}, {what} in object meta: {actual}"
     where = f"Code: 4, Key: /registry/{plural}/{namespace}/{name}, ResourceVersion: 0"
     return f"StorageError: invalid object, {where}, AdditionalErrorMsg: {failed}"
 
 
 def unparsed(number: str) -> str:
-    """Say as Go does that a text is not a number without a sign."""
+    """Return Go's message for a text that is not an unsigned number."""
     return f'strconv.ParseUint: parsing "{number}": invalid syntax'
 
 
@@ -127,7 +127,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """Answer 401: a token that nobody was given, or one that has ended."""
+    """Return the 401 for a token that does not exist, or has expired."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 

@@ -1,6 +1,6 @@
 """What a real server does to storage objects when they are created or changed: defaults, finalizers, fixed fields.
 
-There is no volume controller here: who binds claims and volumes writes it himself, as that controller does.
+There is no volume controller here: whoever binds claims and volumes writes that himself, as that controller does.
 """
 
 from devcluster.apiserver.objects import Object, metadata_of, section
@@ -19,7 +19,7 @@ _FIXED_OF_CLASS = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingM
 
 
 def default_claim(claim: Object, classes: list[Object]) -> list[Cause]:
-    """Complete a new claim, its class included where one of the classes is the default; return what it lacks."""
+    """Complete a new claim, with the default class if there is one; return what it lacks."""
     spec = claim["spec"] = section(claim, "spec")
     spec.setdefault("volumeMode", "Filesystem")
     named = spec.get("storageClassName", section(metadata_of(claim), "annotations").get(_OLD_CLASS))
@@ -36,7 +36,7 @@ def default_claim(claim: Object, classes: list[Object]) -> list[Cause]:
 
 
 def _default_class(classes: list[Object]) -> str | None:
-    """Return the class that is marked as default; of several the youngest, as the admission plugin has it."""
+    """Return the class marked as default; of several the youngest, as in the admission plugin."""
     marked = [one for one in classes if section(metadata_of(one), "annotations").get(_DEFAULT_CLASS) == "true"]
     marked.sort(key=lambda one: one["metadata"]["name"])
     marked.sort(key=lambda one: one["metadata"]["creationTimestamp"], reverse=True)
@@ -73,7 +73,7 @@ def update_causes(storage: tuple[str, str], old: Object, new: Object) -> list[Ca
 
 
 def _claim_causes(old: Object, new: Object) -> list[Cause]:
-    """Let a claim get its volume and its class once, and let nothing else change but what it requests."""
+    """Allow a claim to get its volume and its class once, and nothing else to change but its request."""
     allowed = {**new, "resources": old.get("resources")}
     if not old.get("volumeName"):
         allowed.pop("volumeName", None)
@@ -93,7 +93,7 @@ def _fixed(value: object, field: str) -> Cause:
 
 
 def _protect(obj: Object, finalizer: str) -> None:
-    """Hold deletion until nobody uses the object, as the admission plugin StorageObjectInUseProtection does."""
+    """Add the finalizer that protects an object in use, as the admission plugin StorageObjectInUseProtection does."""
     metadata = metadata_of(obj)
     present = metadata.get("finalizers") or []
     if finalizer not in present:

@@ -1,4 +1,4 @@
-"""Keep objects as encoded bytes, count revisions, remember changes, and tell watchers of each change once.
+"""Keep objects as encoded bytes, count revisions, remember changes, and send each change to watchers once.
 
 One store holds every collection under one revision counter, as etcd does. Nothing here awaits: a write and what
 watchers get of it are one step of the event loop.
@@ -18,7 +18,7 @@ Storage = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object at one revision: its JSON and what selectors read of it."""
+    """An object at one revision: its JSON and the fields for selectors."""
 
     namespace: str
     name: str
@@ -33,13 +33,13 @@ class Entry:
         return decode(self.raw)
 
     def belongs(self, selector: Selector) -> bool:
-        """Tell whether the selector takes it."""
+        """Return whether the selector selects it."""
         return selector.matches(self.namespace, self.labels, self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: `before` is None for a create; `entry` is the state that it left, or removed where `gone`."""
+    """One write: `before` is None for a create; `entry` is the new state, or the removed one if `gone`."""
 
     revision: int
     before: Entry | None
@@ -63,25 +63,25 @@ class Change:
 
 
 class Observer(Protocol):
-    """What a collection tells of its changes."""
+    """A receiver of a collection's changes."""
 
     @property
     def selector(self) -> Selector:
-        """Return what it wants to see."""
+        """Return its selector."""
 
     def offer(self, change: Change) -> None:
-        """Take note of a change; must not block."""
+        """Receive a change; must not block."""
 
 
 class Collection:
-    """The objects of one kind, the changes still remembered, and who watches."""
+    """The objects of one kind, the changes still remembered, and the observers."""
 
     def __init__(self, history: int) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
         self.changes: deque[Change] = deque(maxlen=history)
-        self.forgotten = 0  # the newest revision of which the change is no longer remembered
+        self.forgotten = 0  # The newest revision whose change is no longer remembered.
         self._order: list[tuple[str, str]] | None = None
-        # Dictionaries for their order: who has watched the longest is told first, so that a run can be repeated.
+        # Dictionaries for their order: the oldest observer is called first, so that a run can be repeated.
         self._observers: dict[tuple[str, str] | None, dict[Observer, None]] = {}
 
     def ordered(self) -> list[Entry]:
@@ -91,7 +91,7 @@ class Collection:
         return [self.entries[key] for key in self._order]
 
     def select(self, selector: Selector) -> list[Entry]:
-        """Return the entries that the selector takes, in order."""
+        """Return the selected entries, in order."""
         name = selector.exact("metadata.name")
         if name is not None and selector.namespace is not None:
             entry = self.entries.get((selector.namespace, name))
@@ -110,7 +110,7 @@ class Collection:
         return reversed(newer)
 
     def commit(self, change: Change) -> None:
-        """Make a change: to the entries, the memory, the watchers."""
+        """Apply a change: to the entries, the memory, the watchers."""
         key = (change.entry.namespace, change.entry.name)
         if change.gone:
             del self.entries[key]
@@ -135,11 +135,11 @@ class Collection:
         return dict.fromkeys(observer for route in routes for observer in self._observers.get(route, ()))
 
     def observe(self, observer: Observer) -> None:
-        """Tell of every change from now on."""
+        """Add an observer of every later change."""
         self._observers.setdefault(_route(observer.selector), {})[observer] = None
 
     def ignore(self, observer: Observer) -> None:
-        """Tell no more."""
+        """Remove an observer."""
         route = _route(observer.selector)
         observers = self._observers.get(route, {})
         observers.pop(observer, None)
@@ -147,7 +147,7 @@ class Collection:
             self._observers.pop(route, None)
 
     def observers(self) -> list[Observer]:
-        """Return all who watch."""
+        """Return all observers."""
         return [observer for group in self._observers.values() for observer in group]
 
 
@@ -175,11 +175,11 @@ class Store:
         return found
 
     def collections(self) -> dict[Storage, Collection]:
-        """Return all that were ever asked for."""
+        """Return all collections used so far."""
         return self._collections
 
     def get(self, storage: Storage, namespace: str, name: str) -> Entry | None:
-        """Return an object, None where it is not."""
+        """Return an object, None if it does not exist."""
         return self.collection(storage).entries.get((namespace, name))
 
     def put(self, storage: Storage, obj: Object) -> Entry:

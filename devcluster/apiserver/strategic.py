@@ -1,6 +1,6 @@
-"""Apply a strategic merge patch: lists of objects merge by key where the Kubernetes API types say so.
+"""Apply a strategic merge patch: lists of objects merge by key where the Kubernetes API types define one.
 
-Where a list stands in the document decides its merge key (the `patchMergeKey` tags of k8s.io/api). A list that is not
+The place of a list in the document decides its merge key (the `patchMergeKey` tags of k8s.io/api). A list that is not
 named here is atomic: taints of a node, args of a container, and everything of kinds that the server only stores.
 """
 
@@ -32,7 +32,7 @@ _MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "secrets": ("name",),
 }
 _PRIMITIVE_SETS = frozenset({"finalizers", "podCIDRs"})
-# Under these the same names mean something else: a Service port merges by port, EndpointSlice addresses are atomic.
+# In these kinds the same names have another meaning: a Service port merges by port, EndpointSlice addresses are atomic.
 _KINDS = frozenset(
     {"Pod", "Node", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "Service"}
     | {"Namespace", "ServiceAccount", "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume"}
@@ -96,7 +96,7 @@ def _merge_list(current: list[Any], patch: list[Any], field: str, order: Any, ke
 
 
 def _strip(element: Any) -> Any:
-    """Drop directives from an element that replaces."""
+    """Remove directives from an element that replaces."""
     return {k: v for k, v in element.items() if not k.startswith("$")} if isinstance(element, dict) else element
 
 

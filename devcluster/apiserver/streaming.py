@@ -1,4 +1,4 @@
-"""Serve one watch: start at the right place, then every change, bookmarks, and a clean end."""
+"""Serve one watch: start at the right place, then send every change, bookmarks, and a clean end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,7 +17,7 @@ from devcluster.apiserver.views import View
 from devcluster.apiserver.watch import Event, Watch
 
 Write = Callable[[bytes], Awaitable[None]]
-# A watch that asks for no timeout ends after this long, in seconds; a real server takes 30 to 60 minutes.
+# A watch without a timeout ends after so many seconds; a real server takes 30 to 60 minutes.
 _TIMEOUT_S = 1800
 # Initial events are written in chunks of this many.
 _CHUNK = 500
@@ -55,7 +55,7 @@ class Stream:
             raise ApiError(500, "", str(error)) from None
 
     async def run(self, write: Write) -> None:
-        """Write events until the time is up, the client reads too slowly, or the server ends the watch."""
+        """Write events until the time is over, the client reads too slowly, or the server ends the watch."""
         start = read_revision(self._from)
         if 0 < start < self._collection.forgotten and not self._initial:
             await write(_expired(start, self._collection.forgotten))
@@ -100,7 +100,7 @@ def _expired(start: int, forgotten: int) -> bytes:
 
 
 class _Timers:
-    """Ends a watch in time and asks for its bookmarks: one each period, and one just before the end."""
+    """End a watch in time and trigger its bookmarks: one each period, and one just before the end."""
 
     def __init__(self, watch: Watch, timeout_s: float, bookmark_s: float | None) -> None:
         self._watch = watch

@@ -91,7 +91,7 @@ def evict(cluster: Cluster, pod_kind: Resource, namespace: str, name: str, evict
 
 
 def _disrupted(cluster: Cluster, pod_kind: Resource, entry: Entry) -> Entry:
-    """Write why the pod is about to go, before its deletion: a write of its own, as in a real server."""
+    """Write the reason of the deletion before it: a write of its own, as in a real server."""
     pod = entry.decoded()
     pods.set_condition(pod, _EVICTED, cluster.now())
     return entry if pod == entry.decoded() else cluster.store.put(pod_kind.storage, pod)

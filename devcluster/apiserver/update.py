@@ -1,4 +1,4 @@
-"""Replace or patch an object or its status: the caller's version checked, what is not theirs kept, then the write."""
+"""Replace or patch an object or its status: check the caller's version, keep the server's own fields, write."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 OPERATIONS = "application/json-patch+json"
 
-# The server's own: whatever an update says of these, the stored values stay.
+# The server's own fields: whatever an update contains, the stored values stay.
 _SERVERS_OWN = (
     *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds", "generateName"),
@@ -66,7 +66,7 @@ def patch(
 
 
 def patcher(resource: Resource, content_type: str, body: Any) -> Callable[[Object], Object]:
-    """Return what a patch of this type does to an object; raise 415 for other types and for server-side apply."""
+    """Return the function that applies a patch of this type; raise 415 for other types and for server-side apply."""
     if content_type == MERGE:
         if not isinstance(body, dict):
             raise status.bad_request("a merge patch must be an object")
@@ -107,7 +107,7 @@ def _check_name(given: Object, name: str) -> None:
 
 
 def _check_precondition(resource: Resource, entry: Entry, given: Object) -> None:
-    """Take the uid of a PUT for a precondition; a PATCH has none, there another uid is a change of a fixed field."""
+    """Check the uid of a PUT as a precondition; in a PATCH another uid is a change of a fixed field."""
     uid = metadata_of(given).get("uid")
     if uid not in (None, "", entry.uid):
         why = status.failed_precondition(resource.plural, entry.namespace, entry.name, "UID", uid, entry.uid)

@@ -10,7 +10,7 @@ from typing import Any
 from devcluster.apiserver.objects import Object, section
 from devcluster.apiserver.status import Cause
 
-ANNOTATIONS_MAX = 262_144  # bytes, the sum over keys and values
+ANNOTATIONS_MAX = 262_144  # In bytes, the sum over keys and values.
 
 _NAME_PART = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")

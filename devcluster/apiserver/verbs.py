@@ -1,4 +1,4 @@
-"""Answer one call: find its kind, its verb, and write the result as the client wants it."""
+"""Answer one call: find its kind and verb, and write the result in the client's format."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def answer(cluster: Cluster, lister: Lister, call: Call) -> Reply:
 
 
 def find_kind(cluster: Cluster, call: Call) -> Resource:
-    """Return the kind of the call's path; one that nobody knows yet is learnt from the object posted."""
+    """Return the kind of the call's path; an unknown one is learnt from the object posted."""
     target = call.target
     known = cluster.catalog.find(target.group, target.version, target.plural)
     if known is not None:
@@ -70,7 +70,7 @@ def _verb(resource: Resource, call: Call) -> Verb:
 
 
 def view_of(cluster: Cluster, resource: Resource, call: Call) -> View:
-    """Return how the client wants objects of the kind written."""
+    """Return the format in which the client wants objects of the kind."""
     if "as=Table" not in call.accept:
         return View(resource)
     return TableView(resource, call.query.get("includeObject", "Metadata"), cluster.clock())
@@ -138,7 +138,7 @@ def _delete_options(call: Call) -> DeleteOptions:
 
 
 def _deleted(resource: Resource, last: Entry, gone: bool) -> bytes:
-    """Write the object where its kind is returned or it still waits, else a Status that names it."""
+    """Write the object if its kind is returned or it still waits, else a Status that names it."""
     if resource.storage == PODS or not gone:
         return View(resource).one(last)
     named: Object = {**status.details(resource.group, resource.plural, last.name), "uid": last.uid}
@@ -166,7 +166,7 @@ def _token(cluster: Cluster, lister: Lister, resource: Resource, call: Call) -> 
     return Reply(201, encode(cluster.tokens.request(cluster.store, account, call.given(), cluster.clock())))
 
 
-# The subresources that are no view of their object, but something to create.
+# The subresources that are created instead of being a view of their object.
 _CREATED: Mapping[str, Verb] = {"binding": _bind, "eviction": _evict, "token": _token}
 
 

@@ -1,4 +1,4 @@
-"""How a client wants objects written: as they are kept, in the other event API's form, or as a table."""
+"""The formats of objects: as they are kept, in the other event API's form, or as a table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class TableView(View):
-    """Writes tables; `include` says what rows carry beside cells."""
+    """Writes tables; `include` is what rows carry beside cells."""
 
     include: str
     now: datetime

@@ -1,7 +1,7 @@
-"""One watcher: a bounded queue of what it has still to read, emptied in batches.
+"""One watcher: a bounded queue of unread events, emptied in batches.
 
-A watcher that reads too slowly is cut with a clean end of the stream, never with a gap: what was queued is still sent,
-and the client resumes from the last version that it saw (measured on a real server).
+A watcher that reads too slowly is ended with a clean end of the stream, never with a gap: what was queued is still
+sent, and the client resumes from the last version that it saw (measured on a real server).
 """
 
 import asyncio
@@ -30,11 +30,11 @@ class Watch:
 
     @property
     def selector(self) -> Selector:
-        """Return what it wants to see."""
+        """Return its selector."""
         return self._selector
 
     def offer(self, change: Change) -> None:
-        """Queue a change, or end the watch where the queue is full."""
+        """Queue a change, or end the watch if the queue is full."""
         event = change.seen_by(self._selector)
         if event is None:
             return
@@ -51,14 +51,14 @@ class Watch:
         self._wake.set()
 
     def bookmark(self) -> None:
-        """Ask for a bookmark after what is queued."""
+        """Request a bookmark after what is queued."""
         self._bookmark_due = True
         self._wake.set()
 
     async def batches(self) -> AsyncIterator[tuple[list[Event], bool]]:
         """Yield events in order, and whether a bookmark is due right after them; end with the watch.
 
-        A bookmark is due only with an emptied queue and where nothing was left out, so the store's revision at that
+        A bookmark is due only with an emptied queue and if nothing was left out, so the store's revision at that
         moment is what the client has seen.
         """
         while True:

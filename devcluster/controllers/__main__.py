@@ -61,7 +61,7 @@ class Loop:
             self._changed.set()
 
     async def _round(self) -> None:
-        """Write what is missing; what it changes is heard of, and leads to another round. Raise Unfinished."""
+        """Write what is missing; the resulting events lead to another round. Raise Unfinished."""
         refusals = 0
         listed = {kind: await self._list(kind) for kind in PATHS}
         for write in self._missing(View(listed, timestamp(time.time()))):
@@ -83,7 +83,7 @@ class Loop:
     async def _list(self, kind: str) -> list[Object]:
         answer = msgspec.json.decode(await self._client.request("GET", PATHS[kind]))
         singular = str(answer["kind"]).removesuffix("List")
-        # A list leaves out what all its items share.
+        # A list leaves out the fields that all its items share.
         return [{"apiVersion": answer["apiVersion"], "kind": singular, **item} for item in answer["items"] or ()]
 
     async def _send(self, write: Write) -> None:

@@ -1,7 +1,7 @@
-"""What else a control plane does: a place for pods, their accounts, the end of what has no owner. Pure.
+"""The rest of a control plane: binding of pods, service accounts, garbage collection. Pure.
 
-The place is the stand-in for kube-scheduler: of the nodes that a pod may run on the one with the fewest of its own
-kind, then the fewest of all. Accounts: each namespace has `default`, and the authority of the API server's certificate.
+Binding stands in for kube-scheduler: of the nodes that a pod may run on it takes the one with the fewest of its own
+kind, then the fewest of all. Each namespace gets the account `default`, and the CA of the API server's certificate.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _SCHEDULER = "default-scheduler"
 
 
 def plan_bindings(view: View) -> Iterator[Write]:
-    """Yield a Binding for each pod of the default scheduler that a node takes."""
+    """Yield a Binding for each pod of the default scheduler that fits a node."""
     placed = [pod for pod in view.listed["pods"] if pod["spec"].get("nodeName") and is_active(pod)]
     all_pods = Counter(pod["spec"]["nodeName"] for pod in placed)
     alike = Counter((controller_uid(pod), pod["spec"]["nodeName"]) for pod in placed)
@@ -44,7 +44,7 @@ def plan_bindings(view: View) -> Iterator[Write]:
 
 
 def plan_accounts(view: View, root_ca: str) -> Iterator[Write]:
-    """Yield the service account and the authority that a namespace lacks."""
+    """Yield the service account and the CA that a namespace lacks."""
     there = {
         (kind, one["metadata"]["namespace"], one["metadata"]["name"])
         for kind in ("serviceaccounts", "configmaps")
@@ -61,7 +61,7 @@ def plan_accounts(view: View, root_ca: str) -> Iterator[Write]:
 
 
 def plan_taints(view: View) -> Iterator[Write]:
-    """Yield what keeps new pods from nodes that are not ready, and its end."""
+    """Yield the taint that keeps new pods from nodes that are not ready, and its removal."""
     for node in view.listed["nodes"]:
         conditions = node.get("status", {}).get("conditions") or ()
         taints = node["spec"].get("taints") or []
@@ -86,7 +86,7 @@ def plan_removals(view: View) -> Iterator[Write]:
 
 
 def _is_known(one: Object) -> bool:
-    """Tell whether the owner is of a kind that is looked at here."""
+    """Return whether the owner is of a kind that is listed here."""
     owners = one["metadata"]["ownerReferences"]
     return any(
         owner["kind"] in ("Deployment", "ReplicaSet", "DaemonSet") for owner in owners if owner.get("controller")

@@ -1,4 +1,4 @@
-"""DaemonSets: one pod on every node that takes it, replaced by and by when the template changes. Pure."""
+"""DaemonSets: one pod on every node that admits it, replaced gradually when the template changes. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -39,7 +39,7 @@ def _spread(daemonset: Object, owned: Sequence[Object], nodes: Sequence[Object])
     spec = {**spec, "tolerations": [*(spec.get("tolerations") or ()), *_TOLERATED]}
     wanted = [node["metadata"]["name"] for node in nodes if fits(spec, node)]
     pods = {_node_of(pod): pod for pod in owned if is_active(pod)}
-    # A node's next pod waits for the end of the one before.
+    # A node's next pod waits for the end of the previous one.
     occupied = {_node_of(pod) for pod in owned if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")}
     name = template_hash(daemonset)
     for node in wanted:
@@ -63,7 +63,7 @@ def _spread(daemonset: Object, owned: Sequence[Object], nodes: Sequence[Object])
 
 
 def _replaceable(daemonset: Object, old: Sequence[Object], missing: int, total: int) -> list[Object]:
-    """Return the pods of an older template that may end now: those that are not ready, and as many more as allowed."""
+    """Return the pods of an older template that may end now: those not ready, and as many more as allowed."""
     rolling = (daemonset["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
     most = max(1, share_of(rolling.get("maxUnavailable", 1), total, up=True))
     broken = [pod for pod in old if not is_ready(pod)]
@@ -75,14 +75,14 @@ def _removed(pod: Object) -> Remove:
 
 
 def _on(spec: Object, node: str) -> Object:
-    """Return the spec with an affinity that only this node has."""
+    """Return the spec with an affinity to this node only."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"nodeSelectorTerms": [term]}
     return {**spec, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
 def _node_of(pod: Object) -> str:
-    """Return where a pod is, or is to be."""
+    """Return where a pod runs, or is to run."""
     if pod["spec"].get("nodeName"):
         return str(pod["spec"]["nodeName"])
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -36,7 +36,7 @@ def plan_replicasets(view: View) -> Iterator[Write]:
         pods = [pod for pod in view.owned("pods", one) if is_active(pod)]
         missing = _replicas(one) - len(pods)
         yield from (pod_of(one, {}) for _ in range(missing))
-        # Who is not ready goes first, then the youngest.
+        # A pod that is not ready goes first, then the youngest.
         pods.sort(key=lambda pod: (not is_ready(pod), pod["metadata"]["creationTimestamp"]), reverse=True)
         yield from (Remove(path_of("pods", pod), pod["metadata"]["uid"]) for pod in pods[: max(-missing, 0)])
         yield from _told("replicasets", one, len(pods), sum(map(is_ready, pods)))

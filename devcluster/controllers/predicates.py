@@ -1,6 +1,6 @@
-"""Return whether a pod may run on a node: selector, required affinity, taints, what is cordoned. Pure.
+"""Decide whether a pod may run on a node: selector, required affinity, taints, cordons. Pure.
 
-Which resources are left is not asked: the stand-in for kube-scheduler places the pods of an installation, no load.
+Free resources are not checked: the stand-in for kube-scheduler places the pods of an installation, not a load.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ _OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
 
 
 def fits(spec: Object, node: Object) -> bool:
-    """Tell whether a pod of this spec may be put on a node."""
+    """Return whether a pod of this spec may run on a node."""
     labels = node["metadata"].get("labels") or {}
     selected = all(labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items())
     return selected and _has_affinity(spec, node) and all(_tolerated(spec, taint) for taint in _taints(node))

@@ -10,13 +10,13 @@ REVISION_HASH = "controller-revision-hash"
 
 
 def template_hash(workload: Object) -> str:
-    """Return what tells one template from another, as a label's value."""
+    """Return a label value that distinguishes templates."""
     text = json.dumps(workload["spec"]["template"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def pod_of(owner: Object, labels: dict[str, str], spec: Object | None = None) -> Create:
-    """Return the creation of one pod; ``labels`` come beside the template's, ``spec`` instead of its spec."""
+    """Return the creation of one pod; ``labels`` are added to the template's, ``spec`` replaces its spec."""
     about, template = owner["metadata"], owner["spec"]["template"]
     metadata = template.get("metadata") or {}
     made: Object = {

@@ -1,11 +1,11 @@
-"""What controllers look at and what they decide: the cluster as it was listed, and writes as values. Pure."""
+"""The input and output of controllers: the cluster as listed, and writes as values. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
-# Where each kind is listed.
+# The list path of each kind.
 PATHS: Mapping[str, str] = {
     "namespaces": "/api/v1/namespaces",
     "nodes": "/api/v1/nodes",
@@ -72,7 +72,7 @@ def path_of(kind: str, obj: Object) -> str:
 
 
 def collection(kind: str, namespace: str) -> str:
-    """Return where the objects of a namespace are."""
+    """Return the path of a namespace's objects."""
     head, _, plural = PATHS[kind].rpartition("/")
     return f"{head}/namespaces/{namespace}/{plural}"
 
@@ -93,7 +93,7 @@ def is_deleted(obj: Object) -> bool:
 
 
 def is_active(pod: Object) -> bool:
-    """Tell whether a pod still counts: neither ended nor being deleted."""
+    """Return whether a pod still counts: neither ended nor being deleted."""
     return not is_deleted(pod) and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
 
 
@@ -103,7 +103,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def status_changed(kind: str, obj: Object, status: Object) -> Iterator[Write]:
-    """Yield the write of a status that is not as it stands; None takes a field away."""
+    """Yield the write of a status that differs from the current one; None removes a field."""
     now = obj.get("status") or {}
     if any(now.get(name) != value for name, value in status.items()):
         yield Change(f"{path_of(kind, obj)}/status", {"status": status})

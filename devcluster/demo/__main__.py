@@ -29,7 +29,7 @@ _SETTLE_S = 180.0
 
 
 def main() -> int:
-    """Return 0 only if every promise held."""
+    """Return 0 only if every guarantee held."""
     arguments = _parser().parse_args()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     if os.geteuid() != 0 or shutil.which("nsenter") is None or shutil.which("ip") is None:
@@ -76,7 +76,7 @@ def _runtime(wanted: str | None) -> str:
 
 
 class Demo:
-    """The acts of the demonstration, in order; each prints what it shows."""
+    """The steps of the demonstration, in order; each prints what it shows."""
 
     def __init__(self, console: Console, cluster: Cluster) -> None:
         self._console = console
@@ -86,7 +86,7 @@ class Demo:
         self._pods = pods(list(cluster.nodes))
 
     def play(self, *, keep: bool) -> list[check.Verdict]:
-        """Return a verdict for each promise, in their order."""
+        """Return a verdict for each guarantee, in their order."""
         self._await_nodes()
         before = {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
         self._recorder.start()
@@ -138,7 +138,7 @@ class Demo:
         return {event["involvedObject"].get("name", ""): event.get("message", "") for event in events}
 
     def _kill_and_restart(self) -> check.Verdict:
-        """Kill one program of each kind with SIGKILL, start them again, and let one more pod come."""
+        """Kill one program of each kind with SIGKILL, start them again, and create one more pod."""
         killed = ("scheduler", "n1-shim", "n2-cni", "n3-advertiser")
         before = self._api.pods()
         for name in killed:
@@ -182,7 +182,7 @@ class Demo:
         def after() -> dict[str, hosts.HostState]:
             return {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
 
-        # A pod record outlives its pod by design (the shim removes it after two askings 10 min apart): not compared.
+        # A pod record outlives its pod by design (the shim removes it after two lists 10 min apart): not compared.
         with contextlib.suppress(TimeoutError):
             _await(lambda: check.given_back(before, after()).held, _READY_S, "every VF back")
         return check.given_back(before, after())

@@ -1,7 +1,7 @@
-"""Check the promises from outside: the API's objects, the links, the ledger, the devices in the containers.
+"""Check the guarantees from outside: the API's objects, the links, the ledger, the devices in the containers.
 
-Each check takes what was read and returns a `Verdict`: the promise, how much was looked at, and every breach by name. A
-check that looked at nothing is a breach itself: it could not have failed.
+Each check takes what was read and returns a `Verdict`: the guarantee, how much was checked, and every breach by name. A
+check without anything to check is a breach itself: it could not have failed.
 """
 
 import json
@@ -21,7 +21,7 @@ _COMMON_DEVICES = {"rdma_cm"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One promise as found: ``breaches`` is empty where it held."""
+    """The result for one guarantee: ``breaches`` is empty if it held."""
 
     promise: int
     text: str
@@ -35,7 +35,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class VfInUse:
-    """One VF of one running pod, with what its host and its containers say of it."""
+    """One VF of one running pod, as its host and its containers show it."""
 
     pod: str
     uid: str
@@ -122,7 +122,7 @@ def _stranger(vf: VfInUse) -> bool:
 
 
 def one_write(seen: Mapping[str, Sequence[Object]]) -> Verdict:
-    """Every bound state of a pod of ours carries its assignment, for that pod and node, and it never changes."""
+    """Check that every bound state of our pods carries its assignment, for that pod and node, and never changes it."""
     breaches, looked_at = [], 0
     for uid, states in seen.items():
         ours = [pod for pod in states if _asks(pod) and not pod["metadata"]["name"].startswith("forged")]
@@ -150,7 +150,7 @@ def _names_itself(pod: Object) -> bool:
 
 
 def exactly_applied(given: Sequence[VfInUse], views: Sequence[ContainerView], pods: Sequence[DemoPod]) -> Verdict:
-    """The netdev is in the pod, its rates are the assignment's, each entitled container sees just its own devices."""
+    """Check that the netdev is in the pod with the assigned rates, and that containers see just their own devices."""
     breaches = [f"{vf.pod}: {vf.interface or vf.entry['pci']} is not in the pod" for vf in given if not vf.in_pod]
     breaches += [f"{vf.pod}: {vf.interface} has the rates {vf.rates}" for vf in given if vf.rates != _wished(vf)]
     entitled = {pod.name: pod.only for pod in pods}
@@ -202,7 +202,7 @@ def refused_by_name(api: Api, pods: Mapping[str, Object], refused: Sequence[Demo
 
 
 def undisturbed(before: Mapping[str, Object], after: Mapping[str, Object], killed: Sequence[str], late: str) -> Verdict:
-    """After programs were killed and restarted: every pod runs as before with the same VFs, and a new one starts."""
+    """Check after restarts that every pod runs as before with the same VFs, and that a new one starts."""
     running = [name for name, pod in before.items() if is_running(pod)]
     breaches = [f"{name} does not run any more" for name in running if not is_running(after[name])]
     breaches += [

@@ -1,6 +1,6 @@
 """A simulated host as the demo's checker sees it: its links, VF table, ledger and containers, read from outside.
 
-Imports none of Mooring's programs: `ip`, the JSON files and CRI itself say what is there.
+Imports none of Mooring's programs: it uses `ip`, the JSON files and CRI itself.
 """
 
 import json
@@ -21,7 +21,7 @@ _ANSWER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network interface: what must be the same again after a pod gave it back."""
+    """A network interface: what must be the same again after a pod released it."""
 
     name: str
     mac: str
@@ -58,7 +58,7 @@ def links(netns: Path) -> dict[str, Link]:
 
 
 def state(host: Layout) -> HostState:
-    """Read what promise 5 is about; a VF's link is one whose name a PF's name begins."""
+    """Read what guarantee 5 is about; a VF's link is one whose name starts with a PF's name."""
     vfs = [link for name, link in links(host.netns).items() if _is_vf(name)]
     return HostState(
         links=tuple(sorted(vfs, key=lambda link: link.name)),
@@ -69,7 +69,7 @@ def state(host: Layout) -> HostState:
 
 
 def ledger(host: Layout) -> dict[str, Mapping[str, Any]]:
-    """Return the ledger's entries by PCI address, as the plain JSON that they are."""
+    """Return the ledger's entries by PCI address, as plain JSON."""
     return {path.stem: json.loads(path.read_text()) for path in (host.state / "vfs").glob("*.json")}
 
 
@@ -87,7 +87,7 @@ def own_devices(host: Layout, pci: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A host's container runtime, asked over CRI behind the shim's back."""
+    """A host's container runtime, called over CRI without the shim."""
 
     socket: Path
 

@@ -1,4 +1,4 @@
-"""The demo's pods, as data: what each asks for, and what must become of it."""
+"""The demo's pods, as data: what each requests, and its expected end."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from mooring import names
 
 IMAGE = "busybox"
-# For the pod that needs a whole node: of pods that came in the same second, it is placed before the others.
+# For the pod that needs a whole node: of pods created in the same second, it is placed before the others.
 FIRST: dict[str, Any] = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -21,7 +21,7 @@ FIRST: dict[str, Any] = {
 class DemoPod:
     """A pod and its expected end: ``Running``, ``Pending`` (the scheduler refuses) or ``Refused`` (its node does).
 
-    ``says`` is a text that the event refusing it must hold; ``only`` names the one container that gets the devices.
+    ``says`` is a text that the refusing event must contain; ``only`` names the one container that gets the devices.
     """
 
     name: str
@@ -123,5 +123,5 @@ def pods(nodes: list[str]) -> list[DemoPod]:
 
 
 def late_pod() -> DemoPod:
-    """Return the pod that comes after programs were killed and started again."""
+    """Return the pod that is created after programs were killed and started again."""
     return DemoPod("late", "Running", "comes after the programs were killed", _rates(20_000))

@@ -1,4 +1,4 @@
-"""What a person sees of the demo: live progress, the table of VFs given, and a line for each promise."""
+"""The demo's output: live progress, the table of assigned VFs, and a line for each guarantee."""
 
 from collections.abc import Mapping, Sequence
 

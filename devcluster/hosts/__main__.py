@@ -84,7 +84,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Turn the signals that we take into bytes on a socket, each byte a signal's number."""
+    """Turn the handled signals into bytes on a socket, each byte a signal's number."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -95,7 +95,7 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def _serve(hosts_up: SimulatedHosts, signals: socket.socket) -> None:
-    """Keep every host true to its links until a signal says to end."""
+    """Keep every host in step with its links until a signal ends it."""
     while True:
         with selectors.DefaultSelector() as selector:
             selector.register(signals, selectors.EVENT_READ)

@@ -1,7 +1,7 @@
-"""Bring simulated hosts up, down, and through a reboot.
+"""Start and stop simulated hosts, and reboot them.
 
 A reboot leaves what a disk keeps (state, the CNI chain, host-local's data) and loses the rest: namespaces and links,
-what the PFs were told, /run. The boot id stays this machine's.
+the PFs' settings, /run. The boot id stays this machine's.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from mooring.files import write_file
 
 @dataclass(slots=True)
 class SimulatedHosts:
-    """Simulated hosts below ``root`` that meet on their networks, some of them without Mooring.
+    """Simulated hosts below ``root``, connected by their networks, some of them without Mooring.
 
-    ``syncs`` are those of the hosts that are up.
+    ``syncs`` are those of the running hosts.
     """
 
     root: Path
@@ -36,7 +36,7 @@ class SimulatedHosts:
     _held: dict[Path, IO[bytes]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Bring every host up; raise LinkError, leaving nothing behind."""
+        """Start every host; raise LinkError, leaving nothing behind."""
         with contextlib.ExitStack() as undo:
             undo.callback(self._take_fabric_away)
             self._held[self._fabric] = make_fabric(self._fabric, self.hosts)
@@ -47,13 +47,13 @@ class SimulatedHosts:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Take every host's links away; what lies on its disk stays."""
+        """Remove every host's links; its disk stays."""
         for host in self.hosts:
             self._halt(host)
         self._take_fabric_away()
 
     def reboot(self, name: str) -> None:
-        """Put one host through a reboot; raise KeyError for a name that is none's."""
+        """Reboot one host; raise KeyError for an unknown name."""
         host = {host.name: host for host in self.hosts}[name]
         self._halt(host)
         self._boot(host)
@@ -76,7 +76,7 @@ class SimulatedHosts:
         layout = self.layout(host)
         if (sync := self.syncs.pop(host.name, None)) is not None:
             sync.close()
-        # What another cluster holds under this name is not ours to take away.
+        # A namespace that another cluster holds under this name is not removed.
         if (held := self._held.pop(layout.netns, None)) is not None:
             layout.description.unlink(missing_ok=True)
             remove_links(host, layout)
@@ -89,14 +89,14 @@ class SimulatedHosts:
 
 
 def install(host: Host, layout: Layout, *, without_mooring: bool = False) -> None:
-    """Write what lies on the host's disk; one without Mooring has no CNI chain yet."""
+    """Write the host's disk; one without Mooring has no CNI chain yet."""
     layout.make()
     if not without_mooring:
         install_chain(layout, host)
 
 
 def start_fresh(host: Host, layout: Layout) -> None:
-    """Do what a boot does beside the links: /sys, /dev, an empty /run, PFs that were told nothing."""
+    """Do what a boot does beside the links: /sys, /dev, an empty /run, PFs without settings."""
     for folder in (layout.sys, layout.run):
         shutil.rmtree(folder, ignore_errors=True)
     layout.make()

@@ -18,12 +18,12 @@ CONFLIST = "10-mooring.conflist"
 
 
 def composed_cni(layout: Layout) -> list[str]:
-    """Return the command that is mooring-cni on this host: the real one, with the VF table for its port."""
+    """Return the command that is mooring-cni on this host: the real one, with the VF table as its port."""
     return [sys.executable, "-m", "devcluster.hosts.cni", "--vf-table", str(layout.vftable)]
 
 
 def install_chain(layout: Layout, host: Host) -> None:
-    """Write <cni>/bin and <cni>/conf; plugins that the machine has not are left out."""
+    """Write <cni>/bin and <cni>/conf; plugins that the machine lacks are left out."""
     for name in _LINKED:
         link = layout.cni_bin / name
         link.unlink(missing_ok=True)

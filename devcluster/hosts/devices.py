@@ -16,7 +16,7 @@ _MODES: dict[Node, int] = {"uverbs": 0o666, "umad": 0o600, "issm": 0o600}
 
 
 def make_nodes(dev: Path, host: Host) -> None:
-    """Make <dev>/infiniband with rdma_cm and each function's uverbs, umad and issm, all of it again."""
+    """Make <dev>/infiniband with rdma_cm and each function's uverbs, umad and issm, replacing what is there."""
     folder = dev / "infiniband"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():

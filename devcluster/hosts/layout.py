@@ -73,6 +73,6 @@ class Layout:
 
 
 def netns_path(root: Path, name: str) -> Path:
-    """Return where a namespace is pinned: named as ``ip netns`` does, or below ``root`` where we may not do that."""
+    """Return where a namespace is pinned: named as by ``ip netns``, or below ``root`` without permission for that."""
     nearest = NAMED if NAMED.exists() else NAMED.parent
     return (NAMED if os.access(nearest, os.W_OK) else root.absolute() / "netns") / name

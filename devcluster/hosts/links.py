@@ -22,7 +22,7 @@ _FORGIVING = "exec ip -force -batch -"
 
 
 class LinkError(RuntimeError):
-    """Links that could not be made: where, and what ip said."""
+    """Links that could not be made: where, and ip's message."""
 
 
 def fabric_path(root: Path, hosts: Sequence[Host]) -> Path:
@@ -31,7 +31,7 @@ def fabric_path(root: Path, hosts: Sequence[Host]) -> Path:
 
 
 def make_fabric(netns: Path, hosts: Iterable[Host]) -> IO[bytes]:
-    """Make the namespace that joins the hosts, with a bridge for each network of theirs; return the hold on it."""
+    """Make the namespace that joins the hosts, with a bridge for each network; return the lock on it."""
     networks = sorted({pf.network for host in hosts for pf in host.pfs})
     with contextlib.ExitStack() as undo:
         held = _enter_made(undo, netns)
@@ -41,9 +41,9 @@ def make_fabric(netns: Path, hosts: Iterable[Host]) -> IO[bytes]:
 
 
 def make_links(host: Host, layout: Layout, fabric: Path) -> IO[bytes]:
-    """Make a host's namespace with all its links; return the hold on it.
+    """Make a host's namespace with all its links; return the lock on it.
 
-    Raise LinkError where the namespace is another cluster's, or a link cannot be made; then nothing is left.
+    Raise LinkError if the namespace is another cluster's, or a link cannot be made; then nothing is left.
     """
     lines = ["link set lo up"]
     for function in host.functions():
@@ -76,7 +76,7 @@ def run_ip(netns: Path, lines: Iterable[str]) -> None:
 
 
 def remove_links(host: Host, layout: Layout) -> None:
-    """Take a host's links and namespace away, VFs in pods included. Nothing to do where there are none.
+    """Remove a host's links and namespace, VFs in pods included; do nothing without them.
 
     Link by link, because a process that is still in the namespace would keep it, and the hosts' uplinks, alive.
     """
@@ -94,9 +94,9 @@ def _run_batch(netns: Path, shell: str, lines: Iterable[str]) -> "subprocess.Com
 
 
 def make_netns(path: Path) -> IO[bytes]:
-    """Make a namespace pinned at ``path``, as ``ip netns`` does where it is a named one; return the hold on it.
+    """Make a namespace pinned at ``path``, as ``ip netns`` does for a named one; return the lock on it.
 
-    One that is there already is replaced if nobody holds it, else it is another cluster's: raise LinkError.
+    An existing one is replaced if it is not locked, else it is another cluster's: raise LinkError.
     """
     if path.exists():
         _hold(path).close()
@@ -114,7 +114,7 @@ def make_netns(path: Path) -> IO[bytes]:
 
 
 def _hold(path: Path) -> IO[bytes]:
-    """Say that a namespace is in use: a lock on itself, which the end of this process gives back."""
+    """Lock a namespace as in use; the end of this process releases it."""
     namespace = path.open("rb")
     try:
         fcntl.flock(namespace, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +131,7 @@ def _enter_made(undo: contextlib.ExitStack, path: Path) -> IO[bytes]:
 
 
 def remove_netns(path: Path) -> None:
-    """Unpin a namespace; its links go when the last process has left it. Nothing to do where there is none."""
+    """Unpin a namespace; its links go when the last process has left it. Do nothing without one."""
     if path.exists():
         subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
         path.unlink()

@@ -1,4 +1,4 @@
-"""The part of the sysfs tree that moves: which netdev a PCI function shows, under which name, and its attributes.
+"""The part of the sysfs tree that changes: which netdev a PCI function shows, under which name, and its attributes.
 
 A netdev is visible in sysfs only to its own network namespace (the kernel tags it), so a function whose netdev is in a
 pod keeps an empty ``net/``. Every change is one rename, so a reader sees a netdev whole or not at all. Source:
@@ -56,7 +56,7 @@ def system_image_guid(mac: str) -> str:
 
 
 def show(sys: Path, folder: Path, function: Function, netdev: Netdev | None) -> None:
-    """Let the function at ``folder`` show this netdev and no other; None where it is in no place to be seen."""
+    """Make the function at ``folder`` show this netdev and no other; None where no netdev is visible."""
     net = folder / "net"
     net.mkdir(exist_ok=True)
     for path in net.iterdir():
@@ -89,7 +89,7 @@ def _add(sys: Path, folder: Path, shown: Path, attributes: Mapping[str, str]) ->
 
 def _remove(sys: Path, folder: Path, shown: Path) -> None:
     in_class = sys / "class" / "net" / shown.name
-    # Two netdevs may swap their names: the link is taken away only by the one that it leads to.
+    # Two netdevs may swap their names: only the one that the link points to removes it.
     if in_class.is_symlink() and in_class.resolve() == shown.resolve():
         in_class.unlink()
     hidden = folder / f".gone-{shown.name}"
@@ -140,7 +140,7 @@ def _switch_id(mac: str) -> str:
 
 
 def _show_port(folder: Path, function: Function, *, up: bool) -> None:
-    """RoCE: the RDMA device's port follows its netdev, in whichever namespace the host sees it."""
+    """Update the RDMA device's port, which follows its netdev (RoCE) in whichever namespace that is."""
     port = folder / "infiniband" / function.rdma / "ports" / "1"
     if not port.is_dir() or function.pf.link != "ethernet":
         return

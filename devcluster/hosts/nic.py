@@ -1,4 +1,4 @@
-"""What a simulated host is made of, as values: its PFs, their VFs, and the names and addresses of each PCI function.
+"""The parts of a simulated host, as values: its PFs, their VFs, and the names and addresses of each PCI function.
 
 The default is one dual-port ConnectX-6 Dx (driver mlx5_core, legacy SR-IOV, RoCE). On such a card the VFs follow all
 PFs in routing-id order: VF 0 of the first of two PFs at 0000:04:00.0 is 0000:04:00.2, the second PF's VF 0 follows the
@@ -67,7 +67,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A simulated host; ``number`` is its own among those that can meet: addresses derive from it."""
+    """A simulated host; ``number`` is unique among connected hosts: addresses derive from it."""
 
     name: str
     number: int

@@ -83,7 +83,7 @@ class Watch:
         self._events.setsockopt(_SOL_NETLINK, _LISTEN_ALL_NSID, 1)
         try:
             self._events.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _QUEUE)
-        except PermissionError:  # in a user namespace the system's limit holds; what overflows is looked at afresh
+        except PermissionError:  # in a user namespace the system's limit holds; after an overflow all is read again
             self._events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _QUEUE)
 
     def fileno(self) -> int:
@@ -165,7 +165,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_link(body: bytes) -> Link | None:
-    """Read RTM_*LINK; None for a message of another family: a bridge tells of its ports in the same group."""
+    """Read RTM_*LINK; None for a message of another family: a bridge reports its ports in the same group."""
     family, _kind, index, flags, _change = _IFINFO.unpack_from(body)
     if family != socket.AF_UNSPEC:
         return None

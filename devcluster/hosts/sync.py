@@ -1,12 +1,12 @@
-"""Keep a simulated host's sysfs true to its links, and give VFs back as the kernel gives them.
+"""Keep a simulated host's sysfs in step with its links, and return VFs as the kernel does.
 
 A VF's netdev is shown only while it is in the host's namespace. When a namespace dies the kernel returns a physical
-netdev to the first namespace, closed, under the name that it had, or ``dev<ifindex>`` where that is taken
+netdev to the first namespace, closed, under the name that it had, or ``dev<ifindex>`` if that is taken
 (default_device_exit_net in net/core/dev.c); a veth it destroys, with its other end. So a port that is gone means: its
 VF's namespace died, and the VF is made again as it was last seen there. Only its ifindex is a new one.
 
-Which veth is which VF is known by its port, which never moves. Nothing here opens a pod's namespace: its events come
-by number, and what was missed is asked by number (`devcluster.hosts.rtnl`).
+A VF's veth is identified by its port, which never moves. Nothing here opens a pod's namespace: its events come by
+number, and what was missed is requested by number (`devcluster.hosts.rtnl`).
 """
 
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ _log = structlog.get_logger()
 
 
 class Sync:
-    """One host's tree and links; a thread of yours waits on `fileno` and calls `catch_up`."""
+    """One host's tree and links; the caller's thread waits on `fileno` and calls `catch_up`."""
 
     def __init__(self, host: Host, layout: Layout) -> None:
-        """Open the host's namespace and bring the tree up to date; raise OSError where there is none."""
+        """Open the host's namespace and update the tree; raise OSError without one."""
         self._host = host
         self._layout = layout
         self._tree = Tree(layout.sys)
@@ -108,14 +108,14 @@ class Sync:
         return None
 
     def _port_of(self, function: Function) -> Link | None:
-        """Ask for a VF's port as it is now."""
+        """Request a VF's port as it is now."""
         index = next((index for index, each in self._ports.items() if each == function), None)
         return None if index is None else self._watch.link(index)
 
     def _locate(self, function: Function, port: Link | None) -> None:
         """Find a VF's netdev by its port: here, or by number in some other namespace."""
         link = None if port is None or port.peer is None else self._watch.link(port.peer, port.peer_nsid)
-        if port is None or link is None:  # gone just now: the port's end is yet to be heard of
+        if port is None or link is None:  # Gone just now: the event of the port's end is still to come.
             self._show(function, None)
         elif port.peer_nsid is None:
             self._home[link.index] = function
@@ -156,6 +156,6 @@ def _netdev(link: Link) -> Netdev:
 
 
 def _free_name(ifindex: int, taken: set[str]) -> str:
-    """Name a netdev as the kernel does whose own name is taken: dev<ifindex>, then the first free dev<n>."""
+    """Return the kernel's name for a netdev whose own name is taken: dev<ifindex>, then the first free dev<n>."""
     names = (f"dev{number}" for number in (ifindex, *range(len(taken) + 1)))
     return next(name for name in names if name not in taken)

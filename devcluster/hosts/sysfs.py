@@ -27,7 +27,7 @@ _RATES = {
 }
 _MAJOR, _UMAD, _ISSM, _UVERBS = 231, 0, 64, 192
 _FIXED_UMAD, _FIXED_UVERBS = 64, 32
-# Where alloc_chrdev_region starts to look for a free major; the first to ask is uverbs, then umad and issm.
+# Where alloc_chrdev_region starts to look for a free major; uverbs asks first, then umad and issm.
 _DYNAMIC = {"uverbs": 511, "umad": 510, "issm": 509}
 Node = Literal["uverbs", "umad", "issm"]
 
@@ -81,7 +81,7 @@ def _add_bridges(tree: Tree, pcie: tuple[str, ...], numa: int) -> None:
 
 
 def _register(tree: Tree, folder: Path, driver: str) -> None:
-    """Let a PCI function be found on its bus and below its driver."""
+    """Link a PCI function on its bus and below its driver."""
     bus = tree.root / "bus" / "pci"
     drivers = bus / "drivers" / driver
     drivers.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Carry out a Containerfile without a container engine: its own instructions, in folders, by chroot.
+"""Execute a Containerfile without a container engine: its own instructions, in folders, by chroot.
 
 A stage is a folder with a configuration; its files are hard links to those that it starts from, for a step adds files
-and replaces them, and writes into none. Known are the instructions and forms that the repository's Containerfile uses;
-any other is an error, so that nothing of it can be passed over.
+and replaces them, and writes into none. Supported are the instructions and forms that the repository's Containerfile
+uses; any other is an error, so that nothing of it is silently skipped.
 """
 
 import errno
@@ -46,7 +46,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 def build(
     text: str, context: Path, bases: Mapping[str, Path], folder: Path, target: str | None = None
 ) -> Mapping[str, Stage]:
-    """Carry stages out below ``folder``: all, or those that ``target`` is made of.
+    """Build stages below ``folder``: all, or those that ``target`` needs.
 
     ``bases`` are the root folders that stand for the images named.
     """

@@ -17,7 +17,7 @@ _RUNTIMES = ("libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2",
 
 
 def make(folder: Path) -> Path:
-    """Lay out the stand-in's root folder; return it."""
+    """Make the stand-in's root folder; return it."""
     write_root(folder)
     for name, numbers in (("null", (1, 3)), ("urandom", (1, 9))):
         os.mknod(folder / "dev" / name, 0o20666, os.makedev(*numbers))

@@ -15,7 +15,7 @@ from mooring.kube.failures import KubeError
 from mooring.kube.watch import Changed, Decoder, Event, Removed, Synced, Unreadable, watch
 
 _log = structlog.get_logger()
-# How often the runtime is asked what changed, as by the real kubelet, and how often the lease is renewed, in seconds.
+# How often the runtime is listed for changes, as by the real kubelet, and the lease is renewed, in seconds.
 _RELIST_S = 1.0
 _RENEW_S = 10.0
 # How often volumes are brought up to date, in seconds; the real kubelet takes a minute or more.
@@ -31,7 +31,7 @@ class Agent:
         self._machine = machine
         self._edge = edge
         self._workers: dict[str, Worker] = {}
-        # What the API server has; None is a pod that cannot be read: it is there, and left as it is.
+        # The pods of the API server; None is a pod that cannot be read: it exists, and is left as it is.
         self._pods: dict[str, Pod | None] = {}
         self._seen: dict[str, frozenset[tuple[str, int]]] = {}
         self._tasks = asyncio.TaskGroup()
@@ -76,7 +76,7 @@ class Agent:
             self._workers[uid].update(None)
 
     async def _follow_runtime(self) -> None:
-        """Wake the workers of pods that changed in the runtime; sandboxes that no pod owns get a worker to end them."""
+        """Wake the workers of pods that changed in the runtime; sandboxes without a pod get a worker that ends them."""
         ready, answered_s = True, self._edge.clock()
         while True:
             try:
@@ -90,7 +90,7 @@ class Agent:
             await asyncio.sleep(_RELIST_S)
 
     async def _tell_ready(self, *, ready: bool) -> bool:
-        """Return whether the node can run pods; return whether it was heard."""
+        """Report whether the node can run pods; return whether that was written."""
         try:
             await self._edge.api.write_ready(self._machine.name, self._edge.clock(), ready=ready)
         except KubeError as lost:
@@ -119,7 +119,7 @@ class Agent:
             await asyncio.sleep(_RENEW_S)
 
     async def _keep_volumes(self) -> None:
-        """Make the pods' volumes again from time to time: config maps change, tokens run out."""
+        """Make the pods' volumes again from time to time: config maps change, tokens expire."""
         while True:
             await asyncio.sleep(_VOLUMES_S)
             for pod in [pod for pod in self._pods.values() if pod is not None and pod.spec.volumes]:
@@ -129,7 +129,7 @@ class Agent:
                     _log.warning("volumes not renewed", pod=pod.path, node=self._machine.name, reason=str(failed))
 
     def _tend(self, uid: str, name: str) -> None:
-        """Tell a pod's worker what the API server has of it; give it one where there is none."""
+        """Give a pod's worker the API server's state; create the worker if there is none."""
         if uid not in self._workers:
             self._workers[uid] = Worker(uid, name, self._edge)
             self._tasks.create_task(self._work(uid, name, self._workers[uid]))

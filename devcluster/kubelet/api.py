@@ -18,12 +18,12 @@ from mooring.kube.failures import Conflict, KubeError, NotFound, Refused
 
 _log = structlog.get_logger()
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_LONGEST_MESSAGE = 1024  # the API's limit for an event
+_LONGEST_MESSAGE = 1024  # The API's limit for an event.
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the kubelet tells about a pod; ``kind`` is Normal or Warning."""
+    """An event about a pod; ``kind`` is Normal or Warning."""
 
     kind: str
     reason: str
@@ -32,13 +32,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The API server as one node's kubelet uses it. Methods raise KubeError where a repetition can help, or none."""
+    """The API server as one node's kubelet uses it. Methods raise KubeError, whether repeating can help or not."""
 
     client: Client
     node: str
 
     async def write_status(self, pod: Pod, status: Document) -> None:
-        """Patch a pod's status; a pod that is gone, another now, or cannot be patched at all is left alone."""
+        """Patch a pod's status; leave a pod alone that is gone, replaced, or cannot be patched at all."""
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         try:
             await self._send("PATCH", f"{pod.path}/status", body, STRATEGIC_PATCH)
@@ -48,13 +48,13 @@ class Api:
             _log.warning("pod status refused", pod=pod.path, uid=pod.metadata.uid, reason=str(refused))
 
     async def delete(self, pod: Pod) -> None:
-        """Take the pod from the API server for good; nothing to do where it is gone or another now."""
+        """Remove the pod from the API server for good; do nothing if it is gone or replaced."""
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
         with contextlib.suppress(NotFound, Conflict):
             await self._send("DELETE", pod.path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
 
     async def tell(self, pod: Pod, event: Event, count: int, now_s: float) -> None:
-        """Write an event, or raise the count of the equal one; an event that cannot be written is only logged."""
+        """Write an event, or increase the count of the equal one; an event that cannot be written is only logged."""
         about, now = pod.metadata, timestamp(now_s)
         text = event.message[:_LONGEST_MESSAGE]
         digest = hashlib.sha256("\0".join((about.uid, event.reason, text)).encode()).hexdigest()[:16]
@@ -90,7 +90,7 @@ class Api:
             _log.warning("event not written", pod=f"{about.namespace}/{about.name}", reason=str(lost))
 
     async def services(self) -> Mapping[str, str]:
-        """Return the variables that tell containers where the service `kubernetes` is; none where there is none."""
+        """Return the variables with the address of the service `kubernetes`; none without it."""
         try:
             found = msgspec.json.decode(
                 await self.client.request("GET", "/api/v1/namespaces/default/services/kubernetes")
@@ -101,7 +101,7 @@ class Api:
         return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
 
     async def register(self, machine: Machine, now_s: float) -> None:
-        """Create or update the node, make it Ready and take off the taint of nodes that are not."""
+        """Create or update the node, make it Ready and remove the not-ready taint."""
         path = f"/api/v1/nodes/{machine.name}"
         try:
             await self._send("POST", "/api/v1/nodes", node.node(machine))
@@ -116,12 +116,12 @@ class Api:
             await self._send("PATCH", path, {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}})
 
     async def write_ready(self, name: str, now_s: float, *, ready: bool) -> None:
-        """Return whether the node can run pods."""
+        """Write whether the node is Ready."""
         body = {"status": {"conditions": [node.ready_condition(now_s, ready=ready)]}}
         await self._send("PATCH", f"/api/v1/nodes/{name}/status", body, STRATEGIC_PATCH)
 
     async def renew(self, machine: Machine, now_s: float) -> None:
-        """Renew the node's lease, or make it."""
+        """Renew the node's lease, or create it."""
         lease = node.lease(machine, now_s)
         try:
             await self._send("PATCH", f"{_LEASES}/{machine.name}", lease, MERGE_PATCH)

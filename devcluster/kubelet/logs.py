@@ -1,7 +1,7 @@
-"""Serve what containers wrote, for `kubectl logs`: GET /containerLogs/<namespace>/<pod>/<container>.
+"""Serve container logs for `kubectl logs`: GET /containerLogs/<namespace>/<pod>/<container>.
 
-The runtime writes the files, a line of theirs being a time, the stream, F or P (whole or part of a line), and the text
-(CRI's log format). As in the real kubelet they lie in <folder>/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
+The runtime writes the files; a line consists of a time, the stream, F or P (whole or part of a line), and the text
+(CRI's log format). As in the real kubelet they are <folder>/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _POLL_S = 0.5
 
 
 def log_folder(folder: Path, namespace: str, name: str, uid: str) -> Path:
-    """Return where a pod's logs are."""
+    """Return the folder of a pod's logs."""
     return folder / f"{namespace}_{name}_{uid}"
 
 
@@ -55,7 +55,7 @@ async def _answer(request: web.Request, folder: Path) -> web.StreamResponse:
 
 
 async def _follow(path: Path, read: int, response: web.StreamResponse) -> None:
-    """Send what is added, until the client hangs up."""
+    """Send what is appended, until the client disconnects."""
     while True:
         await asyncio.sleep(_POLL_S)
         lines = path.read_bytes().splitlines()
@@ -69,6 +69,6 @@ def _attempt(path: Path) -> tuple[str, int]:
 
 
 def _text(lines: list[bytes]) -> bytes:
-    """Take from CRI's lines what the container wrote."""
+    """Return what the container wrote, from CRI's lines."""
     parts = [line.split(b" ", 3) for line in lines]
     return b"".join(part[3] + (b"\n" if part[2] == b"F" else b"") for part in parts if len(part) == 4)

@@ -1,4 +1,4 @@
-"""Describe the node that the kubelet stand-in plays: labels, capacity, conditions, lease. Pure."""
+"""Describe the kubelet stand-in's node: labels, capacity, conditions, lease. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,14 +70,14 @@ def node_status(machine: Machine, now_s: float) -> Document:
 
 
 def ready_condition(now_s: float, *, ready: bool) -> Document:
-    """Return what the kubelet says of the node as a whole: NotReady where its runtime gives no answer."""
+    """Return the node's Ready condition: NotReady if its runtime does not answer."""
     if ready:
         return _condition("Ready", "True", "KubeletReady", now_s)
     return _condition("Ready", "False", "KubeletNotReady", now_s) | {"message": "container runtime is down"}
 
 
 def without_not_ready(taints: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
-    """Return the taints that stay once the node is ready: the controller manager's part, as there is none here."""
+    """Return the taints that stay once the node is ready: the controller manager's part, which is missing here."""
     return [taint for taint in taints if taint.get("key") != NOT_READY_TAINT]
 
 

@@ -1,7 +1,7 @@
-"""Decide what to do next for one pod, from the pod and what the runtime has of it. Pure.
+"""Decide what to do next for one pod, from the pod and the runtime's view of it. Pure.
 
-`plan` is asked again after every round of steps and after every change: it holds no state, so a kubelet that was
-killed goes on where it stopped. The order is the real kubelet's: one sandbox, init containers one after the other,
+`plan` is called again after every round of steps and after every change: it holds no state, so a kubelet that was
+killed continues where it stopped. The order is the real kubelet's: one sandbox, init containers one after the other,
 then all containers; at the end containers, StopPodSandbox, once more StopPodSandbox with RemovePodSandbox, and last the
 pod's own removal from the API server.
 """
@@ -15,7 +15,7 @@ from devcluster.kubelet.view import Container, Sandbox, State, View
 # The real kubelet's back-off between restarts of a container, in seconds.
 _RESTART_FIRST_S = 10.0
 _RESTART_MOST_S = 300.0
-# What a pod that the API server has no more gets to end, in seconds, as with a forced deletion.
+# The grace period in seconds of a pod that is gone from the API server, as with a forced deletion.
 _ORPHAN_GRACE_S = 1
 
 
@@ -57,7 +57,7 @@ class RemoveSandbox:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Take the pod from the API server: nothing of it is left here."""
+    """Remove the pod from the API server: nothing of it is left here."""
 
 
 Step = MakeSandbox | Launch | StopContainer | StopSandbox | RemoveSandbox | DeletePod
@@ -65,14 +65,14 @@ Step = MakeSandbox | Launch | StopContainer | StopSandbox | RemoveSandbox | Dele
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps to take now, all of them, in any order; and when to ask again even if nothing changes (None: never)."""
+    """Steps to take now, all of them, in any order; and when to plan again even if nothing changes (None: never)."""
 
     steps: tuple[Step, ...] = ()
     wake_s: float | None = None
 
 
 def plan(pod: Pod | None, view: View, now_s: float) -> Plan:
-    """Return what to do; ``pod`` is None when the API server does not have it (any more)."""
+    """Return what to do; ``pod`` is None if the API server does not have it (any more)."""
     if pod is None or pod.is_deleted:
         return Plan(_teardown(pod, view))
     if has_finished(pod, view):
@@ -88,7 +88,7 @@ def plan(pod: Pod | None, view: View, now_s: float) -> Plan:
 
 
 def has_finished(pod: Pod, view: View) -> bool:
-    """Tell whether the pod's work is over: its phase says so, or all containers ended for good, or an init failed."""
+    """Return whether the pod's work is over: its phase says so, or all containers ended for good, or an init failed."""
     if pod.is_terminal:
         return True
     policy = pod.spec.restart_policy
@@ -100,7 +100,7 @@ def has_finished(pod: Pod, view: View) -> bool:
 
 
 def succeeded(pod: Pod, view: View) -> bool:
-    """Tell whether a pod that has finished did so with every container's exit status 0."""
+    """Return whether a finished pod succeeded: exit status 0 of every container."""
     every = (*pod.spec.init_containers, *pod.spec.containers)
     ends = [view.latest(container.name) for container in every if not container.is_sidecar]
     return all(end is not None and end.state is State.EXITED and end.exit_code == 0 for end in ends)
@@ -151,7 +151,7 @@ def _container(policy: str, spec: ContainerSpec, view: View, sandbox: Sandbox, n
     latest = view.latest(spec.name, sandbox)
     launch = Plan((Launch(spec.name, sandbox.id, view.next_attempt(spec.name)),))
     if latest is None or latest.state is State.CREATED:
-        # Created and not started: whoever created it was interrupted.
+        # Created and not started: the creation was interrupted.
         return launch
     if latest.state is not State.EXITED or _is_over(policy, latest):
         return Plan()

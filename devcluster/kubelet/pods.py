@@ -31,7 +31,7 @@ class SeccompProfile(msgspec.Struct, frozen=True):
 
 
 class SecurityContext(msgspec.Struct, frozen=True, rename="camel"):
-    """A container's, and what of it a pod may say for all of its containers."""
+    """A container's security context, and the fields that a pod may set for all of its containers."""
 
     capabilities: Capabilities | None = None
     privileged: bool = False
@@ -117,7 +117,7 @@ class Volume(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """One container of the pod's spec; an init container that is restarted always is a sidecar."""
+    """One container of the pod's spec; an init container with restartPolicy Always is a sidecar."""
 
     name: str
     image: str = ""
@@ -191,7 +191,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def grace_s(self) -> int:
-        """Return the seconds between SIGTERM and SIGKILL: the deletion's word, else the spec's."""
+        """Return the seconds between SIGTERM and SIGKILL: the deletion's, else the spec's."""
         asked = self.metadata.deletion_grace_period_seconds
         return self.spec.termination_grace_period_seconds if asked is None else asked
 

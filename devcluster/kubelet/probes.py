@@ -1,7 +1,7 @@
-"""Ask a pod's containers how they are: startup, liveness and readiness by HTTP, as their probes say.
+"""Probe a pod's containers: startup, liveness and readiness by HTTP.
 
-A container without probes is started and ready as soon as it runs. One that does not start or live is stopped; that it
-is launched again is its plan's affair. Other probes than httpGet are not made, and count as answered.
+A container without probes is started and ready as soon as it runs. One that fails its startup or liveness probe is
+stopped; its plan launches it again. Other probes than httpGet are not made, and count as successful.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Prober:
     async def _until(
         self, ask: "_HttpProbe", probe: Probe, spec: ContainerSpec, container: Container, kind: str, *, wanted: bool
     ) -> None:
-        """Ask until the answer is yes where that is ``wanted``, else for ever; give up after too many noes."""
+        """Probe until success if that is ``wanted``, else for ever; give up after too many failures."""
         failures = 0
         await asyncio.sleep(probe.initial_delay_seconds)
         while True:
@@ -99,7 +99,7 @@ class Prober:
 
 @dataclass(frozen=True, slots=True)
 class _HttpProbe:
-    """One container's HTTP: call it with a probe; the answer is why it failed, or nothing."""
+    """One container's HTTP: call it with a probe; return why it failed, or nothing."""
 
     session: aiohttp.ClientSession
     spec: ContainerSpec

@@ -1,6 +1,6 @@
 """Make the CRI messages of a pod and its containers. Pure.
 
-`sandbox_config` is made again from the present pod for every call that carries it, as the real kubelet does, although
+`sandbox_config` is made again from the current pod for every call that carries it, as by the real kubelet, although
 CRI calls it immutable: an annotation that was edited meanwhile is in the next CreateContainer.
 """
 
@@ -77,7 +77,7 @@ def _namespaces(pod: Pod) -> Any:
 
 
 def _security(pod: Pod, spec: ContainerSpec) -> Any:
-    """Return a container's rights; who it runs as and its seccomp profile the pod may say for it."""
+    """Return a container's security context; user and seccomp profile may come from the pod."""
     own, pods = spec.security_context or SecurityContext(), pod.spec.security_context or SecurityContext()
     asked = own.capabilities
     user, group = _first(own.run_as_user, pods.run_as_user), _first(own.run_as_group, pods.run_as_group)
@@ -99,12 +99,12 @@ def _first(own: int | None, pods: int | None) -> int | None:
 
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """Put the values of variables for `$(NAME)`; `$$` stands for `$`, and an unknown name stays as it is."""
+    """Expand `$(NAME)` to the variable's value; `$$` stands for `$`, and an unknown name stays as it is."""
     return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else variables.get(found[1], found[0]), text)
 
 
 def _value(pod: Pod, variable: Env, known: Mapping[str, str]) -> str:
-    """Return a variable's value: given, or read from the pod by the downward API; what is not known is empty."""
+    """Return a variable's value: given, or read from the pod by the downward API; an unknown one is empty."""
     source = variable.value_from
     if source is None or source.field_ref is None:
         return variable.value

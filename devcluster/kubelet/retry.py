@@ -1,4 +1,4 @@
-"""The program's one policy of trying again: for ever, with pauses that grow to ten seconds."""
+"""The program's one retry policy: for ever, with pauses that grow to ten seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ _MOST_S = 10.0
 
 
 class Unfinished(Exception):  # noqa: N818 - not an error of its own: what failed was reported where it failed
-    """A round of work of which a part failed: look again and do what is left."""
+    """A round of work of which a part failed: check again and do what is left."""
 
 
 def retrying(pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> tenacity.AsyncRetrying:

@@ -1,4 +1,4 @@
-"""Speak CRI to the runtime, or to the shim in front of it: one call a method, with the real kubelet's deadlines."""
+"""Call the runtime over CRI, or the shim in front of it: one call a method, with the real kubelet's deadlines."""
 
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +16,7 @@ _STATES = {
     cri.CONTAINER_EXITED: State.EXITED,
 }
 _NS = 1e9
-# A large image from a busy machine's own disk.
+# For a large image from a busy machine's own disk.
 _PULL_S = 300.0
 # A restarted shim is found again within this time, in ms; gRPC's own most is two minutes.
 _RECONNECT_MS = 500
@@ -56,7 +56,7 @@ class Runtime:
         return {uid: (names[uid], frozenset(seen)) for uid, seen in parts.items() if uid}
 
     async def view(self, uid: str) -> View:
-        """Return what the runtime has of one pod."""
+        """Return the runtime's view of one pod."""
         wanted = {POD_UID: uid}
         sandboxes = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(label_selector=wanted))
         containers = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=wanted))

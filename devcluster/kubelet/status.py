@@ -1,4 +1,4 @@
-"""Write a pod's status from what the runtime has of it and what failed last. Pure."""
+"""Write a pod's status from the runtime's view of it and the last failures. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StatusContext:
-    """What a status says beside the pod itself.
+    """What a status depends on beside the pod itself.
 
     The time, when the kubelet saw the pod first (both in seconds since the epoch), the node's address, the conditions
-    written last, and the ids of running containers whose probes say that they have not started, or are not ready.
+    written last, and the ids of running containers that by their probes have not started, or are not ready.
     """
 
     time_s: float
@@ -44,7 +44,7 @@ def timestamp(seconds: float) -> str:
 
 
 def phase(pod: Pod, view: View) -> str:
-    """Return the pod's phase; a terminal one is never left again, and a pod taken down ends in one."""
+    """Return the pod's phase; a terminal one never changes again, and a pod taken down ends in one."""
     if pod.is_terminal:
         return pod.status.phase
     stopped = not any(container.state is State.RUNNING for container in view.containers) and not view.ready_sandbox()
@@ -98,7 +98,7 @@ def _condition(kind: str, value: str, now: StatusContext) -> Document:
     last, since = now.conditions.get(kind, ("", ""))
     reason = "ContainersNotReady" if value == "False" and kind in ("Ready", "ContainersReady") else None
     changed = since if last == value else timestamp(now.time_s)
-    # In a patch null takes a field away: a reason of before would stay otherwise.
+    # In a patch null removes a field: an earlier reason would stay otherwise.
     return {"type": kind, "status": value, "reason": reason, "lastProbeTime": None, "lastTransitionTime": changed}
 
 

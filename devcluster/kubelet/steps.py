@@ -1,4 +1,4 @@
-"""Take one step of a plan: the calls to the runtime and the API server, and how a failure of theirs is told."""
+"""Take one step of a plan: the calls to the runtime and the API server, and the events of their failures."""
 
 import asyncio
 import contextlib
@@ -26,8 +26,8 @@ Tell = Callable[[Event], Awaitable[None]]
 class Edge:
     """Everything outside: API server, runtime, clock (seconds since the epoch), volumes.
 
-    ``slots``: how many may start at a time. ``pulls``: images that are not there are pulled. ``services``: variables
-    that tell every container where the API server is. ``logs``: folder of what containers write, None keeps nothing.
+    ``slots``: how many may start at a time. ``pulls``: missing images are pulled. ``services``: variables with the API
+    server's address for every container. ``logs``: folder of the containers' logs, None keeps none.
     """
 
     api: Api
@@ -41,7 +41,7 @@ class Edge:
     logs: Path | None = None
 
     def log_folder(self, pod: Pod) -> str:
-        """Return where the runtime writes what a pod's containers write, nothing where that is not kept."""
+        """Return the folder of a pod's logs, empty if none are kept."""
         about = pod.metadata
         return "" if self.logs is None else str(log_folder(self.logs, about.namespace, about.name, about.uid))
 
@@ -51,7 +51,7 @@ class Edge:
 
 
 class StepFailed(Exception):  # noqa: N818 - says what became of the step
-    """A step that the runtime refused: the event to tell, and why a container waits where it is about one."""
+    """A step that the runtime refused: the event to write, and why a container waits if it is about one."""
 
     def __init__(self, event: Event, container: str = "", failure: Failure | None = None) -> None:
         super().__init__(event.message)
@@ -160,6 +160,6 @@ def _told_as_failed_kill() -> Iterator[None]:
 
 
 def in_full(refused: grpc.RpcError) -> str:
-    """Return a gRPC error as Go's clients print it, which is how the real kubelet's events read."""
+    """Return a gRPC error in the format of Go's clients, as in the real kubelet's events."""
     code = "".join(word.capitalize() for word in refused.code().name.split("_"))
     return f"rpc error: code = {code} desc = {refused.details()}"

@@ -1,4 +1,4 @@
-"""What the runtime has of one pod, as values. Pure."""
+"""The runtime's view of one pod, as values. Pure."""
 
 import enum
 from dataclasses import dataclass
@@ -77,5 +77,5 @@ class View:
         return 0 if latest is None else latest.attempt + 1
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is left; a container cannot outlive its sandbox."""
+        """Return whether nothing is left; a container cannot outlive its sandbox."""
         return not self.sandboxes

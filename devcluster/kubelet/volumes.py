@@ -1,7 +1,7 @@
-"""Make a pod's volumes on the node: host paths, empty folders, config maps, and what is projected into one folder.
+"""Make a pod's volumes on the node: host paths, empty folders, config maps, and projected volumes.
 
-A projected token is asked for by TokenRequest, bound to this pod, as the real kubelet does: the API server then knows
-which node it speaks from. To bring volumes up to date is to make them again.
+A projected token is requested by TokenRequest, bound to this pod, as by the real kubelet: the API server then knows
+its node. To update volumes is to make them again.
 """
 
 import base64
@@ -17,12 +17,12 @@ from devcluster.kubelet.view import Mount
 from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
 
-# Where no expirationSeconds is given.
+# If expirationSeconds is missing.
 _TOKEN_S = 3600
 
 
 class VolumeError(Exception):
-    """A volume that cannot be made: which, and why, as the kubelet's event FailedMount says it."""
+    """A volume that cannot be made: which, and why, as in the kubelet's event FailedMount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Volumes:
     clock: Callable[[], float]
 
     async def make(self, pod: Pod) -> Mapping[str, Path]:
-        """Make every volume of a pod and return where it is by name; raise VolumeError, KubeError."""
+        """Make every volume of a pod and return its path by name; raise VolumeError, KubeError."""
         return {volume.name: await self._make(pod, volume) for volume in pod.spec.volumes}
 
     def remove(self, uid: str) -> None:
@@ -85,7 +85,7 @@ class Volumes:
         return [(where, contents[key]) for key, where in paths.items() if key in contents]
 
     async def _token(self, pod: Pod, seconds: int, known: Path) -> bytes:
-        """Return the token that is there while it is young, else a new one."""
+        """Return the existing token while it is young, else a new one."""
         if known.exists() and self.clock() - known.stat().st_mtime < seconds / 2:
             return known.read_bytes()
         about = pod.metadata
@@ -97,7 +97,7 @@ class Volumes:
 
 
 def mounts(spec: ContainerSpec, volumes: Mapping[str, Path]) -> Iterator[Mount]:
-    """Yield a container's mounts of the volumes that were made; raise VolumeError for one that the pod has not."""
+    """Yield a container's mounts of the volumes that were made; raise VolumeError for one that the pod lacks."""
     for mount in spec.volume_mounts:
         if mount.name not in volumes:
             raise VolumeError(f"container {spec.name!r} mounts volume {mount.name!r}, which the pod has not")
@@ -124,7 +124,7 @@ def _contents(document: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, 
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file whole: a program may be reading its token."""
+    """Replace a file atomically: a program may be reading its token."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_bytes() == content:
         return

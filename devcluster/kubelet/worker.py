@@ -1,7 +1,7 @@
-"""Look after one pod: ask for a plan, take its steps, write its status; again after every change, until it is gone.
+"""Look after one pod: plan, take the steps, write its status; again after every change, until it is gone.
 
-A deletion cuts a start short, as in the real kubelet: the runtime then sees its caller hang up in the middle of
-RunPodSandbox. What fails is told by an event and tried again.
+A deletion cuts a start short, as in the real kubelet: the runtime then sees its caller disconnect in the middle of
+RunPodSandbox. A failure is reported by an event and tried again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from devcluster.kubelet.view import Container, View
 from mooring.kube.failures import KubeError
 
 _log = structlog.get_logger()
-# Whether the pod is gone, and when to look again at the latest (seconds since the epoch).
+# Whether the pod is gone, and when to check again at the latest (seconds since the epoch).
 _Outcome = tuple[bool, float | None]
 
 
@@ -47,7 +47,7 @@ class Worker:
         self._prober = Prober(self.wake, self._give_up)
 
     def update(self, pod: Pod | None) -> None:
-        """Take the pod as the API server has it now, None if it is gone; its status is our own work, no change."""
+        """Take the pod as the API server has it now, None if it is gone; its status is our own write, not a change."""
         before, self._pod = self._pod, pod
         if pod is None or before is None or (pod.metadata, pod.spec) != (before.metadata, before.spec):
             self._changed.set()
@@ -57,7 +57,7 @@ class Worker:
                 start.cancel()
 
     def wake(self) -> None:
-        """Look again: something happened in the runtime."""
+        """Check again: something changed in the runtime."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -72,7 +72,7 @@ class Worker:
             await _wait(self._woken, None if wake_s is None else max(0.0, wake_s - self._edge.clock()))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt; a change of the pod itself may mend what failed, so it ends the wait."""
+        """Wait before the next attempt; a change of the pod itself may fix what failed, so it ends the wait."""
         await _wait(self._changed, seconds)
 
     async def _round(self) -> _Outcome:
@@ -131,7 +131,7 @@ class Worker:
             task.result()
 
     async def _write_status(self, view: View) -> bool:
-        """Write the pod's status if it changed; return whether it stands as it should.
+        """Write the pod's status if it changed; return whether it is as it should be.
 
         A pod being deleted whose sandboxes are removed keeps its last one: there is nothing to read any more.
         """

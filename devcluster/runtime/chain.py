@@ -1,6 +1,6 @@
 """Call a pod's CNI chain: loopback, then the one conflist of the conf folder, plugin after plugin.
 
-A call that is cancelled kills its plugin at once, as containerd does when its client hangs up.
+A call that is cancelled kills its plugin at once, as containerd does when its client disconnects.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from pathlib import Path
 from devcluster.runtime import cnicalls
 from devcluster.runtime.cnicalls import LOOPBACK, Attachment, Document, Network, NetworkError
 
-_COMMANDS = {"add": "ADD", "delete": "DEL"}  # libcni's errors name the verb, plugins get the command
+_COMMANDS = {"add": "ADD", "delete": "DEL"}  # libcni's errors name the verb, plugins get the command.
 
 
 @dataclass(slots=True)
 class Chain:
     """The plugins in ``bin_folder`` under the conflist in ``conf_folder``, which is read again for each call.
 
-    ``environment`` is inherited by the plugins. ``results`` remembers what ADD answered until DEL has succeeded, by
-    network and container id, as libcni's cache does.
+    ``environment`` is inherited by the plugins. ``results`` keeps ADD's result until DEL has succeeded, by network and
+    container id, as libcni's cache does.
     """
 
     bin_folder: Path
@@ -36,12 +36,12 @@ class Chain:
         return cnicalls.pod_ips(await self._add(self._network(), attachment), attachment.ifname)
 
     async def delete(self, attachment: Attachment) -> None:
-        """Detach a sandbox; raise NetworkError where a plugin fails, the chain's others in front of it uncalled."""
+        """Detach a sandbox; raise NetworkError if a plugin fails, without calling those before it in the chain."""
         await self._delete(LOOPBACK, _loopback(attachment))
         await self._delete(self._network(), attachment)
 
     def _network(self) -> Network:
-        """Return the conflist that sorts first, as max_conf_num = 1 takes it."""
+        """Return the conflist that sorts first, as with max_conf_num = 1."""
         found = sorted(self.conf_folder.glob("*.conflist"))
         if not found:
             raise NetworkError(f"cni config uninitialized: no network config found in {str(self.conf_folder)!r}")

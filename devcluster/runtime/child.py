@@ -22,7 +22,7 @@ _READY = b"ready\n"
 
 
 class StartError(Exception):
-    """A container's process that could not be started, with what its set-up printed."""
+    """A container's process that could not be started, with the output of its set-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def script(start: Start) -> str:
         f"{box} mount -o bind,remount,ro .",
         f"exec 2>>{shlex.quote(str(start.log))}",
         f"{box} pivot_root . run",
-        # Before anybody may look in: the host's mounts are under it.
+        # Before other processes may look in: the host's mounts are under it.
         "/bin/busybox umount -l /run",
         "echo ready",
         "exec >&2 </dev/null",
@@ -85,7 +85,7 @@ class Child:
         return self.process.pid
 
     async def wait(self) -> int:
-        """Wait for its end and return the exit status, 128 + signal number where a signal ended it."""
+        """Wait for its end and return the exit status, 128 + signal number if a signal ended it."""
         status = await self.process.wait()
         return status if status >= 0 else 128 - status
 
@@ -120,7 +120,7 @@ class Child:
 
 
 async def launch(start: Start) -> Child:
-    """Start a process and return once its mounts are in place; raise StartError where they cannot be."""
+    """Start a process and return once its mounts are in place; raise StartError if they cannot be made."""
     with start.log.open("ab") as log:
         process = await _spawn(start, log)
     assert process.stdout is not None, "asked for above"

@@ -1,7 +1,7 @@
-"""Return what a container runtime tells its CNI plugins and what it makes of their answers. Pure.
+"""What a container runtime passes to its CNI plugins, and how it reads their answers. Pure.
 
-As containerd 1.6 does it (go-cni over libcni 1.1): the pod's annotations are offered as a capability, null where there
-are none; a result loses every field that the types of CNI 1.0 do not know before it becomes the next prevResult.
+As containerd 1.6 does it (go-cni over libcni 1.1): the pod's annotations are offered as a capability, null without
+any; a result loses every field that the types of CNI 1.0 do not have before it becomes the next prevResult.
 """
 
 import json
@@ -17,7 +17,7 @@ Document = Mapping[str, object]
 
 
 class NetworkError(Exception):
-    """A network that could not be set up or given back, in the words of libcni."""
+    """A network that could not be set up or removed, in the words of libcni."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ LOOPBACK = Network("cni-loopback", "0.3.1", ({"type": "loopback"},))
 class Attachment:
     """One sandbox's part in a network.
 
-    ``netns`` is a path, empty once the namespace is gone; ``annotations`` are None where the pod has none.
+    ``netns`` is a path, empty once the namespace is gone; ``annotations`` are None if the pod has none.
     """
 
     container_id: str
@@ -49,7 +49,7 @@ class Attachment:
 
 
 def parse_conflist(text: str) -> Network:
-    """Read a conflist; raise NetworkError where it is none."""
+    """Read a conflist; raise NetworkError for an invalid one."""
     try:
         document = json.loads(text)
         plugins = tuple(document["plugins"])
@@ -91,7 +91,7 @@ def configuration(network: Network, plugin: Document, attachment: Attachment, pr
 
 
 def standard_result(text: str, version: str) -> Document:
-    """Return a plugin's result with the fields that libcni keeps; raise NetworkError where it is not a JSON object."""
+    """Return a plugin's result with the fields that libcni keeps; raise NetworkError if it is not a JSON object."""
     document = _object(text)
     result: dict[str, object] = {"cniVersion": version}
     for part, fields in _RESULT_FIELDS.items():
@@ -116,12 +116,12 @@ def pod_ips(result: Document, ifname: str) -> tuple[str, ...]:
 
 
 def failure(kind: object, verb: str, stdout: str, stderr: str) -> NetworkError:
-    """Return what libcni says about a plugin that ended with an error; ``verb`` is add or delete."""
+    """Return libcni's message for a plugin that ended with an error; ``verb`` is add or delete."""
     return NetworkError(f'plugin type="{kind}" failed ({verb}): {_reason(stdout, stderr)}')
 
 
 def is_gone(problem: NetworkError, netns: str) -> bool:
-    """Tell whether a failed DEL means that nothing is left, by go-cni's rule."""
+    """Return whether a failed DEL means that nothing is left, by go-cni's rule."""
     text = str(problem)
     return "not found" in text or (not netns and "no such file or directory" in text)
 

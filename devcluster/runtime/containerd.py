@@ -1,7 +1,7 @@
 """Run one private containerd for one host: its own root, state, socket and CNI folders, and nothing of it left after.
 
 `Containerd.stop` tears the pods down over CRI before it ends the daemon: killed first, containerd would leave shm
-mounts, network namespaces and cgroups behind. What a crash left below the folder is swept up afterwards all the same.
+mounts, network namespaces and cgroups behind. What a crash left below the folder is cleaned up afterwards all the same.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from devcluster.runtime import images, mounts, processes
 
 _log = structlog.get_logger()
-_ANSWER_S = 90.0  # a busy machine starts ten of them at once; alone it takes 0.07 s
-_TEARDOWN_S = 30.0  # a pod's DEL chain takes well under a second
+_ANSWER_S = 90.0  # A busy machine starts ten of them at once; alone it takes 0.07 s.
+_TEARDOWN_S = 30.0  # A pod's DEL chain takes well under a second.
 _END_S = 10.0
 _POLL_S = 0.02
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -61,15 +61,15 @@ disabled_plugins = [
 
 
 class RuntimeStartError(RuntimeError):
-    """A runtime that did not come up: which, and the end of its log."""
+    """A runtime that did not start: which, and the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one containerd lives: its own folder (root, state, socket, log) and the CNI folders that it uses.
+    """Where one containerd runs: its own folder (root, state, socket, log) and the CNI folders that it uses.
 
-    ``netns`` is the network namespace (a path) that it and its CNI plugins run in; None is ours. ``snapshotter`` None
-    takes overlayfs, and native where the kernel refuses that.
+    ``netns`` is the network namespace (a path) of it and its CNI plugins; None is this process's. ``snapshotter`` None
+    takes overlayfs, and native if the kernel refuses that.
     """
 
     folder: Path
@@ -107,7 +107,7 @@ def write_configuration(snapshotter: str, **places: Path | str) -> str:
 
 
 class Containerd:
-    """One containerd; `start` and `stop` may be called in turns, the pods' records then start again."""
+    """One containerd; `start` and `stop` may be called in turns, without records of earlier pods."""
 
     def __init__(self, place: Place, image_tarball: Path) -> None:
         self.place = place
@@ -180,7 +180,7 @@ def running(place: Place, image_tarball: Path) -> Iterator[Containerd]:
 
 
 def import_images(socket: Path, snapshotter: str, tarball: Path) -> bool:
-    """Give a runtime the images of a tarball; return whether its snapshotter could unpack them."""
+    """Import the images of a tarball into a runtime; return whether its snapshotter could unpack them."""
     command = ["ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import"]
     options = ["--snapshotter", snapshotter, str(tarball)]
     return subprocess.run([*command, *options], env=_ENVIRONMENT, capture_output=True, check=False).returncode == 0
@@ -199,7 +199,7 @@ def snapshotter_of(folder: Path) -> str:
 
 
 def answers(endpoint: str) -> bool:
-    """Tell whether a runtime answers Version and reports itself ready at ``endpoint``."""
+    """Return whether a runtime answers Version and reports itself ready at ``endpoint``."""
     try:
         with grpc.insecure_channel(endpoint) as channel:
             stub = cri_grpc.RuntimeServiceStub(channel)
@@ -211,7 +211,7 @@ def answers(endpoint: str) -> bool:
 
 
 def remove_pods(endpoint: str) -> None:
-    """Stop and remove every sandbox over CRI, going on after each one that resists; raise the last such RpcError."""
+    """Stop and remove every sandbox over CRI, going on after each failure; raise the last RpcError."""
     failure: grpc.RpcError | None = None
     with grpc.insecure_channel(endpoint) as channel:
         stub = cri_grpc.RuntimeServiceStub(channel)

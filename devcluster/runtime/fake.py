@@ -1,9 +1,9 @@
 """A fake CRI runtime for machines without containerd: it makes network namespaces and calls the CNI chain.
 
-What matters to CNI plugins and to whoever sits between kubelet and runtime is done as containerd 1.6 does it: a
-sandbox is listed only after ADD; DEL is called by StopPodSandbox, and again by RemovePodSandbox with no netns and no
-prevResult; a failing DEL makes both fail until it heals; a client that hangs up during ADD kills the plugin, and DEL
-follows. Records live in memory: its pods end with it.
+What matters to CNI plugins and to a proxy between kubelet and runtime is done as containerd 1.6 does it: a sandbox is
+listed only after ADD; DEL is called by StopPodSandbox, and again by RemovePodSandbox with no netns and no prevResult; a
+failing DEL makes both fail until it succeeds; a client that disconnects during ADD kills the plugin, and DEL follows.
+Records live in memory: its pods end with it.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ class FakeRuntime:
         return cri.PullImageResponse(image_ref=name)
 
     async def stop_all(self) -> None:
-        """Take down every pod, going on after one whose network resists."""
+        """Take down every pod, going on after one whose network fails."""
         for sandbox in list(self.sandboxes.values()):
             try:
                 await self._stop(sandbox)
@@ -219,7 +219,7 @@ class FakeRuntime:
             raise NetworkError(f'failed to setup network for sandbox "{sandbox.id}": {problem}') from problem
 
     async def _give_up(self, sandbox: Sandbox) -> None:
-        """Give back what a failed start took; a sandbox that resists is listed, not ready: the kubelet removes it."""
+        """Release what a failed start took; a sandbox whose teardown fails is listed as not ready."""
         try:
             await self._detach(sandbox)
         except NetworkError as problem:
@@ -260,7 +260,7 @@ class FakeRuntime:
 
 
 async def answer(response: Awaitable[Any], context: Any) -> Any:
-    """Return a method's response, or end the call with what went wrong as the runtime's client is to see it."""
+    """Return a method's response, or end the call with the error as the runtime's client sees it."""
     try:
         return await response
     except Refusal as refusal:

@@ -15,7 +15,7 @@ def mounts_below(folder: Path, table: Path = MOUNT_TABLE) -> list[Path]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Detach every mount below ``folder``; one that is gone meanwhile is none to complain about."""
+    """Detach every mount below ``folder``; ignore one that is gone meanwhile."""
     for point in mounts_below(folder):
         subprocess.run(["umount", "--lazy", "--no-canonicalize", point], capture_output=True, check=False)
 

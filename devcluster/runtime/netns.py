@@ -22,7 +22,7 @@ async def make(path: Path) -> None:
 
 
 async def remove(path: Path) -> None:
-    """Detach a network namespace and remove its file; it ends when its last user does. Nothing to do where absent."""
+    """Detach a network namespace and remove its file; it ends with its last user. Do nothing if it is absent."""
     if path.exists():
         await _run("umount", "--lazy", str(path))
         path.unlink(missing_ok=True)

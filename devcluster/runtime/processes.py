@@ -1,4 +1,4 @@
-"""Find processes by what they were started with, and end them with all their children: by pid, never by name alone."""
+"""Find processes by their arguments, and end them with all their children: by pid, never by name alone."""
 
 import contextlib
 import itertools
@@ -11,7 +11,7 @@ PROC = Path("/proc")
 
 
 def started_with(option: str, value: str, proc: Path = PROC) -> list[int]:
-    """Return the processes that were given ``option`` and ``value`` as two arguments in a row."""
+    """Return the processes that have ``option`` and ``value`` as two successive arguments."""
     return [pid for pid in _pids(proc) if (option, value) in itertools.pairwise(_arguments(pid, proc))]
 
 

@@ -1,4 +1,4 @@
-"""What the fake runtime knows of its sandboxes and containers: records in memory, and how CRI shows them."""
+"""The fake runtime's sandboxes and containers: records in memory, and their form in CRI."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Serve the fake runtime as CRI v1 on a unix socket; what it does not do answers UNIMPLEMENTED."""
+"""Serve the fake runtime as CRI v1 on a unix socket; missing methods answer UNIMPLEMENTED."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
 """``python -m devcluster.systemd``: process 1 of a simulated host, a stand-in for systemd.
 
-It starts the services that the host's unit files enable, does what `systemctl` asks for, takes in processes whose
-parent has ended, and stops everything at SIGTERM.
+It starts the services that the host's unit files enable, executes commands of `systemctl`, reaps processes whose parent
+has ended, and stops everything at SIGTERM.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def run() -> None:
 
 
 async def answer(services: Services, words: list[str]) -> tuple[int, str]:
-    """Carry out one command of systemctl's; return its exit status and what it says."""
+    """Execute one command of systemctl; return its exit status and output."""
     command, *names = [word for word in words if not word.startswith("-")]
     if command in _SAID_NOTHING:
         return 0, ""
@@ -70,7 +70,7 @@ def _full(name: str) -> str:
 
 
 async def _reap(services: Services) -> None:
-    """Take in the ends of processes that are nobody's: containerd's shims leave them to process 1."""
+    """Reap processes without a parent: containerd's shims leave them to process 1."""
     while True:
         await asyncio.sleep(_REAP_S)
         own = {each.process.pid for each in services.running.values() if each.process is not None}

@@ -15,21 +15,21 @@ from devcluster.systemd.units import Unit, in_order, parse, read_environment
 
 _log = structlog.get_logger()
 FOLDER = Path("/etc/systemd/system")
-# What a service writes, for `journalctl -u`.
+# The services' output, for `journalctl -u`.
 JOURNAL = Path("/var/log/journal")
-# Where services say that they are ready.
+# The sockets on which services report readiness.
 NOTIFY = Path("/run/systemd")
-# A service that says when it is ready has this long, in seconds (DefaultTimeoutStartSec).
+# A service that reports readiness has so many seconds (DefaultTimeoutStartSec).
 _READY_S = 90.0
 
 
 class UnitError(RuntimeError):
-    """A unit that is not there, cannot be read, or did not start; in systemd's manner."""
+    """A unit that does not exist, cannot be read, or did not start; in systemd's words."""
 
 
 @dataclass(slots=True)
 class Service:
-    """One unit's process; ``wanted`` says whether it is to be running."""
+    """One unit's process; ``wanted`` is true if it should be running."""
 
     unit: Unit
     environment: Mapping[str, str]
@@ -42,7 +42,7 @@ class Service:
         return self.process is not None and self.process.returncode is None
 
     async def start(self) -> None:
-        """Start it and return when it is ready; raise UnitError. Nothing to do where it runs."""
+        """Start it and return when it is ready; raise UnitError. Do nothing if it runs."""
         if self.is_active:
             return
         if any(not Path(path).exists() for path in self.unit.needs):
@@ -52,7 +52,7 @@ class Service:
         self._keeper = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End it: SIGTERM, SIGKILL when its time is over."""
+        """End it: SIGTERM, SIGKILL after its timeout."""
         self.wanted = False
         if self._keeper is not None:
             self._keeper.cancel()
@@ -93,7 +93,7 @@ class Service:
             raise UnitError(f"Job for {self.unit.name} failed because the control process exited or timed out.")
 
     async def _keep(self) -> None:
-        """Start it again whenever it ends, if its unit says so."""
+        """Restart it whenever it ends, if its unit requires that."""
         while self.wanted and self.process is not None:
             status = await self.process.wait()
             _log.info("service ended", unit=self.unit.name, status=status)
@@ -120,7 +120,7 @@ class Services:
     running: dict[str, Service] = field(default_factory=dict)
 
     async def start_enabled(self) -> None:
-        """Start what the targets of a boot want, in the order that the units ask for."""
+        """Start what the boot targets want, in the order that the units require."""
         wanted = sorted({path.name for path in FOLDER.glob("*.target.wants/*.service")})
         for unit in in_order([load(name) for name in wanted]):
             try:
@@ -156,7 +156,7 @@ class Services:
 
 
 def load(name: str) -> Unit:
-    """Read a unit with its drop-ins; raise UnitError where there is none."""
+    """Read a unit with its drop-ins; raise UnitError without one."""
     path = FOLDER / name
     if not path.exists():
         raise UnitError(f"Unit {name} not found.")
@@ -178,7 +178,7 @@ def _variables(unit: Unit) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _notified(unit: Unit) -> Iterator[socket.socket | None]:
-    """Listen for what a unit of type notify says of itself (sd_notify(3)); None for other types."""
+    """Listen for the readiness of a unit of type notify (sd_notify(3)); None for other types."""
     if unit.kind != "notify":
         yield None
         return

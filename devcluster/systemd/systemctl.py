@@ -1,4 +1,4 @@
-"""``systemctl`` and ``journalctl -u`` of a simulated host, as far as its process 1 understands them."""
+"""``systemctl`` and ``journalctl -u`` of a simulated host, as far as its process 1 supports them."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ SOCKET = Path("/run/systemd/private")
 
 
 def main(words: list[str]) -> int:
-    """Hand a command to process 1; return its exit status."""
+    """Send a command to process 1; return its exit status."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as process_1:
         process_1.connect(str(SOCKET))
         process_1.sendall(json.dumps(words).encode() + b"\n")

@@ -1,8 +1,8 @@
-"""Read the part of a systemd unit that the stand-in acts on. Pure.
+"""Read the part of a systemd unit that the stand-in supports. Pure.
 
-Understood are what Mooring's units and those of a simulated host say of starting, ending, limits and folders, as
-systemd.service(5) and systemd.exec(5) have it. What confines a program (ProtectSystem, CapabilityBoundingSet and their
-like) is read over: a real systemd tries those units in the lab.
+Supported is what Mooring's units and those of a simulated host say about starting, ending, limits and folders, as in
+systemd.service(5) and systemd.exec(5). What confines a program (ProtectSystem, CapabilityBoundingSet and their like) is
+ignored: a real systemd runs those units in the lab.
 """
 
 import re
@@ -43,16 +43,16 @@ class Unit:
         words = [word for text in shlex.split(self.exec_start) for word in _words(text, environment)]
         if not self.limits:
             return words
-        # A machine's own root may be denied to raise a limit: then it stays as it is.
+        # This machine's root may be denied to raise a limit: then it stays as it is.
         limits = [f"ulimit {option} {value} 2>/dev/null || :" for option, value in self.limits.items()]
         return ["sh", "-c", "\n".join([*limits, 'exec "$@"']), "sh", *words]
 
 
 def parse(name: str, texts: Sequence[str]) -> Unit:
-    """Read a unit and its drop-ins, in their order; raise ValueError where nothing is to be started."""
+    """Read a unit and its drop-ins, in their order; raise ValueError if it starts nothing."""
     said: dict[str, list[str]] = {}
     for key, value in (line for text in texts for line in _lines(text)):
-        # An empty value takes back what was said before.
+        # An empty value resets the earlier ones.
         said[key] = [*said.get(key, ()), value] if value else []
     if not said.get("ExecStart"):
         raise ValueError(f"unit {name!r} has no ExecStart")
@@ -86,13 +86,13 @@ def read_environment(text: str) -> dict[str, str]:
 
 
 def in_order(units: Sequence[Unit]) -> list[Unit]:
-    """Return the units so that each comes behind those that it is to start after."""
+    """Return the units so that each follows those that it starts after."""
     names = {unit.name for unit in units}
     earlier = {unit.name: {*unit.after, *(one.name for one in units if unit.name in one.before)} for unit in units}
     left, ordered = sorted(units, key=lambda unit: unit.name), list[Unit]()
     while left:
         done = {unit.name for unit in ordered}
-        # A circle is broken at its first name, as systemd breaks it somewhere.
+        # A cycle is broken at its first name, as systemd breaks it somewhere.
         free = next((unit for unit in left if earlier[unit.name] & names <= done), left[0])
         ordered.append(free)
         left.remove(free)

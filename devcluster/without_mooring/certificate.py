@@ -1,4 +1,4 @@
-"""Make the API server's certificate, which signs itself: with openssl, for the addresses that clients use."""
+"""Make the API server's self-signed certificate: with openssl, for the addresses that clients use."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ from devcluster.without_mooring.etc import API_SERVER
 
 
 def make(folder: Path) -> tuple[Path, Path]:
-    """Return certificate and key; raise CalledProcessError where openssl refuses."""
+    """Return certificate and key; raise CalledProcessError if openssl fails."""
     folder.mkdir(parents=True, exist_ok=True)
     certificate, key = folder / "ca.crt", folder / "ca.key"
     names = f"subjectAltName=IP:127.0.0.1,IP:{API_SERVER[0]},DNS:kubernetes.default.svc"

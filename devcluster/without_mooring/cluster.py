@@ -1,8 +1,8 @@
-"""A cluster on this machine before Mooring is installed: hosts with root folders of their own, and a control plane.
+"""A cluster on this machine before Mooring is installed: hosts with their own root folders, and a control plane.
 
-Every host runs containerd and a kubelet stand-in as services of its own, under a stand-in for systemd; the control
-plane is the embedded API server over HTTPS, with RBAC and admission, and the controllers. Nothing here starts a
-program of Mooring's or knows where one would be: that is left to whoever installs it.
+Every host runs containerd and a kubelet stand-in as its own services, under a stand-in for systemd; the control plane
+is the embedded API server over HTTPS, with RBAC and admission, and the controllers. Nothing here starts a program of
+Mooring's or knows where one would be: that is left to the installation.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ STATE = "cluster.json"
 
 @dataclass(slots=True)
 class ClusterWithoutMooring:
-    """A cluster below ``root``: `start` it, install what you like, `stop` it."""
+    """A cluster below ``root``: `start` it, install something, `stop` it."""
 
     root: Path
     nodes: Sequence[str]
@@ -53,14 +53,14 @@ class ClusterWithoutMooring:
 
     @property
     def commands(self) -> Path:
-        """Return the folder of what stands for a person's own commands: `on` for ssh, `podman`."""
+        """Return the folder of commands that replace a person's own: `on` for ssh, `podman`."""
         return self.root / "bin"
 
     def host(self, node: str) -> HostRoot:
         return HostRoot(node, Layout.at(self.root, node))
 
     def start(self, tell: Callable[[str], None] = lambda _text: None) -> None:
-        """Start everything; raise StartError with the end of its log for a program that does not come up."""
+        """Start everything; raise StartError with the end of its log for a program that does not start."""
         tell("simulated hosts: network namespaces, PFs, VFs, sysfs")
         self._start_hosts()
         tell("API server, controllers, image registry")
@@ -79,7 +79,7 @@ class ClusterWithoutMooring:
         self._write_commands()
 
     def stop(self) -> None:
-        """End everything: pods first, then the hosts' services, then what they stand on."""
+        """End everything: pods first, then the hosts' services, then the hosts."""
         for node in self.nodes:
             with contextlib.suppress(grpc.RpcError):
                 containerd.remove_pods(self.runtime(node))
@@ -94,7 +94,7 @@ class ClusterWithoutMooring:
         return subprocess.run(entered, capture_output=True, text=True, check=False)
 
     def socket(self, node: str) -> Path:
-        """Return a host's runtime socket as it is reached from outside."""
+        """Return the path of a host's runtime socket from outside."""
         return self.host(node).layout.root / etc.CONTAINERD.lstrip("/")
 
     def runtime(self, node: str) -> str:
@@ -154,7 +154,7 @@ class ClusterWithoutMooring:
 
 
 def kept(root: Path, node: str, *command: str) -> Sequence[str]:
-    """Return the command that runs another on a host of the cluster that is up below ``root``."""
+    """Return the command that runs another on a host of the running cluster below ``root``."""
     keepers = json.loads((root / STATE).read_text())
     if node not in keepers:
         raise SystemExit(f"devcluster: host {node!r} is none of {', '.join(keepers)}")

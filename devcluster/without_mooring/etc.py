@@ -1,4 +1,4 @@
-"""What is on a fresh host before Mooring: container runtime, kubelet and pod network, as kubeadm leaves them."""
+"""The files of a fresh host before Mooring: container runtime, kubelet and pod network, as kubeadm leaves them."""
 
 import json
 import sys
@@ -49,7 +49,7 @@ def address(number: int) -> str:
 
 
 def files(node: str, number: int, snapshotter: str) -> Mapping[str, str]:
-    """Return text by path, of one host."""
+    """Return one host's files, text by path."""
     flags = f"--container-runtime-endpoint=unix://{CONTAINERD}"
     unit = _KUBELET_UNIT.format(python=sys.executable, node=node, address=address(number))
     return {
@@ -73,7 +73,7 @@ def files(node: str, number: int, snapshotter: str) -> Mapping[str, str]:
 
 
 def links() -> Mapping[str, str]:
-    """Return the target by path of a host's links: the CNI plugins, and what a boot starts."""
+    """Return a host's links, target by path: the CNI plugins, and what a boot starts."""
     wants = "/etc/systemd/system/multi-user.target.wants"
     units = {f"{wants}/{name}": f"../{name}" for name in ("containerd.service", "kubelet.service")}
     return units | {f"/opt/cni/bin/{name}": f"/usr/lib/cni/{name}" for name in PLUGINS}
@@ -91,7 +91,7 @@ def kubeconfig(admins: str) -> str:
 
 
 def _registry() -> str:
-    """Return where images come from, whatever registry they name: nothing is fetched from outside."""
+    """Return where images come from, for any registry name: nothing is fetched from outside."""
     host, port = REGISTRY
     return f'[host."http://{host}:{port}"]\n  capabilities = ["pull", "resolve"]\n'
 

@@ -1,8 +1,8 @@
-"""A host's root folder, and the namespaces in which it is the root: what whoever is on the host finds.
+"""A host's root folder, and the namespaces in which it is the root: what a login on the host sees.
 
 Its own are /etc, /opt, /root, /run, /srv, /tmp and /var, which lie below the root folder, and /sys and /dev, which are
-the simulated NIC's; /usr, the interpreter and this repository are the machine's, to be read only. Process 1 is the
-stand-in for systemd; with its end every process of the host ends.
+the simulated NIC's; /usr, the interpreter and this repository are the machine's, read-only. Process 1 is the stand-in
+for systemd; with its end every process of the host ends.
 """
 
 import os
@@ -23,7 +23,7 @@ _SITE = Path(__file__).parent / "site"
 _OWN = ("etc/modprobe.d", "opt", "root", "run", "srv", "tmp", "var/lib", "var/log", "devcluster/bin", "devcluster/nic")
 _MOUNT_POINTS = ("dev", "proc", "sys", "usr", ".machine")
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# What programs of the machine read of its /etc.
+# What the machine's programs read of its /etc.
 _COPIED = ("passwd", "group", "nsswitch.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 
@@ -72,7 +72,7 @@ class HostRoot:
         self._write_command("journalctl", '[ "$1" = -u ] && exec cat /var/log/journal/"${{2%.service}}".service.log')
 
     def boot_command(self) -> Sequence[str]:
-        """Return the command whose process keeps the host up; its only child is the host's process 1."""
+        """Return the command whose process keeps the host running; its only child is the host's process 1."""
         spaces = ("--mount", "--pid", "--uts", "--fork", "--kill-child", "--propagation", "private")
         return ("nsenter", f"--net={self.layout.netns}", "unshare", *spaces, "sh", "-eu", "-c", self._script())
 
@@ -83,11 +83,11 @@ class HostRoot:
         return ("nsenter", f"--target={self.process_1(keeper)}", *spaces, "env", "-i", *variables, *command)
 
     def process_1(self, keeper: int) -> int:
-        """Return the number that the host's process 1 has outside; raise OSError or IndexError where it is down."""
+        """Return the pid that the host's process 1 has outside; raise OSError or IndexError if it is down."""
         return int(Path(f"/proc/{keeper}/task/{keeper}/children").read_text(encoding="ascii").split()[0])
 
     def environment(self) -> dict[str, str]:
-        """Return what a person who logs in has."""
+        """Return the environment of a login."""
         own = f"{COMMANDS}:{Path(sys.base_prefix) / 'bin'}"
         return {
             "HOME": "/root",
@@ -121,7 +121,7 @@ class HostRoot:
 
 
 def _machines() -> Iterator[Path]:
-    """Yield the machine's folders that a host shows too, none of them inside another."""
+    """Yield the machine's folders that a host shares, none of them inside another."""
     folders = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), REPOSITORY]
     for folder in dict.fromkeys(folders):
         if not any(folder != other and folder.is_relative_to(other) for other in folders):
@@ -144,7 +144,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def is_possible() -> str | None:
-    """Return why this machine cannot have such hosts, None where it can."""
+    """Return why this machine cannot have such hosts, None if it can."""
     if os.geteuid() != 0:
         return "needs root"
     missing = [

@@ -1,8 +1,8 @@
-"""Where a simulated host differs from a real one: its kernel's RTNETLINK knows no SR-IOV.
+"""Where a simulated host differs from a real one: its kernel's RTNETLINK has no SR-IOV.
 
 Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.vf_settings`, the
-port to the kernel becomes the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument where Mooring is
-started from the repository. Nothing else is touched, and a program that moves no VFs notices nothing.
+port to the kernel becomes the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument when Mooring is
+started from the repository. Nothing else is changed, and a program that moves no VFs is not affected.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ PORT = "mooring.vf_settings"
 
 
 class SimulatedPort:
-    """Finds `mooring.vf_settings` as anybody would, and puts the simulated port in it once it is executed."""
+    """Finds `mooring.vf_settings` as usual, and installs the simulated port in it once it is executed."""
 
     @classmethod
     def find_spec(
