@@ -13,21 +13,25 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
-from advertiser.capture import capture, recalled
-from advertiser.changes import Changes
-from advertiser.counting import Counting
-from advertiser.facts import Claims
-from advertiser.host import VERSIONS, OfferFile, Roots, read_boot_id, read_host
-from advertiser.inventory import survey
-from advertiser.lost import Reporter
-from advertiser.offer import OfferError
-from advertiser.once import publish_once
-from advertiser.publish import Publisher
-from advertiser.rdmamode import RebootNeededError, ensure_mode
+from advertiser.host.capture import capture, with_capture_record
+from advertiser.host.host_events import HostEvents
+from advertiser.host.offer_file import OfferFile
+from advertiser.host.read_host import VERSIONS, Roots, read_boot_id, read_host
+from advertiser.init.prepare_pf import PfPreparer, mark_ready
+from advertiser.init.progress import ProgressDisplay
+from advertiser.init.rdma_netns_mode import RebootNeededError, ensure_mode
+from advertiser.inventory.build_inventory import build_inventory
+from advertiser.inventory.facts import ClusterFacts
+from advertiser.inventory.offer import OfferError
+from advertiser.publish.cluster_view import ClusterView
+from advertiser.publish.http_pages import serve_http
+from advertiser.publish.lost_vf_reporter import LostVfReporter
+from advertiser.publish.node_resources import NodeResources
+from advertiser.publish.once import publish_once
+from advertiser.publish.publisher import Publisher
+from advertiser.publish.scan_loop import Publishers, ScanLoop
+from advertiser.publish.scanner import Scanner
 from advertiser.show import as_json, print_table
-from advertiser.sriov import Preparer, mark_ready
-from advertiser.watching import ClusterView, Looker, Outlets, StatusResources, Watching
-from advertiser.web import serving
 from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import RecordError
@@ -68,10 +72,10 @@ class Config:
     def roots(self) -> Roots:
         return Roots(self.sysfs, self.state, self.run)
 
-    def looker(self) -> Looker:
-        """Open what a look at the host needs; raise OfferError or OSError if the offer cannot be used."""
+    def scanner(self) -> Scanner:
+        """Open what a scan needs; raise OfferError or OSError if the offer cannot be used."""
         offer = OfferFile(self.offer, required=self.offer != DEFAULT_OFFER)
-        return Looker(self.roots, offer, self.node)
+        return Scanner(self.roots, offer, self.node)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,8 +111,8 @@ def _check(config: Config) -> None:
 
 
 def _show(config: Config) -> None:
-    host = recalled(read_host(config.roots), config.sysfs)
-    found = survey(host, config.looker().offer.offer(), Claims(), config.node)
+    host = with_capture_record(read_host(config.roots), config.sysfs)
+    found = build_inventory(host, config.scanner().offer.offer(), ClusterFacts(), config.node)
     if config.output == "json":
         print(as_json(found, config.node))
     else:
@@ -124,10 +128,10 @@ def _capture(config: Config) -> None:
 
 def _init(config: Config) -> int:
     """Prepare what the offer says, showing how far it is; return 1 if anything could not be."""
-    looker = config.looker()
-    offer = looker.offer.offer()
-    with Counting() as counting:
-        failures = Preparer(looker.roots, RtnetlinkVfPort(), counting.tell).prepare_all(offer, config.node)
+    scanner = config.scanner()
+    offer = scanner.offer.offer()
+    with ProgressDisplay() as display:
+        failures = PfPreparer(scanner.roots, RtnetlinkVfPort(), display.update).prepare_all(offer, config.node)
     try:
         if offer.rdma_netns is not None:
             ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe)
@@ -141,9 +145,9 @@ def _init(config: Config) -> int:
 
 
 async def _once(config: Config) -> None:
-    looker = config.looker()
+    scanner = config.scanner()
     async with Client(load_access(config.kubeconfig or None)) as client:
-        await publish_once(client, looker)
+        await publish_once(client, scanner)
 
 
 async def _serve(config: Config) -> None:
@@ -151,22 +155,22 @@ async def _serve(config: Config) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    looker = config.looker()
+    scanner = config.scanner()
     write_file(config.run / VERSIONS / PROGRAM, version("mooring"))
     access = await asyncio.to_thread(load_access, config.kubeconfig or None)
     async with Client(access) as client:
-        with Changes((*looker.roots.folders, config.offer.parent)) as changes:
-            await _work(config, looker, client, changes, stop)
+        with HostEvents((*scanner.roots.folders, config.offer.parent)) as changes:
+            await _work(config, scanner, client, changes, stop)
 
 
-async def _work(config: Config, looker: Looker, client: Client, changes: Changes, stop: asyncio.Event) -> None:
-    publisher = Publisher(client, config.node, lambda: watching.metrics.patched())
-    resources, lost = StatusResources(client, config.node), Reporter(client, config.node)
-    view = ClusterView(client, config.node, publisher, resources, changes.ring)
-    watching = Watching(looker, view, Outlets(publisher, resources, lost))
-    async with serving(config.getpfs_addr, watching, publisher, config.resync), asyncio.TaskGroup() as group:
+async def _work(config: Config, scanner: Scanner, client: Client, changes: HostEvents, stop: asyncio.Event) -> None:
+    publisher = Publisher(client, config.node, lambda: scan_loop.metrics.patched())
+    resources, lost = NodeResources(client, config.node), LostVfReporter(client, config.node)
+    view = ClusterView(client, config.node, publisher, resources, changes.notify)
+    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, lost))
+    async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
         writers = (publisher.run(), resources.run(), lost.run())
-        work = (view.follow_pods(), view.follow_node(), watching.run(changes, config.resync), *writers)
+        work = (view.follow_pods(), view.follow_node(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]
         _log.info("advertiser serves", node=config.node)
         await stop.wait()

@@ -7,7 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from advertiser.inventory import LeftOut, Survey
+from advertiser.inventory.build_inventory import IgnoredNic, InventoryResult
 from mooring.inventory import Pf, dump_inventory
 
 _COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")
@@ -16,25 +16,25 @@ _WHOLE = ("PCI",)
 _SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
 
 
-def as_json(survey: Survey, node: str) -> str:
-    """Return the inventory as it is published, and beside it what is left out and why."""
+def as_json(result: InventoryResult, node: str) -> str:
+    """Return the inventory as it is published, and beside it what is ignored and why."""
     document = {
         "node": node,
-        "inventory": json.loads(dump_inventory(survey.inventory)),
-        "left_out": [{"pci": left.pci, "name": left.name, "why": left.why} for left in survey.left_out],
+        "inventory": json.loads(dump_inventory(result.inventory)),
+        "left_out": [{"pci": left.pci, "name": left.name, "why": left.why} for left in result.ignored],
     }
     return json.dumps(document, indent=2, sort_keys=True)
 
 
-def print_table(survey: Survey, node: str, console: Console) -> None:
-    """Print the PFs, then those that are left out."""
-    console.print(_pfs(survey, node) if survey.inventory.pfs else Text(f"{node} offers no PF"))
-    if survey.left_out:
-        console.print(_left_out(survey.left_out))
+def print_table(result: InventoryResult, node: str, console: Console) -> None:
+    """Print the PFs, then the NICs that are ignored."""
+    console.print(_pfs(result, node) if result.inventory.pfs else Text(f"{node} offers no PF"))
+    if result.ignored:
+        console.print(_ignored(result.ignored))
 
 
-def _pfs(survey: Survey, node: str) -> RenderableType:
-    inventory = survey.inventory
+def _pfs(result: InventoryResult, node: str) -> RenderableType:
+    inventory = result.inventory
     size = len(dump_inventory(inventory).encode())
     table = Table(title=f"{node}: {len(inventory.pfs)} PFs on offer in {size} bytes of annotation")
     for column in _COLUMNS:
@@ -68,7 +68,7 @@ def _notes(pf: Pf) -> Iterator[str]:
         yield f"{pf.name} VF {entry.vfs} out: {entry.why}{held}"
 
 
-def _left_out(devices: tuple[LeftOut, ...]) -> Table:
+def _ignored(devices: tuple[IgnoredNic, ...]) -> Table:
     table = Table(title="left out")
     for column in ("PCI", "name", "why"):
         table.add_column(column, overflow="fold")

@@ -1,6 +1,6 @@
 """Time discovery, and measure the annotation and `mooring-advertiser serve` at rest; a line a host, as root.
 
-    python -m bench.advertiser [--looks 50] [--seconds 180]
+    python -m bench.advertiser [--scans 50] [--seconds 180]
 
 Discovery is a whole scan of a simulated host's tree: sysfs, ledger, altnames by RTNETLINK, and what follows from them.
 The tree lies in a temporary folder: the kernel's own sysfs makes its text at each read, which takes longer. At rest the
@@ -25,9 +25,10 @@ from pathlib import Path
 
 import yaml
 
-from advertiser.facts import Claims
-from advertiser.host import OfferFile, Roots
-from advertiser.watching import Look, Looker
+from advertiser.host.offer_file import OfferFile
+from advertiser.host.read_host import Roots
+from advertiser.inventory.facts import ClusterFacts
+from advertiser.publish.scanner import Scan, Scanner
 from bench.shim import rss_mib
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import Host, describe_host
@@ -56,30 +57,30 @@ class Rest:
     written: bool
 
 
-def discovery(host: Host, looks: int) -> tuple[list[float], int, int]:
+def discovery(host: Host, scans: int) -> tuple[list[float], int, int]:
     """Return each scan's milliseconds, and the annotation's bytes: as it is, and with every second VF unbound."""
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
         root = Path(folder)
         build(root / "sys", host)
         roots = Roots(root / "sys", root / "state", root / "run")
-        looker = Looker(roots, OfferFile(root / "offer.yaml", required=False), _NODE)
-        looker.look(Claims())
-        times = [timed(looker) for _ in range(looks)]
-        healthy = annotation_bytes(looker.look(Claims()))
+        scanner = Scanner(roots, OfferFile(root / "offer.yaml", required=False), _NODE)
+        scanner.scan(ClusterFacts())
+        times = [timed(scanner) for _ in range(scans)]
+        healthy = annotation_bytes(scanner.scan(ClusterFacts()))
         for function in host.functions():
             if function.vf is not None and function.vf % 2:
                 (root / "sys/bus/pci/devices" / function.pci / "driver").unlink()
-        return times, healthy, annotation_bytes(looker.look(Claims()))
+        return times, healthy, annotation_bytes(scanner.scan(ClusterFacts()))
 
 
-def timed(looker: Looker) -> float:
+def timed(scanner: Scanner) -> float:
     start = time.perf_counter()
-    looker.look(Claims())
+    scanner.scan(ClusterFacts())
     return (time.perf_counter() - start) * 1000
 
 
-def annotation_bytes(look: Look) -> int:
-    return len(dump_inventory(look.survey.inventory).encode())
+def annotation_bytes(scan: Scan) -> int:
+    return len(dump_inventory(scan.result.inventory).encode())
 
 
 @contextmanager
@@ -156,18 +157,18 @@ def line(host: str, times: Sequence[float], sizes: Sequence[int], rest: Rest) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--looks", type=int, default=50, help="looks at each host (default 50)")
+    parser.add_argument("--scans", type=int, default=50, help="scans of each host (default 50)")
     parser.add_argument("--seconds", type=int, default=180, help="at rest, three times the resync (default 180)")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}")
-    heads = ("look p50 ms", "max ms", "bytes", "half unbound", "RSS MiB", "CPU %", "written")
+    heads = ("scan p50 ms", "max ms", "bytes", "half unbound", "RSS MiB", "CPU %", "written")
     print(f"{'':18}", *(f"{head:>12}" for head in heads))
     for pfs, vfs in _SHAPES:
         gc.collect()
-        times, *sizes = discovery(describe_host(_NODE, 1, pfs=pfs, vfs=vfs), options.looks)
+        times, *sizes = discovery(describe_host(_NODE, 1, pfs=pfs, vfs=vfs), options.scans)
         rest = at_rest(pfs, vfs, options.seconds)
         print(line(f"{pfs} PFs x {vfs} VFs", times, sizes, rest), flush=True)
-    print(f"{options.looks} looks; CPU of one core over {options.seconds} s at rest, resync 60 s\n{_GOALS}")
+    print(f"{options.scans} scans; CPU of one core over {options.seconds} s at rest, resync 60 s\n{_GOALS}")
 
 
 if __name__ == "__main__":

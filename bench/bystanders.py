@@ -67,7 +67,7 @@ def _nominated(nodes: int) -> Scheduling:
     pod = load.pod(900_001, [{}], "60", spec)
     cluster.offer([pod | {"status": {"nominatedNodeName": load.node_name(0)}}])
     cluster.decide()
-    if not cluster.machine.nominations:
+    if not cluster.machine.nominator:
         raise ValueError("the pod is not nominated")
     return cluster
 
@@ -122,7 +122,7 @@ def _decide(cluster: Scheduling) -> tuple[float, Bind]:
     bind = next((one for one in made or () if isinstance(one, Bind)), None)
     if bind is None:
         raise ValueError(f"a pod of the load found no node: {made}")
-    cluster.machine.bound(bind, BOUND, cluster.now)
+    cluster.machine.finished(bind, BOUND, cluster.now)
     return took, bind
 
 

@@ -67,7 +67,7 @@ class Scheduling:
             return None
         found = next((one for one in instructions if isinstance(one, Bind)), None)
         if found is not None:
-            self.machine.bound(found, BOUND, self.now)
+            self.machine.finished(found, BOUND, self.now)
         return time.thread_time() - began, found
 
     def end(self, decision: Bind) -> None:

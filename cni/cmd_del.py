@@ -1,7 +1,15 @@
-"""DEL: give back what the ledger gives to a sandbox, and what it should have given to it.
+"""DEL: give a sandbox's VFs back to the host, whatever state they are in. The way of each VF, downwards:
 
-The assignment is not an input here: a finished pod's sandbox may be removed days later, when its VF is another pod's.
-What counts is who the ledger says has a VF, and what lies in the sandbox's own namespace.
+1. find (here, `cni.vf.unrecorded`): the sandbox's ledger entries, and its VFs that the ledger has lost;
+2. mark (`cni.vf.detach`): under the VF's lock its entry becomes `returning`;
+3. move out (`cni.vf.move_out`): the link goes down in the pod, from where on IPAM gets its addresses back; RDMA device
+   and netdev move to the host, and are waited for;
+4. free (`cni.vf.rdma_users`): no process of the pod's uses the RDMA device any more, or its driver is rebound;
+5. restore (`cni.vf.restore`): settings on the PF, the netdev, its names. Then its entry is removed.
+
+No step calls an earlier one, and each may be run again: what a killed DEL left is done by the next one. The assignment
+is not an input: a finished pod's sandbox may be removed days later, when its VF is another pod's. What counts is who
+the ledger says has a VF, and what lies in the sandbox's own namespace.
 """
 
 from cni.spec.conf import Conf

@@ -56,7 +56,7 @@ class Processes:
     def pid(self, name: str) -> int:
         return self._running[name].pid
 
-    def await_ready(self, name: str, ready: Callable[[], bool], limit_s: float = 20.0) -> None:
+    def await_ready(self, name: str, ready: Callable[[], bool], limit_s: float = 90.0) -> None:
         """Wait until ``ready()``; raise StartError if the program ends or the limit passes first."""
         deadline = time.monotonic() + limit_s
         while not ready():

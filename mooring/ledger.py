@@ -6,9 +6,29 @@
      "set":{"min_tx_rate":15000,…},"addresses":["10.0.0.2/24"],"ipam":{"ifname":"net1","conf":{…}},
      "attachment":{"name":"mooring","ifname":"eth0","network":"rail0"}}
 
-Phases: ``taking`` (being moved into the pod), ``held`` (the pod has it), ``returning`` (being restored). The entry is
-removed last, when the VF is free again. Written by mooring-cni only; read by the shim (is it held, by this sandbox?)
-and the advertiser (who holds what). A cookie is SO_NETNS_COOKIE: inode numbers of namespaces are reused at once.
+Written by mooring-cni only; read by the shim (is it held, by this sandbox?) and the advertiser (who holds what).
+
+What it is: an undo log of one record a VF. The phase says how much of a VF may differ from ``original``:
+
+    no entry     nothing: the VF is the host's       ``taking``     anything: ADD is at it, or was killed at it
+    ``held``     all that ADD does has been done     ``returning``  anything: it is being given back, or was
+
+    no entry → taking → held → returning → no entry; taking → returning where an ADD fails or was killed;
+    no entry → returning where a VF is found in a pod that the ledger knows nothing of (`cni.vf.unrecorded`)
+
+Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone, so
+that a crash at any moment leaves either nothing to undo or an entry that says what. ``original`` is read once, before
+the first change, and never written again: undoing needs the entry and the kernel's present state alone, no count of
+steps done, and may be begun anew as often as it takes. Whoever writes an entry holds its VF's lock (`mooring.locks`),
+which the kernel releases when its holder dies; files are replaced whole (`mooring.files`), so that readers need no lock
+and a disk that is full keeps the old form. Nothing is identified by what another thing may bear by now: a VF is its PCI
+address, by which its PF and its devices are found again under the names that they have then; a namespace is its cookie
+(SO_NETNS_COOKIE; paths and inode numbers are reused at once); namespaces, processes and settings are one ``boot``'s.
+
+What it costs. The VFs of one ADD are entered together, then `held` together: a file's fsync each, a folder's for all;
+each VF that gets addresses from IPAM is written once more, by itself, as soon as it has them. Giving back is one write
+and one removal, each with the folder's fsync. Who asks about one VF reads one small file; DEL, CHECK, GC and the
+reconciler look through all of them, which are as many as the node has VFs in use.
 """
 
 from collections.abc import Mapping

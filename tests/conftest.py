@@ -17,6 +17,7 @@ import pytest
 
 from bench import apiservers
 from tests.support.seeds import Part, chosen_seed
+from tests.support.timings import Timings
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -83,6 +84,10 @@ def _part(config: pytest.Config) -> Part:
     return Part(seed, whole=config.getoption("--long"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Timings(), "timings")
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     part = _part(config)
     return f"seed: {part.seed} (loops break {'every call' if part.whole else 'a part of the calls'}; --seed repeats)"
@@ -108,10 +113,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def lab(tmp_path: Path) -> Lab:
     """Run a shell script inside the lab kernel; ``options`` are those of the lab's own ``run``."""
 
-    def run(script: str, *options: str, timeout_s: float = 110) -> "subprocess.CompletedProcess[str]":
+    def run(script: str, *options: str, timeout_s: float = 280) -> "subprocess.CompletedProcess[str]":
         with NamedTemporaryFile("w", suffix=".sh", dir=tmp_path, delete=False) as file:
             file.write(_repository_in_lab() + script)
-        command = [os.environ["MOORING_LAB"], *options, file.name]
+        command = [os.environ["MOORING_LAB"], "-t", str(round(timeout_s) - 10), *options, file.name]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     return run

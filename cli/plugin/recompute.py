@@ -16,10 +16,14 @@ from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.preemption import Preemption
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
 from scheduler.state.cluster_objects import ClusterObjects
 
@@ -43,7 +47,8 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
 def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:
     """Return a scheduling cycle over all that was listed."""
     cluster = Cache()
-    scheduling_cycle = SchedulingCycle(cluster, named=len(objects[Node]))
+    nominator, budgets = Nominator(Queue()), Budgets()
+    preemption = Preemption(cluster, nominator, budgets)
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
@@ -51,7 +56,7 @@ def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str
     # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
         _put_node(cluster, node, now)
-    cluster_objects = ClusterObjects(cluster.pod_counts, scheduling_cycle.preemption.budgets)
+    cluster_objects = ClusterObjects(cluster.pod_counts, budgets)
     for around in AROUND:
         for item in objects[around]:
             cluster_objects.take(around, Changed(_identity(item), item))
@@ -59,8 +64,8 @@ def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str
         for item in objects[stored]:
             cluster.volumes.take(stored, Changed(_identity(item), item))
     for nomination in _nominations(live, scheduler):
-        scheduling_cycle.preemption.nominations.put(nomination)
-    return scheduling_cycle
+        nominator.add(nomination)
+    return SchedulingCycle(cluster, nominator, preemption, named=len(objects[Node]))
 
 
 def _put_node(cluster: Cache, node: Node, now: float) -> None:

@@ -69,7 +69,7 @@ class Sysfs:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
 
-    def found_as(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
+    def current_pf(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
         """Return the name that a VF's PF has now, ``pf`` if that is still one of its own, and the VF's index on it.
 
         Names change hands: over a reboot a PF can come up under the other one's. Raise OSError for a VF without a PF.

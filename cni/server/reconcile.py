@@ -45,12 +45,12 @@ class Reconciler:
         """Look at once, then every ``interval_s`` seconds until ``ended``."""
         while not ended.is_set():
             try:
-                self.look(time.monotonic())
+                self.reconcile(time.monotonic())
             except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next look may do better
                 _log.exception("look through the ledger failed unexpectedly")
             ended.wait(interval_s)
 
-    def look(self, now: float) -> None:
+    def reconcile(self, now: float) -> None:
         """Repair every orphan that can be repaired now; ``now`` is in monotonic seconds."""
         node = self._node()
         entries = self._read(node)

@@ -1,34 +1,27 @@
-"""Give one VF back: from whatever state it is in to the state in which it was found, driven by its ledger entry alone.
+"""Detach one VF: from whatever state it is in to the state in which it was found, driven by its ledger entry alone.
 
-Its netdev goes down in the pod, and its addresses are given back from then on. Its RDMA device leaves first (in
-exclusive mode), then its netdev; it is waited for and held to be free of the pod's processes; then settings and netdev
-are put back. The same code serves DEL, an ADD that failed at any
-step, and whatever a killed call left behind: it looks where the VF is now and does what is missing, so that it may be
-run again at any point. The entry is removed last.
+Steps 2 to 5 of `cni.cmd_del`. The same code serves GC, an ADD that failed at any step, a repair, and whatever a killed
+call left behind: each step looks where the VF is now and does what is missing, so that all of it may be run again at
+any point.
 """
 
-import errno
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import structlog
 
-from cni.kernel import driver, netlink, netns, pod_link, rdma
 from cni.spec.skel import TRY_AGAIN, CniError
-from cni.vf import ipam
-from cni.vf.node import RETURNS_S, Node, in_host_netns, temporary_name
-from cni.vf.restore import restore
+from cni.vf import ipam, rdma_users, restore
+from cni.vf.move_out import move_out
+from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
 
 _log = structlog.get_logger()
-T = TypeVar("T")
 _LOCK_S = 30.0
 _AT_ONCE = 8
 
@@ -55,7 +48,7 @@ def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> Cni
         with hold(node.run, pci, _LOCK_S):
             entry = node.ledger.read(pci)
             if entry is not None and wanted(entry):
-                _detach_logged(node, entry)
+                _detach_and_log(node, entry)
     except RecordError as unreadable:
         _log.error("ledger entry is passed over", reason=str(unreadable))
     except CniError as stuck:
@@ -65,7 +58,7 @@ def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> Cni
     return None
 
 
-def _detach_logged(node: Node, entry: LedgerEntry) -> None:
+def _detach_and_log(node: Node, entry: LedgerEntry) -> None:
     free = detach(node, entry)
     event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
     if free:
@@ -85,20 +78,12 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
     with suppress(OSError):
         node.ledger.write(entry)
     same_boot = entry.boot == node.boot
-    free = True
-    return_addresses = partial(_return_addresses, node, entry, entry.netns.path if same_boot else "")
-    with ThreadPoolExecutor(1) as meanwhile:
-        link = _silence(entry) if same_boot else None
-        returned = meanwhile.submit(return_addresses) if link is not None else None
-        if same_boot:
-            _fetch(node, entry, link)
-        if node.sysfs.exists(entry.pci):
-            if same_boot and not _comes_home(node, entry):
-                # A process may keep a namespace that has lost its path: the VF still works there, with its settings.
-                raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
-            returned = returned or meanwhile.submit(return_addresses)
-            free = restore(node, entry, same_boot=same_boot)
-        (returned or meanwhile.submit(return_addresses)).result()
+    with ThreadPoolExecutor(1) as beside:
+        addresses = _AddressReturn(beside, partial(_return_addresses, node, entry, same_boot=same_boot))
+        on_host = move_out(node, entry, addresses.begin) if same_boot else node.sysfs.exists(entry.pci)
+        addresses.begin()
+        free = not on_host or _free_and_restore(node, entry, same_boot=same_boot)
+        addresses.finish()
     if free:
         node.ledger.remove(entry.pci)
     else:
@@ -106,87 +91,50 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
     return free
 
 
-def _comes_home(node: Node, entry: LedgerEntry) -> bool:
-    """Wait for a VF, bound by its driver again; one of another boot may be without it because somebody wants it so."""
-    driver.ensure_bound(node.sysfs, entry.pci)
-    return in_host_netns(node, entry, RETURNS_S)
+def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
+    """Put back what a VF on the host was like; return whether no process of the pod's uses it any more.
+
+    That is seen to first, for a driver that is rebound makes a new netdev. Another boot's entry is closed by a reset,
+    never by replaying what that boot found; its processes ended with it.
+    """
+    try:
+        pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
+        entry = replace(entry, pf=pf, vf=vf)
+        if not same_boot:
+            restore.reset(node, entry)
+            return True
+        free = rdma_users.free_device(node.sysfs, entry)
+        restore.restore(node, entry)
+    except OSError as stuck:
+        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
+    return free
 
 
-def _return_addresses(node: Node, entry: LedgerEntry, path: str) -> None:
+class _AddressReturn:
+    """The return of a VF's addresses to IPAM, beside the rest: begun once, when the pod cannot use them any more."""
+
+    def __init__(self, beside: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        self._beside = beside
+        self._work = work
+        self._begun: Future[None] | None = None
+
+    def begin(self) -> "Future[None]":
+        self._begun = self._begun or self._beside.submit(self._work)
+        return self._begun
+
+    def finish(self) -> None:
+        """Wait for it; raise what it raised."""
+        self.begin().result()
+
+
+def _return_addresses(node: Node, entry: LedgerEntry, *, same_boot: bool) -> None:
     """Call the IPAM plugin's DEL for what it gave; a plugin that gave nothing may fail, as it did on ADD."""
     if entry.ipam is None:
         return
     try:
+        path = entry.netns.path if same_boot else ""
         ipam.remove(entry.ipam, ipam.IpamCall(entry.container, path, "", node.run, entry.pci))
     except CniError as failed:
         if entry.addresses:
             raise
         _log.warning("ipam plugin that gave no address fails", pci=entry.pci, reason=str(failed))
-
-
-def _silence(entry: LedgerEntry) -> str | None:
-    """Take the VF's netdev down in the pod: its addresses may be another's now. Return its name, None without one."""
-
-    def quieten() -> str | None:
-        link = _in_pod(entry)
-        if link is not None:
-            pod_link.withdraw(link)
-            netlink.set_up(link.name, up=False)
-            # The pod's own, which may be somebody's on the host.
-            for altname in set(link.altnames) - set(entry.original.altnames):
-                netlink.remove_altname(link.name, altname)
-        return link.name if link is not None else None
-
-    return _in_its_netns(entry, quieten)
-
-
-def _fetch(node: Node, entry: LedgerEntry, name: str | None) -> None:
-    """Move the VF's RDMA device, then its netdev, out of the pod's namespace."""
-    host = f"/proc/{os.getpid()}/ns/net"
-    device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
-
-    def leave() -> None:
-        link = name
-        if device is not None and device in rdma.devices():
-            rdma.move(device, host)
-            # That of IPoIB is unmade with its device.
-            link = found.name if (found := _in_pod(entry)) is not None else None
-        if link is not None:
-            _move_home(link, host, temporary_name(entry.pci))
-
-    if name is not None or device is not None:
-        _in_its_netns(entry, leave)
-
-
-def _move_home(name: str, host: str, to: str) -> None:
-    """Move a netdev to the host; altnames that a link there took meanwhile are in its way, and in its entry."""
-    try:
-        netlink.move(name, host, to)
-    except OSError as taken:
-        link = netlink.find(name) if taken.errno == errno.EEXIST else None
-        if link is None or not link.altnames:
-            raise
-        for altname in link.altnames:
-            netlink.remove_altname(name, altname)
-        netlink.move(name, host, to)
-
-
-def _in_its_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
-    """Run ``work`` in the pod's namespace; None where it is gone, or the path is another one's by now."""
-    try:
-        return netns.run_in(entry.netns.path, lambda: work() if netns.own_cookie() == entry.netns.cookie else None)
-    except netns.NetnsGoneError:
-        return None
-    except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot leave the pod {entry.pod!r}", str(stuck)) from stuck
-
-
-def _in_pod(entry: LedgerEntry) -> netlink.Link | None:
-    """Find the VF's netdev in this namespace: by its PCI address where the kernel tells it, else by name and MAC."""
-    found = netlink.links()
-    by_parent = next((link for link in found if link.parent == entry.pci), None)
-    if by_parent is not None:
-        return by_parent
-    macs = {entry.original.netdev_mac, entry.set.mac}
-    named = (link for link in found if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None)
-    return next((link for link in named if link.mac in macs), None)

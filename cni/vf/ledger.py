@@ -1,4 +1,7 @@
-"""The ledger on disk: who has which VF, written before the first change to the VF and removed last."""
+"""The ledger on disk: who has which VF, written before the first change to the VF and removed last.
+
+What an entry means, why that is enough after a crash, and what it costs: `mooring.ledger`.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

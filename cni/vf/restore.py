@@ -1,18 +1,15 @@
-"""Put a VF that has come home back to what it was: its settings, then its netdev's own.
+"""Put a VF that is on the host back to what it was: its settings on the PF, then its netdev's own.
 
-Attribute by attribute, and only what differs: one that the NIC refuses keeps no other. Another boot's entry is closed
-by a reset, never by replaying what that boot found.
+Attribute by attribute, and only what differs: one that the NIC refuses keeps no other.
 """
 
 import errno
-from dataclasses import replace
 
 import structlog
 
 from cni.kernel import driver, netlink, rdma
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
-from cni.spec.skel import NIC_REFUSED, TRY_AGAIN, CniError
-from cni.vf import rdma_users
+from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf.node import RETURNS_S, Node, netdev_of, temporary_name
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
@@ -24,27 +21,21 @@ _LOCK_S = 30.0
 _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
 
-def restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
-    """Put back the VF's settings, then its netdev's own; another boot's entry resets and replays nothing.
+def restore(node: Node, entry: LedgerEntry) -> None:
+    """Put back the VF's settings, then its netdev's and its RDMA device's own; raise OSError, or CniError 101."""
+    wanted = entry.original.settings
+    _restore_settings(node, entry, wanted)
+    # Also where the PF has the old one by now: whoever set it may have been killed before the rebind.
+    if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
+        driver.rebind(node.sysfs, entry.pci)
+    if entry.original.name is not None:
+        _restore_netdev(node, entry)
+    _restore_device(node, entry)
 
-    Return whether the VF is free as well: that is seen to first, for a driver that is rebound makes a new netdev.
-    """
-    try:
-        pf, vf = node.sysfs.found_as(entry.pci, entry.pf, entry.vf)
-        entry = replace(entry, pf=pf, vf=vf)
-        free = not same_boot or rdma_users.free_device(node.sysfs, entry)
-        wanted = _reset_settings(entry) if not same_boot else entry.original.settings
-        _restore_settings(node, entry, wanted)
-        # Also where the PF has the old one by now: whoever set it may have been killed before the rebind.
-        if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
-            driver.rebind(node.sysfs, entry.pci)
-        if same_boot and entry.original.name is not None:
-            _restore_netdev(node, entry)
-        if same_boot:
-            _restore_device(node, entry)
-    except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
-    return free
+
+def reset(node: Node, entry: LedgerEntry) -> None:
+    """Set a VF of another boot to a NIC's defaults where that boot changed it; raise OSError, or CniError 101."""
+    _restore_settings(node, entry, _default_settings(entry))
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
@@ -66,8 +57,8 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
 
 
-def _reset_settings(entry: LedgerEntry) -> VfSettings:
-    """What a reset leaves set: nothing. A setting that was unsupported before is left alone."""
+def _default_settings(entry: LedgerEntry) -> VfSettings:
+    """Return what a reset leaves set: nothing. A setting that was unsupported before is left alone."""
     fresh = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
     known = {name: getattr(fresh, name) for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
     return VfSettings(**known)

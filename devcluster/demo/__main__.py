@@ -23,8 +23,9 @@ from mooring import names
 
 NODES = ("n1", "n2", "n3")
 _POLL_S = 0.3
-_READY_S = 30.0
-_SETTLE_S = 60.0
+# Against hanging: a slow machine with other work takes some of them a minute.
+_READY_S = 120.0
+_SETTLE_S = 180.0
 
 
 def main() -> int:
@@ -183,7 +184,7 @@ class Demo:
 
         # A pod record outlives its pod by design (the shim removes it after two lists 10 min apart): not compared.
         with contextlib.suppress(TimeoutError):
-            _await(lambda: check.given_back(before, after()).held, 10.0, "every VF back")
+            _await(lambda: check.given_back(before, after()).held, _READY_S, "every VF back")
         return check.given_back(before, after())
 
 

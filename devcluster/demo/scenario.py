@@ -90,7 +90,9 @@ def pods(nodes: list[str]) -> list[DemoPod]:
             node=nodes[2],
             priority_class=FIRST["metadata"]["name"],
         ),
-        DemoPod("seeds-example", "Running", "the seeds' example, unchanged", {names.SEED_REQUEST: seeds}, only="main"),
+        DemoPod(
+            "rit-example", "Running", "rit-k8s-rdma's example, unchanged", {names.SEED_REQUEST: seeds}, only="main"
+        ),
         DemoPod("named", "Running", "an interface with a name, on a PF by glob", _asks({"name": "rdma0", "pf": "*f1"})),
         DemoPod(
             "sidecar",

@@ -21,7 +21,7 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from devcluster.runtime import images, mounts, processes
 
 _log = structlog.get_logger()
-_ANSWER_S = 20.0  # A busy machine starts ten of them at once; alone it takes 0.07 s.
+_ANSWER_S = 90.0  # A busy machine starts ten of them at once; alone it takes 0.07 s.
 _TEARDOWN_S = 30.0  # A pod's DEL chain takes well under a second.
 _END_S = 10.0
 _POLL_S = 0.02

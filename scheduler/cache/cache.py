@@ -5,7 +5,7 @@ and goes, and `check` proves them, and everything else that is kept, against `de
 scratch.
 
 A pod is assumed as soon as it is decided. Only a definite answer ends that: the watch shows it bound (then what the
-watch shows holds), the bind is refused for good (`remove`), or the pod is deleted.
+watch shows holds), the bind is refused for good (`forget`), or the pod is deleted.
 """
 
 import heapq
@@ -220,6 +220,16 @@ class Cache:
             since = self._free_since.setdefault(assigned.node, {})
             since |= {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
         return assigned
+
+    def assume(self, assigned: AssignedPod, now: float) -> None:
+        """Count a pod on the node that was chosen for it, before the API server knows of it."""
+        assigned.assumed = True
+        self.put(assigned, now)
+
+    def forget(self, uid: str, now: float) -> AssignedPod | None:
+        """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
+        assigned = self._assigned_pods.get(uid)
+        return self.remove(uid, now) if assigned is not None and assigned.assumed else None
 
     def finish_binding(self, uid: str) -> None:
         """Mark an assumed pod as bound: the API server has confirmed it."""

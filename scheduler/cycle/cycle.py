@@ -1,4 +1,4 @@
-"""Decide about one pod: filter the nodes, prefer one of them, take exact VFs there. Pure: time is an argument.
+"""Decide about one pod: filter the nodes, score them, take exact VFs on the best. Pure: time is an argument.
 
 `SchedulingCycle.decide` gives `Bind`, with all that the one write needs, or `Unschedulable` with the reasons counted
 over the nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and
@@ -15,23 +15,24 @@ from mooring import names
 from mooring.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Amounts, Rows
+from scheduler.cycle.cluster_filters import (
+    ClusterFilters,
+    NoNode,
+    VolumeFilters,
+    cluster_filters,
+    requeue_on,
+    volume_filters,
+)
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why, validate_annotations
-from scheduler.cycle.node_dry_run import DryRuns, Judge, assign, assigned_pod_for
+from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
+from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption import Futile, Preemption
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Chosen
-from scheduler.plugins import (
-    inter_pod_affinity,
-    node_volume_limits,
-    pod_topology_spread,
-    volume_binding,
-    volume_restrictions,
-    volume_zone,
-)
+from scheduler.plugins import volume_binding
 from scheduler.plugins.interface import (
-    ClusterFilter,
     ClusterFilterPlugin,
     Filter,
     Refusals,
@@ -39,21 +40,13 @@ from scheduler.plugins.interface import (
     VolumeFilterPlugin,
     none_available,
 )
+from scheduler.plugins.rdma_vfs import assign
+from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import NO_EVENT, ClusterEvent
 
-# Told at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by rules and
-# by score plugins; `Score` finds the best of all and what exactly the pod gets there.
+# Called at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by filters
+# and by score plugins; `Score` finds the best of all and what exactly the pod gets there.
 RecordPhase = Callable[[str], None]
-# Rules about other pods, in kube-scheduler's order.
-CLUSTER_FILTERS = (pod_topology_spread.FILTER, inter_pod_affinity.FILTER)
-# Rules about a pod's volumes, which come before those, likewise.
-VOLUME_FILTERS = (
-    volume_restrictions.FILTER,
-    node_volume_limits.FILTER,
-    volume_binding.FREE_FILTER,
-    volume_binding.FILTER,
-    volume_zone.FILTER,
-)
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Room that is kept for a nominated pod is free again when something leaves, or is not kept any more.
 _LEAVING = (
@@ -63,7 +56,7 @@ _LEAVING = (
     | ClusterEvent.UNITS_FREED
     | ClusterEvent.VOLUMES_FREED
 )
-# Rows of which volumes are asked at once, and how many times as many of which only quick rules are asked next.
+# Rows about which slow volume filters are asked at once; the quick ones are asked each time about so many times more.
 _PORTION, _LARGER = 16, 2
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
@@ -88,7 +81,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Rows that a rule refuses, and its reasons; ``lasting`` if these stay whichever pods go."""
+    """Rows that a filter refuses, and its reasons; ``lasting`` if these stay whichever pods go."""
 
     requeue_on: ClusterEvent
     texts: Texts
@@ -102,16 +95,19 @@ class SchedulingCycle:
     ``named`` is how many nodes are named for each reason in ``why``.
     """
 
-    def __init__(self, cache: Cache, named: int = _NAMED) -> None:
+    def __init__(
+        self, cache: Cache, nominated_pods: NominatedPods, preemption: Preemption, named: int = _NAMED
+    ) -> None:
         self._cache = cache
         self._named = named
-        self._rankings = KeptSignatureScores(cache.nodes)
-        self.preemption = Preemption(cache)
+        self._signature_scores = KeptSignatureScores(cache.nodes)
+        self._nominated_pods = nominated_pods
+        self._preemption = preemption
 
     @property
     def budget_spent(self) -> int:
         """How many searches for a placement have run out of steps so far."""
-        return self._rankings.budget_spent
+        return self._signature_scores.budget_spent
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
         """Decide about a pod at UNIX time ``now``; ``record_phase`` is told what has been done."""
@@ -127,15 +123,13 @@ class SchedulingCycle:
         Then others get their turn, and it is called again with the same ``search``.
         """
         self._cache.tick(now)
-        cluster_filters = [
-            (rule, wide) for rule in CLUSTER_FILTERS if (wide := self._pre_filter(rule, pod_info)) is not None
-        ]
-        volumes = self._pre_filter_volumes(pod_info) if pod_info.volumes else []
+        others = cluster_filters(pod_info, self._cache)
+        volumes = volume_filters(pod_info, self._cache)
         record_phase("PreFilter")
-        if isinstance(volumes, Unschedulable):
-            return volumes
-        signature_scores = self._rankings.of(pod_info)
-        if not cluster_filters and not volumes and self.preemption.nominations.of(pod_info.uid) is None:
+        if isinstance(volumes, NoNode):
+            return self._nowhere(pod_info, volumes)
+        signature_scores = self._signature_scores.of(pod_info)
+        if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
             best = signature_scores.best()
             record_phase("Score")
@@ -144,40 +138,28 @@ class SchedulingCycle:
             row, chosen = best
             if not self._conflicts_with_nominated(pod_info)(row):
                 return self._bind(pod_info, _Choice(row, chosen, signature_scores.parts(row)))
-        found = self._choose_widely(pod_info, signature_scores, volumes, cluster_filters, record_phase)
+        found = self._choose_by_all(pod_info, signature_scores, volumes, others, record_phase)
         record_phase("Score")
         if isinstance(found, _Choice):
             return self._bind(pod_info, found)
         return self._unplaced(pod_info, found, search, now)
 
-    def _pre_filter(self, rule: ClusterFilterPlugin, pod_info: PodInfo) -> ClusterFilter | None:
-        return rule.pre_filter(pod_info, self._cache.nodes, self._cache.pod_counts)
-
-    def _pre_filter_volumes(self, pod_info: PodInfo) -> list[tuple[VolumeFilterPlugin, Filter]] | Unschedulable:
-        found = []
-        for rule in VOLUME_FILTERS:
-            judge = rule.pre_filter(pod_info, self._cache.nodes, self._cache.volumes)
-            if isinstance(judge, str):
-                return self._nowhere(pod_info, judge, rule.requeue_on & ~ClusterEvent.NODE)
-            if judge is not None:
-                found.append((rule, judge))
-        return found
-
-    def _nowhere(self, pod_info: PodInfo, reason: str, requeue_on: ClusterEvent) -> Unschedulable:
+    def _nowhere(self, pod_info: PodInfo, refusal: NoNode) -> Unschedulable:
         """Refuse a pod on all nodes alike."""
+        reason = refusal.reason
         total = len(self._cache.nodes.row_of)
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
         text = f"0/{total} nodes are available: {reason}."
         if total:
-            text = f"{text} preemption: {self.preemption.hopeless(pod_info).reason}"
-        return Unschedulable(pod_info, text, requeue_on, why)
+            text = f"{text} preemption: {self._preemption.hopeless(pod_info).reason}"
+        return Unschedulable(pod_info, text, refusal.requeue_on, why)
 
-    def _choose_widely(
+    def _choose_by_all(
         self,
         pod_info: PodInfo,
         signature_scores: SignatureScores,
-        volumes: Sequence[tuple[VolumeFilterPlugin, Filter]],
-        cluster_filters: Sequence[tuple[ClusterFilterPlugin, ClusterFilter]],
+        volumes: VolumeFilters,
+        others: ClusterFilters,
         record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
         """Filter and score nodes by the volumes, and by what the pods there, nominated ones too, are to this.
@@ -185,11 +167,11 @@ class SchedulingCycle:
         What volumes allow may be another answer for each node: the best are asked first, unless all must be compared.
         """
         rows, refused = signature_scores.passing(), list[_Refused]()
-        quick = [one for one in volumes if not one[0].slow and not cluster_filters]
+        quick = [one for one in volumes if not one[0].slow and not others]
         slow = [one for one in volumes if one not in quick]
         ordered = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
-        for some in [rows] if cluster_filters else _batches(ordered, quick, refused):
-            found = self._choose_among(pod_info, signature_scores, some, slow, cluster_filters, record_phase)
+        for some in [rows] if others else _batches(ordered, quick, refused):
+            found = self._choose_among(pod_info, signature_scores, some, slow, others, record_phase)
             if isinstance(found, _Choice):
                 return found
             refused += found
@@ -200,28 +182,28 @@ class SchedulingCycle:
         pod_info: PodInfo,
         signature_scores: SignatureScores,
         rows: Rows,
-        volumes: Sequence[tuple[VolumeFilterPlugin, Filter]],
-        cluster_filters: Sequence[tuple[ClusterFilterPlugin, ClusterFilter]],
+        volumes: VolumeFilters,
+        others: ClusterFilters,
         record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
-        """Choose the best of these rows; if none will do, return why not, beside what the ranking has found."""
-        rows, refused = _sift(rows, [*volumes, *((rule, wide.filter) for rule, wide in cluster_filters)])
+        """Choose the best of these rows; if none will do, return why not, beside what ``signature_scores`` refuse."""
+        rows, refused = _sift(rows, [*volumes, *((plugin, one.filter) for plugin, one in others)])
         record_phase("Filter")
         totals, parts = signature_scores.scores(rows), {}
-        for rule, wide in cluster_filters:
-            scores = wide.score(rows)
+        for plugin, one in others:
+            scores = one.score(rows)
             if scores is not None:
-                totals = totals + rule.weight * scores
-                parts[rule.name] = scores
-        crowded = self._conflicts_with_nominated(pod_info)
+                totals = totals + WEIGHT_OF[plugin.name] * scores
+                parts[plugin.name] = scores
+        conflicts = self._conflicts_with_nominated(pod_info)
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
             chosen = signature_scores.exact(row)
             if isinstance(chosen, str):
                 continue
-            if texts := crowded(row):
-                requeue_on = _LEAVING | ClusterEvent.NODE_ALLOCATABLE | self._heeded(pod_info)
-                refused.append(_Refused(requeue_on, texts, rows[place : place + 1]))
+            if texts := conflicts(row):
+                events = _LEAVING | ClusterEvent.NODE_ALLOCATABLE | self._heeded(pod_info)
+                refused.append(_Refused(events, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
             return _Choice(row, chosen, signature_scores.parts(row) | own)
@@ -229,12 +211,12 @@ class SchedulingCycle:
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
         """Return the places of these rows: where the pod is nominated first, as others went for it; then the best."""
-        nominated = self._cache.nodes.row_of.get(self.preemption.nominations.node_of(pod_info.uid), -1)
+        nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
     def _conflicts_with_nominated(self, pod_info: PodInfo) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
-        rivals = self.preemption.nominations.rivals(pod_info.uid, pod_info.priority)
+        rivals = self._nominated_pods.counting_for(pod_info)
         if not rivals:
             return _nobody
         dry_runs: DryRuns | None = None
@@ -244,37 +226,11 @@ class SchedulingCycle:
             nominated = rivals.get(self._cache.nodes.names[row])
             if not nominated:
                 return ()
-            dry_runs = dry_runs or self._dry_runs(pod_info)
+            dry_runs = dry_runs or DryRuns(pod_info, self._cache)
             with dry_runs.on(row, nominated) as dry_run:
                 return dry_run.refusal()
 
         return texts
-
-    def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
-        is_wide = bool(pod_info.volumes) or any(
-            self._pre_filter(rule, pod_info) is not None for rule in CLUSTER_FILTERS
-        )
-        return DryRuns(pod_info, self._cache, self._judge(pod_info), is_wide=is_wide)
-
-    def _judge(self, pod_info: PodInfo) -> Judge:
-        """Return what asks the rules about volumes and other pods about some rows as everybody sits then."""
-
-        def judge(rows: Rows) -> Mapping[int, Texts]:
-            volumes = self._pre_filter_volumes(pod_info) if pod_info.volumes else []
-            of_volumes = [] if isinstance(volumes, Unschedulable) else [judge for _, judge in volumes]
-            cluster_filters = [
-                wide.filter for rule in CLUSTER_FILTERS if (wide := self._pre_filter(rule, pod_info)) is not None
-            ]
-            found: dict[int, Texts] = {}
-            # All are asked whatever the others say: what a rule looks at is known once it has been asked.
-            for one in (*of_volumes, *cluster_filters):
-                refusals = one(rows)
-                if refusals is not None:
-                    refused = np.flatnonzero(refusals.codes)
-                    found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
-            return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, Unschedulable) else found
-
-        return judge
 
     def _unplaced(
         self, pod_info: PodInfo, refused: Sequence[_Refused], search: VictimSearch, now: float
@@ -284,28 +240,22 @@ class SchedulingCycle:
             return self._unschedulable(pod_info, refused)
         rows = [one.rows for one in refused if one.requeue_on & _LEAVING and not one.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
-        found = self.preemption.seek(self._dry_runs(pod_info), helpable, search, now)
+        found = self._preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
         if found is None:
             return None
         verdict = self._unschedulable(pod_info, refused)
         if found.reason:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
-            # That nobody's going helps may hang on rules that refuse no node as everybody sits now.
+            # That no pod's going helps may hang on filters that refuse no node as the pods are now.
             heeded = self._heeded(pod_info) if rows else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | heeded)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
     def _heeded(self, pod_info: PodInfo) -> ClusterEvent:
-        """Return what can help by the rules about VFs, volumes and other pods that have a say about a pod."""
+        """Return what can help by the filters of VFs, volumes and other pods that have a say about a pod."""
         found = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
-        rules = [
-            *(VOLUME_FILTERS if pod_info.volumes else ()),
-            *(one for one in CLUSTER_FILTERS if self._pre_filter(one, pod_info)),
-        ]
-        for rule in rules:
-            found |= rule.requeue_on
-        return found
+        return found | requeue_on(pod_info, self._cache)
 
     def _unschedulable(self, pod_info: PodInfo, refused: Sequence[_Refused]) -> Unschedulable:
         total = len(self._cache.nodes.row_of)
@@ -315,15 +265,15 @@ class SchedulingCycle:
         counted: dict[str, int] = {}
         named: dict[str, list[str]] = {}
         # A new node may help whatever refused the old ones.
-        requeue_on = ClusterEvent.NODE_ADDED
+        events = ClusterEvent.NODE_ADDED
         for one in refused:
-            requeue_on |= one.requeue_on
+            events |= one.requeue_on
             for text in one.texts:
                 counted[text] = counted.get(text, 0) + len(one.rows)
                 some = [self._cache.nodes.names[row] for row in one.rows[: self._named]]
                 named[text] = sorted([*named.get(text, ()), *some])[: self._named]
         why: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
-        return Unschedulable(pod_info, none_available(total, counted), requeue_on, why)
+        return Unschedulable(pod_info, none_available(total, counted), events, why)
 
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
@@ -347,10 +297,10 @@ class SchedulingCycle:
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.chosen is None:
             return None
-        nominated = self.preemption.nominations.rivals(pod_info.uid, pod_info.priority).get(node)
+        nominated = self._nominated_pods.counting_for(pod_info).get(node)
         if nominated:
             # The very VFs that they wait for are left to them.
-            dry_runs = DryRuns(pod_info, self._cache, self._judge(pod_info), is_wide=False, only_gives=True)
+            dry_runs = DryRuns(pod_info, self._cache, reserves_only=True)
             with dry_runs.on(choice.row, nominated) as dry_run:
                 if (given := dry_run.assigned().assignment) is not None:
                     return given
@@ -358,7 +308,7 @@ class SchedulingCycle:
 
 
 def _batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[_Refused]) -> Iterator[Rows]:
-    """Yield a few rows at a time that pass the ``quick`` rules, asked about ever more; add why the others do not."""
+    """Yield a few rows at a time that pass the ``quick`` filters, asked about ever more; add why the others do not."""
     start, size = 0, _PORTION
     while start < len(rows):
         passing, others = _sift(rows[start : start + size], quick)
@@ -373,21 +323,21 @@ def _sift(
 ) -> tuple[Rows, list[_Refused]]:
     """Return the rows that pass all of these, and why the others do not."""
     refused = list[_Refused]()
-    for rule, judge in judges:
+    for plugin, judge in judges:
         refusals = judge(rows)
         if refusals is not None:
-            refused += _refused_by(rule, refusals, rows)
+            refused += _refused_by(plugin, refusals, rows)
             rows = rows[refusals.codes == 0]
     return rows, refused
 
 
-def _refused_by(rule: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:
+def _refused_by(plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:
     for code, texts in enumerate(refusals.texts, start=1):
         if len(those := rows[refusals.codes == code]):
-            lasting = isinstance(rule, ClusterFilterPlugin) and texts in rule.lasting
-            yield _Refused(rule.requeue_on, texts, those, lasting)
+            lasting = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.lasting
+            yield _Refused(plugin.requeue_on, texts, those, lasting)
 
 
 def _refused(signature_scores: SignatureScores) -> Iterator[_Refused]:
-    for rule, texts, rows in signature_scores.refused():
-        yield _Refused(rule.requeue_on, texts, rows)
+    for plugin, texts, rows in signature_scores.refused():
+        yield _Refused(plugin.requeue_on, texts, rows)

@@ -9,6 +9,7 @@ import msgspec
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
+from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 
 Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings", "constraint", "storage"]
@@ -86,6 +87,10 @@ class DeleteVictimsResult:
     refused: str = ""
 
 
-Instruction = Bind | PreBind | Evict | DeleteVictims | Report | Notice
+# What is written to the API server, and whose result the machine waits for.
+Order = Bind | PreBind | Evict | DeleteVictims
+Instruction = Order | Report | Notice
 # Of an eviction. gone: the pod is, or another has its name.
 EvictionResult = Literal["evicted", "gone", "refused"]
+# Of each kind of order, in the same sequence.
+Result = Outcome | PreBindResult | EvictionResult | DeleteVictimsResult

@@ -19,7 +19,7 @@ from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns
-from scheduler.cycle.nominations import Nomination, Nominations
+from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import none_available
@@ -59,19 +59,19 @@ class Futile:
 
 
 class Preemption:
-    """What is known of budgets and nominations, and the search for victims."""
+    """The search for victims, and the nodes where it was in vain."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, nominated_pods: NominatedPods, budgets: Budgets) -> None:
         self._cache = cache
-        self.budgets = Budgets()
-        self.nominations = Nominations()
+        self._nominated_pods = nominated_pods
+        self._budgets = budgets
         # Nodes that a pod has waited for in vain: they have not got back the VFs of pods that are gone.
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:
         """Return whether there is anybody whom the pod is above, or the pod is nominated already."""
         lowest = self._cache.lowest_priority()
-        return (lowest is not None and lowest < pod_info.priority) or self.nominations.of(pod_info.uid) is not None
+        return (lowest is not None and lowest < pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
 
     def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
         """Return where the pod is to wait for room and who makes it, or why nowhere; None if the search goes on.
@@ -120,7 +120,7 @@ class Preemption:
 
     def _awaited(self, pod_info: PodInfo, rows: Rows) -> str:
         """Return what the pod waits for where it is nominated and may still come to fit without further victims."""
-        held = self.nominations.of(pod_info.uid)
+        held = self._nominated_pods.of(pod_info.uid)
         row = self._cache.nodes.row_of.get(held.node) if held is not None else None
         if held is None or row is None or row not in rows:
             return ""
@@ -150,7 +150,7 @@ class Preemption:
 
     def _wait(self, pod_info: PodInfo, dry_runs: DryRuns, reason: str, now: float) -> Nominate:
         """Keep the nomination; what the pod would get there is looked up as things are now."""
-        held = self.nominations.of(pod_info.uid)
+        held = self._nominated_pods.of(pod_info.uid)
         assert held is not None, "only a nominated pod must wait"
         assigned = self._assigned(dry_runs, self._cache.nodes.row_of[held.node], self._leaving(held, pod_info))
         keeps = assigned.assignment is None and held.assigned.assignment is not None
@@ -158,7 +158,7 @@ class Preemption:
         return Nominate(Nomination(held.assigned if keeps else assigned, held.victims, until), reason=reason)
 
     def _assigned(self, dry_runs: DryRuns, row: int, leaving: Iterable[AssignedPod]) -> AssignedPod:
-        rivals = self.nominations.rivals(dry_runs.pod_info.uid, dry_runs.pod_info.priority)
+        rivals = self._nominated_pods.counting_for(dry_runs.pod_info)
         with dry_runs.on(row, rivals.get(self._cache.nodes.names[row], ())) as dry_run:
             dry_run.take_off(*leaving)
             return dry_run.assigned()
@@ -166,7 +166,7 @@ class Preemption:
     def _finding(self, dry_runs: DryRuns) -> Examine:
         """Return what finds out who would have to go from a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
-        rivals = self.nominations.rivals(pod_info.uid, priority)
+        rivals = self._nominated_pods.counting_for(pod_info)
         stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
 
         def find(row: int) -> tuple[Found, int]:
@@ -174,7 +174,7 @@ class Preemption:
             if node in stuck:
                 return (_STUCK,), 0
             lower = [assigned for assigned in self._cache.assigned_pods_on(node) if assigned.priority < priority]
-            return select_victims_on_node(dry_runs, row, lower, rivals.get(node, ()), self.budgets), len(lower)
+            return select_victims_on_node(dry_runs, row, lower, rivals.get(node, ()), self._budgets), len(lower)
 
         return find
 

@@ -1,9 +1,15 @@
 """Which node is best for pods of one shape, kept from pod to pod.
 
-Pods of one shape ask for the same, so that the rules and score plugins that judge each node by itself say the same of
-them. A `SignatureScores` keeps these judgements by row and looks again only at rows that have changed. The cost of a
-pod therefore depends on how many nodes changed since its like was last placed; finding the best score among thousands
-takes a few microseconds.
+What it is: pods of one shape ask for the same, so the filters and score plugins that judge each node by itself say the
+same of them. `SignatureScores` keeps for each row the number of the reasons against it (0 where it passes) and its
+score. kube-scheduler's word for such a shape is the pod's signature.
+
+Why it is right: such a verdict reads nothing but the pod's shape and the node's row. `NodeColumns` writes down every
+change of a row in its journals, and `refresh` judges the rows again that stand there. Two exceptions judge all again:
+scores that are scaled over all passing nodes, when what a node is has changed, and so many changes that it is cheaper.
+
+What it costs: a pod costs what has changed since its like was last placed, some 10 microseconds a row; finding the best
+score among thousands takes a few microseconds. Kept are about 40 bytes a row and shape.
 """
 
 from collections import OrderedDict
@@ -12,55 +18,29 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.inventory import Pf
 from scheduler.cache.node_columns import Amounts, NodeColumns, Rows
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import OUT_OF_BUDGET, Chosen, demands_on, place_on
-from scheduler.placement.place import VfDemand
-from scheduler.plugins import (
-    balanced_allocation,
-    constraints,
-    image_locality,
-    node_affinity,
-    node_name,
-    node_ports,
-    node_resources_fit,
-    node_unschedulable,
-    rdma_vfs,
-    taint_toleration,
-)
+from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
 from scheduler.plugins.interface import (
     FilterPlugin,
     Refusals,
+    ReservePlugin,
     ScorePlugin,
     Texts,
     UsageFilter,
     UsageFilterPlugin,
     normalised,
 )
+from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
 Marks = NDArray[np.int32]
-# What reads only what a node is, then what reads its use too; each in kube-scheduler's order, ours last.
-NODE_FILTERS = (
-    node_unschedulable.FILTER,
-    node_name.FILTER,
-    taint_toleration.FILTER,
-    node_affinity.FILTER,
-    rdma_vfs.INVENTORY_FILTER,
-)
-USAGE_FILTERS = (node_ports.FILTER, node_resources_fit.FILTER, rdma_vfs.FILTER, constraints.FILTER)
-NODE_SCORES = (taint_toleration.SCORE, node_affinity.SCORE, image_locality.SCORE)
-USAGE_SCORES = (
-    node_resources_fit.SCORE,
-    balanced_allocation.SCORE,
-    rdma_vfs.SCORE,
-    constraints.SCORE,
-)
+# A plugin that refuses nodes by themselves.
+Refusing = FilterPlugin | UsageFilterPlugin | ReservePlugin
 # Judging all rows again costs as much as judging this share of them one by one.
 _MANY = 4
 # So few rows are judged one by one, as plain integers.
 _FEW_ROWS = 12
-# Rankings are kept for so many rows together, of about 40 bytes, but for so many shapes at the least.
+# Kept for so many rows of all shapes together, but for so many shapes at the least.
 _MOST_ROWS = 5_000_000
 _FEWEST = 8
 _NO_NODE = -1
@@ -75,17 +55,20 @@ class SignatureScores:
     ) -> None:
         self._pod_info = pod_info
         self._nodes = nodes
-        self._legend: list[tuple[FilterPlugin | UsageFilterPlugin, Texts]] = []
+        self._legend: list[tuple[Refusing, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
         self._on_budget_spent = on_budget_spent
-        self._demands: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
         self._filters = [
             (rule, judge) for rule in USAGE_FILTERS if (judge := rule.pre_filter(pod_info, nodes)) is not None
         ]
         self._scorers = [
-            (one, scorer) for one in USAGE_SCORES if (scorer := one.pre_filter(pod_info, nodes)) is not None
+            (WEIGHT_OF[one.name], one.name, scorer)
+            for one in USAGE_SCORES
+            if (scorer := one.pre_filter(pod_info, nodes)) is not None
         ]
+        reserves = ((one, one.pre_filter(pod_info, nodes)) for one in RESERVES)
+        self._reserve = next(((plugin, one) for plugin, one in reserves if one is not None), None)
         self._codes_of: dict[str, dict[int, int]] = {rule.name: {0: 0} for rule, _ in self._filters}
         self._judge_all()
 
@@ -122,21 +105,14 @@ class SignatureScores:
 
     def exact(self, row: int) -> Chosen | str | None:
         """Find where all that the pod asks for goes on a passing row; refuse the row, with a reason, if it cannot."""
-        found: Chosen | str
-        if self._pod_info.wishes:
-            rule, found = constraints.FILTER, constraints.exact(self._pod_info, self._nodes, row)
-        elif not self._pod_info.interfaces or self._pod_info.request is None:
+        if self._reserve is None:
             return None
-        else:
-            free_vfs = self._nodes.free_vfs_of_row[row]
-            rule, found = (
-                rdma_vfs.FILTER,
-                place_on(self._demands_on(free_vfs.pfs), free_vfs.capacities, self._pod_info.request.pfs),
-            )
+        plugin, choose = self._reserve
+        found = choose(row)
         if isinstance(found, str):
             if found == OUT_OF_BUDGET:
                 self._on_budget_spent()
-            self._codes[row] = self._code(rule, (found,))
+            self._codes[row] = self._code(plugin, (found,))
             self._standing[row] = _OUT
         return found
 
@@ -149,10 +125,10 @@ class SignatureScores:
 
     def parts(self, row: int) -> dict[str, int]:
         """Return what each score plugin that has a say gives the row, from 0 to 100."""
-        facts = {preference.name: part.item(row) for preference, part in self._fact_parts}
-        return facts | {preference.name: part.item(row) for preference, _, part in self._scored}
+        facts = {plugin.name: part.item(row) for plugin, part in self._fact_parts}
+        return facts | {name: part.item(row) for _, name, _, part in self._scored}
 
-    def refused(self) -> Iterator[tuple[FilterPlugin | UsageFilterPlugin, Texts, Rows]]:
+    def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
         """Yield the refused rows with the rule and its reasons."""
         for code, (rule, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
@@ -168,12 +144,12 @@ class SignatureScores:
         # The scores of the rows that pass: the largest is the best, and of equals the first.
         self._standing: Marks = np.full(capacity, _OUT, np.int32)
         self._fact_scores: Amounts = np.zeros(capacity, np.int64)
-        self._scored = [(one, scorer, np.zeros(capacity, np.int16)) for one, scorer in self._scorers]
+        self._scored = [(*one, np.zeros(capacity, np.int16)) for one in self._scorers]
         self._judge_facts(rows)
         self._judge_use(rows)
 
     def _renew(self) -> bool:
-        """Judge renewed nodes again; say False where that changes what others are compared with."""
+        """Judge renewed nodes again; return False where that changes what others are compared with."""
         nodes = self._nodes
         changed = nodes.renewals.since(self._renewed)
         if len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
@@ -184,32 +160,32 @@ class SignatureScores:
         self._fact_codes[rows] = _NO_NODE
         self._codes[rows] = _NO_NODE
         self._standing[rows] = _OUT
-        self._judge_fact_rules(rows[nodes.valid[rows]])
+        self._filter_by_facts(rows[nodes.valid[rows]])
         # Of all rows: how many nodes have an image counts on each of them.
         passing = np.flatnonzero(self._fact_codes == 0)
-        if any(raw.any() for _, raw in self._judge_fact_preferences(passing)):
+        if any(raw.any() for _, raw in self._score_facts(passing)):
             return False
         self._renewed = nodes.renewals.end
         return True
 
     def _judge_facts(self, rows: Rows) -> None:
-        passing = self._judge_fact_rules(rows)
+        passing = self._filter_by_facts(rows)
         self._fact_parts: list[tuple[ScorePlugin, Marks]] = []
-        for preference, raw in self._judge_fact_preferences(passing):
+        for plugin, raw in self._score_facts(passing):
             if not raw.any():
                 continue
             part: Marks = np.zeros(len(self._codes), np.int32)
-            part[passing] = normalised(raw, preference.normalise)
-            self._fact_scores += preference.weight * part
-            self._fact_parts.append((preference, part))
+            part[passing] = normalised(raw, plugin.normalise)
+            self._fact_scores += WEIGHT_OF[plugin.name] * part
+            self._fact_parts.append((plugin, part))
 
-    def _judge_fact_preferences(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
-        for preference in NODE_SCORES if len(passing) else ():
-            scorer = preference.pre_filter(self._pod_info, self._nodes)
+    def _score_facts(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
+        for plugin in NODE_SCORES if len(passing) else ():
+            scorer = plugin.pre_filter(self._pod_info, self._nodes)
             if scorer is not None:
-                yield preference, scorer(passing)
+                yield plugin, scorer(passing)
 
-    def _judge_fact_rules(self, rows: Rows) -> Rows:
+    def _filter_by_facts(self, rows: Rows) -> Rows:
         filters = [
             (rule, one) for rule in NODE_FILTERS if (one := rule.pre_filter(self._pod_info, self._nodes)) is not None
         ]
@@ -230,10 +206,10 @@ class SignatureScores:
                 kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
-        for preference, scorer, part in self._scored:
+        for weight, _, scorer, part in self._scored:
             own = scorer(view)
             part[rows] = own
-            scores += preference.weight * own
+            scores += weight * own
         scores[codes != 0] = _OUT
         self._codes[rows] = codes
         self._standing[rows] = scores
@@ -250,9 +226,9 @@ class SignatureScores:
             self._standing[row] = _OUT
             return
         score = self._fact_scores.item(row)
-        for preference, scorer, part in self._scored:
+        for weight, _, scorer, part in self._scored:
             part[row] = own = scorer(view)
-            score += preference.weight * own
+            score += weight * own
         self._standing[row] = score
 
     def _code_of_mark(self, rule: UsageFilterPlugin, judged: UsageFilter, mark: int) -> int:
@@ -269,28 +245,16 @@ class SignatureScores:
         table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
         return np.where(codes, codes, table[refusals.codes])
 
-    def _code(self, rule: FilterPlugin | UsageFilterPlugin, texts: Texts) -> int:
-        code = self._code_of.get((rule.name, texts))
+    def _code(self, plugin: Refusing, texts: Texts) -> int:
+        code = self._code_of.get((plugin.name, texts))
         if code is None:
-            self._legend.append((rule, texts))
-            code = self._code_of[rule.name, texts] = len(self._legend)
+            self._legend.append((plugin, texts))
+            code = self._code_of[plugin.name, texts] = len(self._legend)
         return code
-
-    def _demands_on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]:
-        # The nodes' columns keep equal PFs once, so that their identity will do.
-        known = self._demands.get(id(pfs))
-        if known is None:
-            if len(self._demands) > len(self._codes):
-                self._demands.clear()
-            assert self._pod_info.request is not None, "asked by `exact` only"
-            known = self._demands[id(pfs)] = pfs, demands_on(self._pod_info.request, pfs)
-        demands = known[1]
-        assert not isinstance(demands, str), "the rule refuses such rows"
-        return demands
 
 
 class KeptSignatureScores:
-    """The rankings of the shapes seen last."""
+    """The scores of the shapes seen last."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
@@ -299,7 +263,7 @@ class KeptSignatureScores:
         self.budget_spent = 0
 
     def of(self, pod_info: PodInfo) -> SignatureScores:
-        """Return a shape's ranking as the nodes are now."""
+        """Return a shape's scores as the nodes are now."""
         signature_scores = self._kept.get(pod_info.shape)
         if signature_scores is None:
             while len(self._kept) >= max(_MOST_ROWS // len(self._nodes.valid), _FEWEST):

@@ -14,18 +14,19 @@ from mooring.assignment import dump_assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, validate_annotations
+from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
-from scheduler.cycle.preemption import Preemption
+from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.select_victims import importance, not_reprieved
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
-from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import demands_on
 from scheduler.plugins import constraints, rdma_vfs
+from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import ClusterEvent, Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
@@ -52,7 +53,8 @@ class ExtenderPods:
     cache: Cache
     pending_pods: PendingPods
     queue: Queue
-    preemption: Preemption
+    nominated_pods: NominatedPods
+    budgets: Budgets
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
 
@@ -84,11 +86,11 @@ class ExtenderPods:
         if row is None:
             return 0
         total, weights = 0, 0
-        for preference in (rdma_vfs.SCORE, constraints.SCORE):
-            score = preference.pre_filter(pod_info, nodes)
+        for plugin in (rdma_vfs.SCORE, constraints.SCORE):
+            score = plugin.pre_filter(pod_info, nodes)
             if score is not None:
-                total += preference.weight * int(score(nodes.row_view(row)))
-                weights += preference.weight
+                total += WEIGHT_OF[plugin.name] * int(score(nodes.row_view(row)))
+                weights += WEIGHT_OF[plugin.name]
         return total * MOST // (100 * max(weights, 1))
 
     def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
@@ -110,7 +112,7 @@ class ExtenderPods:
         )
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return fault
-        self.cache.put(assigned, now)
+        self.cache.assume(assigned, now)
         self.bound_without_vfs.bound(pod_info.uid)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned, annotations, {"v": 1, "node": node})
@@ -118,12 +120,10 @@ class ExtenderPods:
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
         """Record a bind's definite outcome."""
         uid = decision.pod_info.uid
-        assigned = self.cache.assigned(uid)
         if outcome.kind == "bound":
             self.cache.finish_binding(uid)
-        elif assigned is not None and assigned.assumed:
-            self.cache.remove(uid, now)
-            self.queue.move_on_event(of_leaving(assigned), now)
+        else:
+            self.pending_pods.forget_assumed(uid, now)
 
     def make_room(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> Victims | None:
         """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
@@ -155,7 +155,7 @@ class ExtenderPods:
             dry_run.take_off(assigned)
         if dry_run.refusal():
             return None
-        breaking, others = self.preemption.budgets.split(sorted(lower, key=importance))
+        breaking, others = self.budgets.split(sorted(lower, key=importance))
         doomed = not_reprieved(dry_run, breaking)
         more = [*doomed, *not_reprieved(dry_run, others)]
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
@@ -191,10 +191,10 @@ class ExtenderPods:
         return Verdict(demands, for_good=True) if isinstance(demands, str) else None
 
     def _rivals(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        return self.preemption.nominations.rivals(pod_info.uid, pod_info.priority)
+        return self.nominated_pods.counting_for(pod_info)
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
-        return DryRuns(pod_info, self.cache, lambda _: {}, is_wide=False, only_gives=True)
+        return DryRuns(pod_info, self.cache, reserves_only=True)
 
 
 def _elsewhere(assigned: AssignedPod) -> str:

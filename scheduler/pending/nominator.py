@@ -1,7 +1,13 @@
-"""What follows when a pod is nominated, and when it is no longer: who may look for a place again. Pure."""
+"""The pods that are nominated, each on one node, and who is requeued when a nomination ends. Pure.
 
+Named after kube-scheduler's nominator, which keeps the same map beside its queue.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.node_dry_run import assigned_pod_for
-from scheduler.cycle.nominations import Nomination, Nominations
+from scheduler.cycle.nominations import Nomination
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.pending_pod import PendingPod
@@ -9,43 +15,86 @@ from scheduler.queue import Queue
 
 
 class Nominator:
-    """Changes the nominations, and requeues the pods in the queue whom a change can help."""
+    """The nominations by pod uid; few, so that a search goes through all of them.
 
-    def __init__(self, nominations: Nominations, queue: Queue) -> None:
-        self._nominations = nominations
+    It implements `scheduler.cycle.nominations.NominatedPods` for decisions. What ends a nomination frees room: the pods
+    in the queue that this can help are requeued.
+    """
+
+    def __init__(self, queue: Queue) -> None:
         self._queue = queue
+        self._of: dict[str, Nomination] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def of(self, uid: str) -> Nomination | None:
+        """Return a pod's nomination; None if it has none."""
+        return self._of.get(uid)
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that a pod is nominated on; empty if none."""
+        known = self._of.get(uid)
+        return known.node if known is not None else ""
+
+    def on(self, node: str) -> list[AssignedPod]:
+        """Return the pods that are nominated on a node."""
+        return [one.assigned for one in self._of.values() if one.node == node]
+
+    def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
+        """Return by node the other nominated pods of the same or a higher priority."""
+        found: dict[str, list[AssignedPod]] = {}
+        for one in self._of.values():
+            if one.assigned.priority >= pod_info.priority and one.assigned.uid != pod_info.uid:
+                found.setdefault(one.node, []).append(one.assigned)
+        return found
+
+    def add(self, nomination: Nomination) -> None:
+        """Keep room for a pod, in place of what was kept for it."""
+        self._of[nomination.assigned.uid] = nomination
 
     def nominate(self, nomination: Nomination, now: float) -> None:
-        """Keep room for a pod on a node; less important pods that waited for room there look for another place."""
+        """Keep room for a pod; less important pods that are nominated on its node look for another place."""
         uid = nomination.assigned.uid
-        if self._nominations.node_of(uid) != nomination.node:
-            self.renounce(uid, now)
-        self._nominations.put(nomination)
-        for assigned in self._nominations.on(nomination.node):
+        if self.node_of(uid) != nomination.node:
+            self.delete(uid, now)
+        self.add(nomination)
+        for assigned in self.on(nomination.node):
             if assigned.priority < nomination.assigned.priority:
                 self.reject(assigned.uid, now)
 
-    def renounce(self, uid: str, now: float) -> None:
+    def add_from_status(self, pending: PendingPod, now: float) -> None:
+        """Take over what a pod's status says of its nomination, until this scheduler has decided about the pod."""
+        uid, node = pending.pod.metadata.uid, pending.pod.status.nominated_node_name or ""
+        if pending.attempts or self.node_of(uid) == node:
+            return
+        self.delete(uid, now)
+        if node and isinstance(pending.pod_info, PodInfo):
+            self.nominate(Nomination(assigned_pod_for(pending.pod_info, node)), now)
+
+    def delete(self, uid: str, now: float) -> None:
         """Keep no room for a pod any more, if any was kept; others may take it."""
-        ended = self._nominations.end(uid)
+        ended = self._of.pop(uid, None)
         if ended is not None:
             self._queue.move_on_event(of_leaving(ended.assigned), now)
 
     def reject(self, uid: str, now: float) -> None:
-        """Take a nomination away from a pod that waits on it: it looks for another place."""
-        self.renounce(uid, now)
+        """Delete a pod's nomination and requeue the pod, so that it looks for another place."""
+        self.delete(uid, now)
         self._queue.requeue(uid)
 
-    def close(self, node: str, now: float) -> None:
-        """Record that a node is gone."""
-        for assigned in self._nominations.on(node):
+    def delete_node(self, node: str, now: float) -> None:
+        """Reject all nominations on a node that is gone."""
+        for assigned in self.on(node):
             self.reject(assigned.uid, now)
 
-    def adopt(self, pending: PendingPod, now: float) -> None:
-        """Believe where a pod is said to be nominated, until it is decided about here: who leads knows better."""
-        uid, node = pending.pod.metadata.uid, pending.pod.status.nominated_node_name or ""
-        if pending.attempts or self._nominations.node_of(uid) == node:
-            return
-        self.renounce(uid, now)
-        if node and isinstance(pending.pod_info, PodInfo):
-            self.nominate(Nomination(assigned_pod_for(pending.pod_info, node)), now)
+    def overdue(self, now: float) -> list[Nomination]:
+        """Return those that have waited long enough for VFs."""
+        return [one for one in self._of.values() if one.until is not None and one.until <= now]
+
+    def next_due(self) -> float | None:
+        """Return when the first of them has; None if none waits for VFs."""
+        return min((one.until for one in self._of.values() if one.until is not None), default=None)

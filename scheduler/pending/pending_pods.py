@@ -7,7 +7,6 @@ from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.cycle.nominations import Nominations
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import read_pod_info
 from scheduler.pending.event_hints import of_leaving
@@ -18,14 +17,15 @@ from scheduler.queue import Queue
 
 
 class PendingPods:
-    """Pods by uid, and with each all that waits with it: its place in the queue, its nomination, its volumes."""
+    """Pods by uid; a pod that is deleted takes its place in the queue, its nomination and its volumes with it."""
 
-    def __init__(self, cache: Cache, queue: Queue, nominations: Nominations, kinds: Kinds) -> None:
-        self.volume_events = VolumeEvents(cache, queue)
-        self.nominator = Nominator(nominations, queue)
+    def __init__(
+        self, cache: Cache, queue: Queue, nominator: Nominator, volume_events: VolumeEvents, kinds: Kinds
+    ) -> None:
         self._cache = cache
         self._queue = queue
-        self._nominations = nominations
+        self._nominator = nominator
+        self._volume_events = volume_events
         self._kinds = kinds
         self.pending: dict[str, PendingPod] = {}
         self._gated: set[str] = set()
@@ -50,10 +50,10 @@ class PendingPods:
             asks_anew = True
         else:
             asks_anew = known.take(pod, self._kinds)
-        self.nominator.adopt(known, now)
+        self._nominator.add_from_status(known, now)
         if not asks_anew:
             return
-        self.volume_events.offer(uid, known.pod_info)
+        self._volume_events.add(uid, known.pod_info)
         self._queue.add(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def renew(self, pod: Pod) -> None:
@@ -77,18 +77,17 @@ class PendingPods:
 
     def delete(self, uid: str, now: float) -> None:
         """Record that a pod waits no more."""
-        self.nominator.renounce(uid, now)
+        self._nominator.delete(uid, now)
         self.pending.pop(uid, None)
         self._gated.discard(uid)
         self._others.discard(uid)
-        self.volume_events.forget(uid, now)
+        self._volume_events.delete(uid, now)
         self._queue.delete(uid)
 
     def forget_assumed(self, uid: str, now: float) -> None:
         """Give back what is assumed for a pod."""
-        assigned = self._cache.assigned(uid)
-        if assigned is not None and assigned.assumed:
-            self._cache.remove(uid, now)
+        assigned = self._cache.forget(uid, now)
+        if assigned is not None:
             self._queue.move_on_event(of_leaving(assigned), now)
 
     def report_unschedulable(
@@ -99,7 +98,7 @@ class PendingPods:
         why: Why | None = None,
     ) -> list[Instruction]:
         """Tell a pod's owner, unless that is what was told last."""
-        node, shown = self._nominations.node_of(pending.pod.metadata.uid), pending.shown_node
+        node, shown = self._nominator.node_of(pending.pod.metadata.uid), pending.shown_node
         if pending.knows(message, node):
             return []
         pending.told, pending.told_node = message, node
@@ -115,7 +114,6 @@ class PendingPods:
         return self._queue.depths() | {"gated": len(self._gated)}
 
     def check(self) -> None:
-        """Raise AssertionError if the queue, the nominations or the volumes know of other pods than these."""
-        self.volume_events.waits.check()
-        assert set(self._nominations) <= self.pending.keys(), "a pod is nominated that does not wait"
+        """Raise AssertionError if the queue or the nominator knows of other pods than these."""
+        assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
         assert set(self._queue.uids()) == self.pending.keys(), "the queue and the pending pods differ"

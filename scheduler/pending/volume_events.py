@@ -1,10 +1,9 @@
-"""The machine's part that is about volumes: what the watches tell of storage, whom it requeues, and who waits. Pure."""
+"""What the watches tell of storage: which pods it requeues, and which waiting volumes it concerns. Pure."""
 
 from collections.abc import Iterable, Sequence
 
 from mooring.kube.events import Change, Identity
-from scheduler.cache.cache import Cache
-from scheduler.cache.volumes.volume_cache import StorageChange, Stored
+from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCache
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.claim_index import ClaimIndex
 from scheduler.pending.volume_waits import VolumeWaits
@@ -14,11 +13,11 @@ from scheduler.queue import ClusterEvent, Queue
 class VolumeEvents:
     """Takes the events of volumes and claims: requeues the pods they may help, checks those that wait for volumes."""
 
-    def __init__(self, cache: Cache, queue: Queue) -> None:
-        self._volume_cache = cache.volumes
+    def __init__(self, volume_cache: VolumeCache, queue: Queue, volume_waits: VolumeWaits) -> None:
+        self._volume_cache = volume_cache
         self._queue = queue
+        self._volume_waits = volume_waits
         self._claim_index = ClaimIndex()
-        self.waits = VolumeWaits(cache.volumes, cache.node)
 
     def take(self, kind: type[Stored], event: Change[Stored], now: float) -> Sequence[tuple[Identity, str]]:
         """Take what a watch tells of one kind; return which objects are left out and why."""
@@ -30,17 +29,17 @@ class VolumeEvents:
         """Record that there are not objects of this kind but these."""
         self._heed(self._volume_cache.keep(kind, there), now)
 
-    def offer(self, uid: str, pod_info: PodInfo | Refusal) -> None:
-        """Know what a pod in the queue asks for."""
+    def add(self, uid: str, pod_info: PodInfo | Refusal) -> None:
+        """Record which claims a pod in the queue uses."""
         if isinstance(pod_info, PodInfo) and pod_info.volumes:
             self._claim_index.put(uid, pod_info.volumes)
         else:
             self._claim_index.drop(uid)
 
-    def forget(self, uid: str, now: float) -> None:
-        """Know of a pod no more: it is bound, or it is gone."""
+    def delete(self, uid: str, now: float) -> None:
+        """Drop what is known of a pod: it is bound, or it is gone."""
         self._claim_index.drop(uid)
-        if self.waits.drop(uid) is not None:
+        if self._volume_waits.drop(uid) is not None:
             self.give_up(now)
 
     def give_up(self, now: float) -> None:
@@ -48,7 +47,7 @@ class VolumeEvents:
         self._queue.move_on_event(ClusterEvent.CLAIM | ClusterEvent.VOLUME, now)
 
     def _heed(self, told: StorageChange, now: float) -> None:
-        self.waits.touch(told.claims)
+        self._volume_waits.touch(told.claims)
         if told.helps & ClusterEvent.CLAIM:
             self._queue.move_pods_on_event(self._claim_index.for_claims(told.claims), ClusterEvent.CLAIM, now)
         self._queue.move_on_event(told.helps & ~ClusterEvent.CLAIM, now)

@@ -29,4 +29,4 @@ def _share(view: NodeView, line: int, amount: int) -> Measure:
     return view.least((allocatable - view.left[line] + amount) / view.most(allocatable, 1), 1.0)
 
 
-SCORE = UsageScorePlugin("NodeResourcesBalancedAllocation", 1, balance)
+SCORE = UsageScorePlugin("NodeResourcesBalancedAllocation", balance)

@@ -5,8 +5,9 @@ node, VFs included, is the work of `scheduler.placement.joint`, asked for one no
 chosen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.unit_pools import UnitPool
@@ -14,7 +15,17 @@ from scheduler.constraints.kinds import Wish
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Chosen
 from scheduler.placement.joint import OfKind, OfVfs, Step, place_together
-from scheduler.plugins.interface import UsageFilter, UsageFilterPlugin, UsageScorePlugin, UsageScorer
+from scheduler.plugins.interface import (
+    DryRun,
+    DryRunPlugin,
+    Reserve,
+    ReservePlugin,
+    UsageFilter,
+    UsageFilterPlugin,
+    UsageScorePlugin,
+    UsageScorer,
+)
+from scheduler.plugins.rdma_vfs import ExactDevices, fits_alone
 from scheduler.queue import ClusterEvent
 
 _NAME = "Constraints"
@@ -61,7 +72,12 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     return lambda view: sum(view.judged(column, judge) for column, judge in judges) // len(judges)
 
 
-def exact(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Chosen | str:
+def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
+    """Return what finds units and VFs together; None for a pod that asks for no unit."""
+    return (lambda row: _place(pod_info, nodes, row)) if pod_info.wishes else None
+
+
+def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Chosen | str:
     """Find where all that a pod asks for goes on a row, or the reason why it does not fit there."""
     steps: list[Step] = [OfKind(wish, nodes.unit_pools[wish.kind.name][row].left) for wish in pod_info.wishes]
     free_vfs = nodes.free_vfs_of_row[row]
@@ -90,13 +106,56 @@ def _scoring(wish: Wish) -> Callable[[UnitPool], int]:
     return score
 
 
-FILTER = UsageFilterPlugin(
-    _NAME,
-    pre_filter,
-    ClusterEvent.NODE_ADDED
-    | ClusterEvent.NODE_INVENTORY
-    | ClusterEvent.NODE_UNITS
-    | ClusterEvent.VFS_FREED
-    | ClusterEvent.UNITS_FREED,
-)
-SCORE = UsageScorePlugin(_NAME, 2, suit)
+class _Units(ExactDevices):
+    """Units of other kinds, and VFs beside them: the filter and the search read the node's row, so it is rewritten."""
+
+    def __init__(self, pod_info: PodInfo, cache: Cache, row: int) -> None:
+        super().__init__(pod_info, cache, row)
+        self._row = row
+        self._filter = pre_filter(pod_info, cache.nodes)
+        assigned_pods = cache.assigned_pods_on(self._node)
+        self._assignments = {
+            assigned.uid: assigned.assignment for assigned in assigned_pods if assigned.assignment is not None
+        }
+
+    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        super().add_pods(assigned_pods)
+        for assigned in assigned_pods:
+            if assigned.assignment is not None:
+                self._assignments[assigned.uid] = assigned.assignment
+            else:
+                self._assignments.pop(assigned.uid, None)
+
+    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        super().remove_pods(assigned_pods)
+        for assigned in assigned_pods:
+            self._assignments.pop(assigned.uid, None)
+
+    def close(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        nodes, unit_pools = self._cache.nodes, self._cache.unit_pools
+        nodes.free_vfs_of_row[self._row] = self._vf_accounting.free_vfs
+        unit_pools.show(self._row, self._node, list(self._assignments.values()))
+
+    def _place(self) -> Chosen | str:
+        self._show()
+        nodes = self._cache.nodes
+        if self._filter is not None and (mark := self._filter.judge(nodes.row_view(self._row))):
+            return self._filter.tell(mark)[0]
+        return _place(self._pod_info, nodes, self._row)
+
+
+def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
+    if not pod_info.wishes:
+        return None
+    return DryRun(lambda row, _: _Units(pod_info, cache, row), fits_alone(pod_info, cache.nodes))
+
+
+_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.NODE_UNITS
+_REQUEUE_ON |= ClusterEvent.VFS_FREED | ClusterEvent.UNITS_FREED
+FILTER = UsageFilterPlugin(_NAME, pre_filter, _REQUEUE_ON)
+SCORE = UsageScorePlugin(_NAME, suit)
+RESERVE = ReservePlugin(_NAME, reserve, _REQUEUE_ON)
+DRY_RUN = DryRunPlugin(_NAME, dry_run, reserves=True)

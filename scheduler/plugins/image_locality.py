@@ -42,4 +42,4 @@ def full_name(image: str) -> str:
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
-SCORE = ScorePlugin("ImageLocality", 1, pre_filter)
+SCORE = ScorePlugin("ImageLocality", pre_filter)

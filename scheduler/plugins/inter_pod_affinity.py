@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.row_counts import RowCounts
@@ -18,9 +19,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 from scheduler.queue import ClusterEvent
 
-NAME = "InterPodAffinity"
-WEIGHT = 2
-REQUEUE_ON = (
+_REQUEUE_ON = (
     ClusterEvent.NODE_ADDED
     | ClusterEvent.NODE_REMOVED
     | ClusterEvent.NODE_LABELS
@@ -136,4 +135,21 @@ def _normalised(raw: Amounts) -> Amounts:
     return scores
 
 
-FILTER = ClusterFilterPlugin(NAME, WEIGHT, pre_filter, REQUEUE_ON, lasting=frozenset(_TEXTS[:1]))
+def needs_others(pod_info: PodInfo) -> bool:
+    """Return whether a pod must be near others."""
+    return bool(pod_info.affinity_info.attracted)
+
+
+def keeps_others_off(assigned: AssignedPod) -> bool:
+    """Return whether an assigned pod requires that some pods are not near it."""
+    return assigned.affinity_info is not None and bool(assigned.affinity_info.repelled)
+
+
+FILTER = ClusterFilterPlugin(
+    "InterPodAffinity",
+    pre_filter,
+    _REQUEUE_ON,
+    lasting=frozenset(_TEXTS[:1]),
+    needs_others=needs_others,
+    keeps_others_off=keeps_others_off,
+)

@@ -1,25 +1,31 @@
-"""What a rule is: it looks at one pod and many nodes, and says in words why a node will not do.
+"""The extension points of a plugin: what it may be asked about a pod and the nodes.
 
 A `FilterPlugin` and a `ScorePlugin` judge each node by itself, so their judgement of a node holds until that node
 changes: it is kept, and asked for again for changed rows only. Those that judge what a node is take rows of
 `scheduler.cache.node_columns.NodeColumns`; those that judge what its pods leave (`UsageFilterPlugin`,
 `UsageScorePlugin`) take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` looks at the pods of
-all nodes and is asked for every pod. Rules come in the order in which kube-scheduler runs them; a node's reasons are
-those of the first rule that refuses it. All are pure.
+all nodes and is asked for every pod, a `VolumeFilterPlugin` for every pod with volumes. A `ReservePlugin` finds exact
+devices on the node that is about to be chosen. A `DryRunPlugin` judges one node again and again while pods are taken
+off and put on. `scheduler.plugins.registry` lists the plugins; a node's reasons are those of the first filter that
+refuses it. All are pure.
 """
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mooring.assignment import Assignment
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Amounts, Column, Flags, NodeColumns
 from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.assign import Chosen
 from scheduler.queue import ClusterEvent
 
 Texts = tuple[str, ...]
@@ -64,7 +70,7 @@ class UsageFilter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilterPlugin:
-    """A named rule; ``requeue_on`` is what can turn a refusal around.
+    """A rule about what a node is; ``requeue_on`` is what can turn a refusal around.
 
     ``pre_filter`` returns the filter for one pod, None where the rule has nothing to say about it.
     """
@@ -85,25 +91,27 @@ class UsageFilterPlugin:
 
 @dataclass(frozen=True, slots=True)
 class ScorePlugin:
-    """A named score plugin; ``pre_filter`` returns the scorer for one pod, None where there is nothing to say about it.
+    """A score by what a node is; ``pre_filter`` returns the scorer for one pod, None where there is nothing to score.
 
-    Scores go from 0 (worst) to 100 and count ``weight`` times. A scorer that counts in a measure of its own has them
-    brought there over the nodes that pass the rules: the ``largest`` becomes 100, or 0 with ``reverse``.
+    Scores go from 0 (worst) to 100; the registry says how often they count. A scorer that counts in a measure of its
+    own has them brought there over the nodes that pass the filters: the ``largest`` becomes 100, or 0 with ``reverse``.
     """
 
     name: str
-    weight: int
     pre_filter: Callable[[PodInfo, NodeColumns], Scorer | None]
     normalise: Literal["largest", "reverse"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UsageScorePlugin:
-    """A score plugin about what a node's pods leave; scores go from 0 to 100 and count ``weight`` times."""
+    """A score by what a node's pods leave, from 0 to 100."""
 
     name: str
-    weight: int
     pre_filter: Callable[[PodInfo, NodeColumns], UsageScorer | None]
+
+
+def _never(_: Any) -> bool:
+    return False
 
 
 class ClusterFilter(Protocol):
@@ -118,21 +126,24 @@ class ClusterFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilterPlugin:
-    """A named rule about other pods; ``pre_filter`` returns None for a pod about which it has nothing to say.
+    """A rule about other pods, which scores too; ``pre_filter`` returns None where it has nothing to say about a pod.
 
-    ``lasting`` are the reasons that no pod's going turns around.
+    ``lasting`` are the reasons that no pod's going turns around. ``needs_others`` says whether a pod must find others
+    where it goes, so that nominated pods, which may never come, must not count for it; ``keeps_others_off`` whether an
+    assigned pod may be a reason against pods about which the rule has otherwise nothing to say.
     """
 
     name: str
-    weight: int
     pre_filter: Callable[[PodInfo, NodeColumns, PodCounts], ClusterFilter | None]
     requeue_on: ClusterEvent
     lasting: frozenset[Texts] = frozenset()
+    needs_others: Callable[[PodInfo], bool] = _never
+    keeps_others_off: Callable[[AssignedPod], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeFilterPlugin:
-    """A named rule about a pod's volumes, asked for every pod that has any.
+    """A rule about a pod's volumes, asked for every pod that has any.
 
     ``pre_filter`` returns the filter, None where there is nothing to say, or why no node at all will do. A ``slow``
     rule is asked about a few rows at a time.
@@ -142,6 +153,80 @@ class VolumeFilterPlugin:
     pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | str | None]
     requeue_on: ClusterEvent
     slow: bool = False
+
+
+# Where on a row exactly a pod's devices are, or the reason why they do not fit together there.
+Reserve = Callable[[int], Chosen | str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReservePlugin:
+    """Finds exact devices on a node that passes all filters and is about to be chosen.
+
+    Where they do not fit together, the next best node is asked; kube-scheduler would send the pod back to its queue.
+    ``pre_filter`` returns None for a pod that asks for none; at most one plugin has a say about a pod.
+    """
+
+    name: str
+    pre_filter: Callable[[PodInfo, NodeColumns], Reserve | None]
+    requeue_on: ClusterEvent
+
+
+class PreFilterExtensions(ABC):
+    """One plugin's part of a dry run: what it has against a node while pods are put on and taken off there.
+
+    ``tells_room``: `filter` refuses exactly where `has_room_for` said no. ``moves_cache``: pods are moved in the cache
+    itself, so each must be moved back when the dry run ends. Source of the name: kube-scheduler's framework.
+    """
+
+    tells_room: ClassVar[bool] = False
+    moves_cache: ClassVar[bool] = False
+
+    @abstractmethod
+    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        """Put pods on the node."""
+
+    @abstractmethod
+    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        """Take pods off the node."""
+
+    @abstractmethod
+    def filter(self) -> Texts:
+        """Return the reasons against the node as it is now; none if it passes."""
+
+    def has_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
+        """Return whether the pod, which fits now, would fit beside these too; True where only `filter` can tell."""
+        return True
+
+    def assignment(self) -> Assignment | None:
+        """Return the exact devices that the pod would get; None if this plugin gives none, or has not enough."""
+        return None
+
+    def close(self) -> None:  # noqa: B027  most parts have nothing to do
+        """Let the cache show again what is there, once all pods are back."""
+
+
+class DryRun(NamedTuple):
+    """A plugin's part of all dry runs of one pod.
+
+    ``on`` makes its part for a row; with ``by_sums`` (its second argument) sums do where they say the same as exact
+    devices. ``fits_alone`` says of rows whether the pod would fit there if no other pod were there.
+    """
+
+    on: Callable[[int, bool], PreFilterExtensions]
+    fits_alone: Callable[[NodeView], Measure] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunPlugin:
+    """A plugin whose verdict on a node hangs on the pods there; ``reserves`` if it gives exact devices.
+
+    ``pre_filter`` returns None where it has nothing to say about a pod.
+    """
+
+    name: str
+    pre_filter: Callable[[PodInfo, Cache], DryRun | None]
+    reserves: bool = False
 
 
 def none_available(total: int, counts: Mapping[str, int]) -> str:

@@ -85,4 +85,4 @@ def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Fl
 
 
 FILTER = FilterPlugin("NodeAffinity", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS)
-SCORE = ScorePlugin("NodeAffinity", 2, weigh_preferred, "largest")
+SCORE = ScorePlugin("NodeAffinity", weigh_preferred, "largest")

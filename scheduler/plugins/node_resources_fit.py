@@ -4,15 +4,28 @@ The seeds' ``rdma-sriov/*`` resources count only on nodes that publish them: els
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import partial
+from typing import NamedTuple
 
-from scheduler.cache.node_columns import CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, NodeColumns
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.node_columns import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import Texts, UsageFilter, UsageFilterPlugin, UsageScorePlugin, UsageScorer
+from scheduler.plugins.interface import (
+    DryRun,
+    DryRunPlugin,
+    PreFilterExtensions,
+    Texts,
+    UsageFilter,
+    UsageFilterPlugin,
+    UsageScorePlugin,
+    UsageScorer,
+)
 from scheduler.queue import ClusterEvent
 
+_NAME = "NodeResourcesFit"
+_TOO_MANY_PODS = "Too many pods"
 _SEEDS = "rdma-sriov/"
 # One bit of a mark each; nobody asks for as many.
 _MOST_RESOURCES = 61
@@ -21,6 +34,10 @@ _MOST_RESOURCES = 61
 def counts_on(resource: str, published: Container[str]) -> bool:
     """Return whether a resource counts on a node that publishes these."""
     return not resource.startswith(_SEEDS) or resource in published
+
+
+def _insufficient(resource: str) -> str:
+    return f"Insufficient {resource}"
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
@@ -42,7 +59,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
         return marks
 
     def tell(mark: int) -> Texts:
-        texts = ["Too many pods", *(f"Insufficient {name}" for name, _ in wanted[1:])]
+        texts = [_TOO_MANY_PODS, *(_insufficient(name) for name, _ in wanted[1:])]
         return tuple(text for bit, text in enumerate(texts) if mark >> bit & 1)
 
     return UsageFilter(lacks, tell)
@@ -63,7 +80,75 @@ def _share(view: NodeView, line: int, amount: int) -> Measure:
     return view.most(view.left[line] - amount, 0) * 100 // view.most(view.allocatable[line], 1)
 
 
+class _Need(NamedTuple):
+    """So much of a resource, and the line of `scheduler.cache.node_columns.NodeColumns` on which it is kept."""
+
+    line: int
+    name: str
+    amount: int
+
+
+class _AmountsLeft(PreFilterExtensions):
+    """What a node's pods leave, as plain integers."""
+
+    tells_room = True
+
+    def __init__(self, needs: Sequence[_Need], left: Sequence[int], published: Container[str]) -> None:
+        """Take what a node has left by line, and the resources that it publishes."""
+        # By how much the number of pods, and each amount that counts here, exceeds what the pod needs.
+        self._spare = [left[PODS] - 1]
+        self._names: list[str] = []
+        for line, name, amount in needs:
+            if counts_on(name, published):
+                self._spare.append(left[line] - amount)
+                self._names.append(name)
+
+    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        self._move(assigned_pods, 1)
+
+    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        self._move(assigned_pods, -1)
+
+    def has_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
+        if self._spare[0] < len(assigned_pods):
+            return False
+        return all(
+            spare >= sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
+            for spare, name in zip(self._spare[1:], self._names, strict=True)
+        )
+
+    def filter(self) -> Texts:
+        if min(self._spare) >= 0:
+            return ()
+        lacking = [_insufficient(name) for spare, name in zip(self._spare[1:], self._names, strict=True) if spare < 0]
+        return (_TOO_MANY_PODS, *lacking) if self._spare[0] < 0 else tuple(lacking)
+
+    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        self._spare[0] -= sign * len(assigned_pods)
+        for place, name in enumerate(self._names, 1):
+            self._spare[place] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
+
+
+def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun:
+    nodes = cache.nodes
+    needs = [_Need(nodes.line(name), name, amount) for name, amount in sorted(pod_info.resources.items()) if amount > 0]
+
+    def on(row: int, _: bool) -> PreFilterExtensions:
+        return _AmountsLeft(needs, nodes.row_view(row).left, nodes.published[row])
+
+    def fits_alone(view: NodeView) -> Measure:
+        enough = view.allocatable[PODS] > 0
+        for line, name, amount in needs:
+            lacks = view.allocatable[line] < amount
+            if lacks.any():
+                enough &= ~(lacks & view.judged(nodes.published, partial(counts_on, name)).astype(bool))
+        return enough
+
+    return DryRun(on, fits_alone)
+
+
 FILTER = UsageFilterPlugin(
-    "NodeResourcesFit", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_ALLOCATABLE | ClusterEvent.POD_GONE
+    _NAME, pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_ALLOCATABLE | ClusterEvent.POD_GONE
 )
-SCORE = UsageScorePlugin("NodeResourcesFit", 1, least_allocated)
+SCORE = UsageScorePlugin(_NAME, least_allocated)
+DRY_RUN = DryRunPlugin(_NAME, dry_run)

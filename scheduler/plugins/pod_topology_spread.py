@@ -20,9 +20,7 @@ from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 from scheduler.queue import ClusterEvent
 
-NAME = "PodTopologySpread"
-WEIGHT = 2
-REQUEUE_ON = (
+_REQUEUE_ON = (
     ClusterEvent.NODE_ADDED
     | ClusterEvent.NODE_REMOVED
     | ClusterEvent.NODE_LABELS
@@ -137,4 +135,4 @@ def _normalised(raw: Amounts, scored: Flags) -> Amounts:
     return np.where(scored, scores, 0)
 
 
-FILTER = ClusterFilterPlugin(NAME, WEIGHT, pre_filter, REQUEUE_ON, lasting=frozenset(_TEXTS[1:]))
+FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, lasting=frozenset(_TEXTS[1:]))

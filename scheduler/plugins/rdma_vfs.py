@@ -1,18 +1,32 @@
 """RdmaVfs: a node must have exactly the VFs that a pod asks for; pods without VFs keep away from the others' room.
 
-Two rules of one name tell what the columns can tell: whether the inventory may be used at all and lists PFs that may
-give each interface, and whether there are enough free VFs and Mb/s in all. Whether the interfaces fit together is the
-work of `scheduler.placement.place`, asked for one node when that node is about to be chosen.
+Two filters tell what the columns can tell: whether the inventory may be used at all and lists PFs that may give each
+interface, and whether there are enough free VFs and Mb/s in all. Whether the interfaces fit together is the work of
+`scheduler.placement.place`, asked for one node when that node is about to be chosen, and in a dry run.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+from mooring.assignment import Assignment
 from mooring.inventory import Pf
+from mooring.request import PodRequest, Spreading
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import NOT_ENOUGH, demands_on
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Chosen, demands_on, pick_vfs, place_on
+from scheduler.placement.joint import section
+from scheduler.placement.place import PfCapacity, VfDemand
+from scheduler.placement.vf_accounting import FreeVfs, VfAccounting
 from scheduler.plugins.interface import (
+    DryRun,
+    DryRunPlugin,
     Filter,
     FilterPlugin,
+    PreFilterExtensions,
+    Reserve,
+    ReservePlugin,
     Texts,
     UsageFilter,
     UsageFilterPlugin,
@@ -73,8 +87,172 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     return score
 
 
+class _Demands:
+    """Which PFs of a node may give each interface of a request, and where the interfaces fit together.
+
+    Kept by the PFs' identity: nodes of one model share theirs, and hashing PFs costs more than all else here.
+    """
+
+    def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
+        self.spreading: Spreading | None = request.pfs
+        self._request, self._nodes = request, nodes
+        self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
+
+    def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+        """Return which of these PFs may give each interface; why not, if none may give one of them."""
+        known = self._known.get(id(pfs))
+        if known is None:
+            if len(self._known) > len(self._nodes.valid):
+                self._known.clear()
+            known = self._known[id(pfs)] = pfs, demands_on(self._request, pfs)
+        return known[1]
+
+    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...]) -> Chosen | str:
+        demands = self.on(pfs)
+        return demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading)
+
+
+def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
+    request = pod_info.request
+    return _Demands(request, nodes) if request is not None and request.interfaces else None
+
+
+def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
+    """Return what finds the PF of each interface; None where `constraints` does it together with other kinds."""
+    demands = None if pod_info.wishes else _demands(pod_info, nodes)
+    if demands is None:
+        return None
+
+    def choose(row: int) -> Chosen | str:
+        free_vfs = nodes.free_vfs_of_row[row]
+        return demands.place(free_vfs.pfs, free_vfs.capacities)
+
+    return choose
+
+
+def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, chosen: Chosen) -> Assignment:
+    """Return the exact VFs, and units of other kinds, for a placement."""
+    vfs = pick_vfs(pod_info.interfaces, free_vfs, chosen, cache.free_since(node))
+    ext = {kind: section(proposal) for kind, proposal in chosen.others}
+    return Assignment(uid=pod_info.uid, node=node, vfs=vfs, ext=ext)
+
+
+class ExactDevices(PreFilterExtensions):
+    """A part that places exactly: the VFs of the pods that are moved are given and taken in the cache's accounting."""
+
+    moves_cache = True
+
+    def __init__(self, pod_info: PodInfo, cache: Cache, row: int) -> None:
+        self._pod_info, self._cache = pod_info, cache
+        self._node = cache.nodes.names[row]
+        self._vf_accounting = cache.vf_accounting(self._node)
+
+    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        for assigned in assigned_pods:
+            if (claim := assigned.claim) is not None:
+                self._vf_accounting.add(claim)
+
+    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        for assigned in assigned_pods:
+            if (claim := assigned.claim) is not None:
+                self._vf_accounting.remove(claim)
+
+    def filter(self) -> Texts:
+        found = self._place()
+        return (found,) if isinstance(found, str) else ()
+
+    def assignment(self) -> Assignment | None:
+        found = self._place()
+        if isinstance(found, str):
+            return None
+        return assign(self._pod_info, self._cache, self._node, self._vf_accounting.free_vfs, found)
+
+    @abstractmethod
+    def _place(self) -> Chosen | str:
+        """Return where all that the pod asks for fits together, or the reason why it does not."""
+
+
+class _Vfs(ExactDevices):
+    """Whether the interfaces fit together on the PFs."""
+
+    def __init__(self, pod_info: PodInfo, cache: Cache, row: int, demands: _Demands) -> None:
+        super().__init__(pod_info, cache, row)
+        self._demands = demands
+
+    def sums(self) -> "_VfSums | None":
+        """Return what says the same by mere sums; None where claims overlap, so that sums do not tell."""
+        demands = self._demands.on(self._vf_accounting.pfs)
+        if isinstance(demands, str) or not self._vf_accounting.is_plain:
+            return None
+        return _VfSums(self._vf_accounting, demands, self._demands.spreading)
+
+    def _place(self) -> Chosen | str:
+        return self._demands.place(self._vf_accounting.pfs, self._vf_accounting.free_vfs.capacities)
+
+
+class _VfSums(PreFilterExtensions):
+    """The same where each claim holds VFs of its own: what goes is added to what is left, and what comes taken off."""
+
+    def __init__(self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None) -> None:
+        self._vf_accounting, self._demands, self._spreading = vf_accounting, demands, spreading
+        self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
+        self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
+        # What each pod that was moved holds: index of the PF and rate, a pair for each VF.
+        self._held: dict[str, list[tuple[int, int]]] = {}
+
+    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        self._move(assigned_pods, 1)
+
+    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        self._move(assigned_pods, -1)
+
+    def filter(self) -> Texts:
+        capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
+        found = place_on(self._demands, capacities, self._spreading)
+        return (found,) if isinstance(found, str) else ()
+
+    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        for assigned in assigned_pods:
+            if assigned.assignment is None:
+                continue
+            held = self._held.get(assigned.uid)
+            if held is None:
+                held = self._held[assigned.uid] = self._vf_accounting.held(assigned.uid, assigned.assignment)
+            for index, rate in held:
+                self._vfs[index] -= sign
+                self._mbps[index] -= sign * rate
+
+
+def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
+    demands = None if pod_info.wishes else _demands(pod_info, cache.nodes)
+    if demands is None:
+        return None
+
+    def on(row: int, by_sums: bool) -> PreFilterExtensions:
+        vfs = _Vfs(pod_info, cache, row, demands)
+        return (vfs.sums() if by_sums else None) or vfs
+
+    return DryRun(on, _fits_alone(demands, cache.nodes))
+
+
+def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
+    """Return what says where a pod's interfaces would fit if all VFs were free; None for a pod that asks for none."""
+    demands = _demands(pod_info, nodes)
+    return _fits_alone(demands, nodes) if demands is not None else None
+
+
+def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], Measure]:
+    def could_give(offer: tuple[str, tuple[Pf, ...]]) -> bool:
+        _, pfs = offer
+        found = demands.place(pfs, tuple(PfCapacity(len(pf.vfs), pf.offer_mbps) for pf in pfs))
+        return not isinstance(found, str) or found == OUT_OF_BUDGET
+
+    return lambda view: view.judged(nodes.offers, could_give)
+
+
+_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
 INVENTORY_FILTER = FilterPlugin(_NAME, prepare_inventory, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY)
-FILTER = UsageFilterPlugin(
-    _NAME, pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
-)
-SCORE = UsageScorePlugin(_NAME, 2, least_left)
+FILTER = UsageFilterPlugin(_NAME, pre_filter, _REQUEUE_ON)
+SCORE = UsageScorePlugin(_NAME, least_left)
+RESERVE = ReservePlugin(_NAME, reserve, _REQUEUE_ON)
+DRY_RUN = DryRunPlugin(_NAME, dry_run, reserves=True)

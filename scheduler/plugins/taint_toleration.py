@@ -66,4 +66,4 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 
 FILTER = FilterPlugin("TaintToleration", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_TAINTS)
-SCORE = ScorePlugin("TaintToleration", 3, count_untolerated, "reverse")
+SCORE = ScorePlugin("TaintToleration", count_untolerated, "reverse")

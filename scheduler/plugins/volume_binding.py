@@ -63,7 +63,11 @@ def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
 def _missing(use: ClaimUse) -> str:
     if use.owner:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
-    return f'persistentvolumeclaim "{use.name}" not found'
+    return claim_not_found(use.name)
+
+
+def claim_not_found(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" not found'
 
 
 def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> str:

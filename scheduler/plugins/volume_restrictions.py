@@ -10,6 +10,7 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.storage_objects import ONCE_PER_POD
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.plugins.volume_binding import claim_not_found
 from scheduler.queue import ClusterEvent
 
 _DISK = "node(s) had no available disk"
@@ -23,7 +24,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     for use in pod_info.volumes.claims:
         claim = volume_cache.claim(use.key)
         if claim is None and not use.owner:
-            return f'persistentvolumeclaim "{use.name}" not found'
+            return claim_not_found(use.name)
         if claim is not None and not use.owner and ONCE_PER_POD in (claim.spec.access_modes or ()):
             is_in_use |= volume_cache.usage.is_used(use.key)
     taken = {node for disk in pod_info.volumes.disks for node in volume_cache.usage.nodes_in_conflict(disk)}

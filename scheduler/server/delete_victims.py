@@ -42,7 +42,7 @@ def deletion(assigned: AssignedPod) -> bytes:
     )
 
 
-async def preempt(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
+async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
     """Delete all victims at once; return which were deleted, once the API server has answered for each."""
     endings = await asyncio.gather(*(_delete(client, order, assigned, scheduler_name) for assigned in order.victims))
     deleted = tuple(assigned for assigned, refused in zip(order.victims, endings, strict=True) if refused == "")

@@ -23,21 +23,19 @@ from mooring.kube.events import Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import (
     DeleteVictims,
-    DeleteVictimsResult,
     Evict,
-    EvictionResult,
     Instruction,
     Notice,
+    Order,
     PreBind,
-    PreBindResult,
     Report,
+    Result,
 )
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.server import metrics
 from scheduler.server.bind import bind
-from scheduler.server.delete_victims import preempt
+from scheduler.server.delete_victims import delete_victims
 from scheduler.server.evict import evict
-from scheduler.server.pre_bind import prepare
+from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reflectors import Listed, Reflectors, Seen, taken_apart
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
@@ -62,27 +60,11 @@ _LONG_S = 10.0
 _DRAIN_S = 20.0
 
 
-class _Bound(msgspec.Struct, frozen=True):
-    decision: Bind
-    outcome: Outcome
+class Finished(msgspec.Struct, frozen=True):
+    """A write that has ended, and what became of it."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    order: PreBind
-    outcome: PreBindResult
-
-
-@dataclass(frozen=True, slots=True)
-class _Evicted:
-    order: Evict
-    ending: EvictionResult
-
-
-@dataclass(frozen=True, slots=True)
-class _Preempted:
-    order: DeleteVictims
-    ending: DeleteVictimsResult
+    order: Order
+    result: Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +78,7 @@ class _Unfolding:
     at: float
 
 
-_Ending = _Bound | _Prepared | _Evicted | _Preempted
-_Message = Seen | Listed | _Unfolding | _Ending
+_Message = Seen | Listed | _Unfolding | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +198,7 @@ class Loop:
         if self._writes:
             await asyncio.wait(self._writes, timeout=_DRAIN_S)
         while self._inbox:
-            if isinstance(message := self._inbox.popleft(), _Ending):
+            if isinstance(message := self._inbox.popleft(), Finished):
                 self._follow(self._take(message))
         self._writer.give_way(pressed=False)
         await self._writer.flush()
@@ -288,21 +269,9 @@ class Loop:
                 return self._machine.retell() if self._leads and not self._reading.missing() else []
             case Seen(kind, event):
                 return self._machine.see(kind, event, now)
-            case _:
-                return self._take_ending(message, now)
+            case Finished(order, result):
+                return self._machine.finished(order, result, now)
         return []
-
-    def _take_ending(self, message: _Ending, now: float) -> list[Instruction]:
-        """Take what became of something that was written."""
-        match message:
-            case _Bound(decision, outcome):
-                return self._machine.bound(decision, outcome, now)
-            case _Prepared(made, written):
-                return self._machine.prepared(made, written, now)
-            case _Evicted(order, ending):
-                return self._machine.evicted(order, ending, now)
-            case _Preempted(order, ending):
-                return self._machine.preempted(order, ending, now)
 
     def _follow(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -311,11 +280,11 @@ class Loop:
                     waited = self._machine.pending_pods.waited(instruction.pod_info.uid)
                     self.start(self._bind(instruction, *waited))
                 case PreBind():
-                    self.start(self._prepare(instruction))
+                    self.start(self._pre_bind(instruction))
                 case Evict():
                     self.start(self._evict(instruction))
                 case DeleteVictims():
-                    self.start(self._preempt(instruction))
+                    self.start(self._delete_victims(instruction))
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
@@ -340,20 +309,21 @@ class Loop:
             _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
         else:
             _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
-        self._receive(_Bound(decision, outcome))
+        self._receive(Finished(decision, outcome))
 
-    async def _prepare(self, order: PreBind) -> None:
-        self._receive(_Prepared(order, await prepare(self._clients.leaders, order)))
+    async def _pre_bind(self, order: PreBind) -> None:
+        self._receive(Finished(order, await pre_bind(self._clients.leaders, order)))
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._clients.leaders, order)
         metrics.EVICTIONS.by[ending,] += 1
-        self._receive(_Evicted(order, ending))
+        self._receive(Finished(order, ending))
 
-    async def _preempt(self, order: DeleteVictims) -> None:
+    async def _delete_victims(self, order: DeleteVictims) -> None:
         metrics.PREEMPTIONS.by[()] += 1
         metrics.VICTIMS.of().observe(len(order.victims))
-        self._receive(_Preempted(order, await preempt(self._clients.leaders, order, self._machine.scheduler_name)))
+        deleted = await delete_victims(self._clients.leaders, order, self._machine.scheduler_name)
+        self._receive(Finished(order, deleted))
 
     def _report(self, report: Report) -> None:
         if not self._leads:

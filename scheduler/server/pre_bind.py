@@ -1,23 +1,56 @@
 """PreBind: write what a pod's volumes need before the bind, each patch repeated until its answer is definite.
 
-An answer that cannot be read shows no more than a conflict does: the object is read back, once, to see what is written.
+As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node that its volume is to be made for; the
+rest is done by the volume controller and the provisioner. The version is a precondition: an object that has changed
+since the decision is not the one that was decided about. An answer that cannot be read shows no more than a conflict
+does: the object is read back, once, to see what is written.
 """
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
 from mooring.kube.retry import until_definite
+from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cycle.instructions import PreBind, PreBindResult
-from scheduler.server.volume_patches import Write, writes
+from scheduler.kube.storage_objects import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 
-async def prepare(client: Client, order: PreBind) -> PreBindResult:
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` what it will say."""
+
+    key: str
+    path: str
+    body: bytes
+    kind: type[PersistentVolume] | type[PersistentVolumeClaim]
+    value: str
+
+    def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
+        """Return the object of an answer; raise MsgspecError if it is not one."""
+        return msgspec.json.decode(answer, type=self.kind)
+
+    def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
+        """Return whether an object already has what is to be written."""
+        if isinstance(shown, PersistentVolume):
+            return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.value
+        return shown.selected_node == self.value
+
+
+async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
     """Write a plan and return the result; nothing is undone if a later write fails."""
     versions: dict[str, str] = {}
     try:
-        for write in writes(order.plan):
-            versions[write.key] = await _carry_out(client, write)
+        for patch in _patches(order.plan):
+            versions[patch.key] = await _carry_out(client, patch)
     except (Unknown, Throttled):
         raise
     except KubeError as refused:
@@ -27,14 +60,14 @@ async def prepare(client: Client, order: PreBind) -> PreBindResult:
     return PreBindResult(versions)
 
 
-async def _carry_out(client: Client, write: Write) -> str:
+async def _carry_out(client: Client, patch: _Patch) -> str:
     """Return the version of the object with the written fields; raise MsgspecError if none can be read."""
     try:
-        shown = write.read(await _send(client, "PATCH", write.path, write.body, MERGE_PATCH))
+        shown = patch.read(await _send(client, "PATCH", patch.path, patch.body, MERGE_PATCH))
     except (Conflict, msgspec.MsgspecError):
         # The conflict may be with our own write, whose answer was lost.
-        shown = write.read(await _send(client, "GET", write.path))
-        if not write.is_done(shown):
+        shown = patch.read(await _send(client, "GET", patch.path))
+        if not patch.is_done(shown):
             raise
     return shown.metadata.resource_version
 
@@ -42,3 +75,43 @@ async def _carry_out(client: Client, write: Write) -> str:
 @until_definite
 async def _send(client: Client, method: str, path: str, body: bytes = b"", kind: str = JSON) -> bytes:
     return await client.request(method, path, body, kind)
+
+
+def _patches(plan: VolumePlan) -> Iterator[_Patch]:
+    """Yield what is not written yet, volumes first."""
+    for match in plan.matches:
+        reference = match.volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            yield _tell_volume(match)
+    for claim in plan.provisions:
+        if claim.selected_node != plan.node:
+            yield _tell_claim(claim, plan.node)
+
+
+def _tell_volume(match: Match) -> _Patch:
+    volume, claim = match.volume.metadata, match.claim.metadata
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "resourceVersion": claim.resource_version,
+    }
+    metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
+    if match.volume.spec.claim_ref is None:
+        # A volume whose claimRef its owner has set keeps it when the claim goes.
+        metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+    body = msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": reference}})
+    return _Patch(volume.name, f"/api/v1/persistentvolumes/{volume.name}", body, PersistentVolume, claim.uid)
+
+
+def _tell_claim(claim: PersistentVolumeClaim, node: str) -> _Patch:
+    about = claim.metadata
+    metadata = {
+        "uid": about.uid,
+        "resourceVersion": about.resource_version,
+        "annotations": {SELECTED_NODE: node},
+    }
+    path = f"/api/v1/namespaces/{about.namespace}/persistentvolumeclaims/{about.name}"
+    return _Patch(claim.key, path, msgspec.json.encode({"metadata": metadata}), PersistentVolumeClaim, node)

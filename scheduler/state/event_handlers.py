@@ -5,18 +5,22 @@ wait for it, and nobody else.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo, read_node
-from scheduler.cache.volumes import volume_cache as volume_cache
+from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Blame, Instruction, Notice
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
+from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.volume_events import VolumeEvents
+from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import ClusterEvent, Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.relist_diff import missing
@@ -24,27 +28,21 @@ from scheduler.state.unreadable_objects import UnreadableObjects
 from scheduler.state.vf_disputes import VfDisputes
 
 
+@dataclass(slots=True)
 class EventHandlers:
     """Pods are known by uid: a name may be used again, a uid never is."""
 
-    def __init__(
-        self,
-        scheduler_name: str,
-        cache: Cache,
-        queue: Queue,
-        pending_pods: PendingPods,
-        vf_disputes: VfDisputes,
-        cluster_objects: ClusterObjects,
-        bound_without_vfs: BoundWithoutVfs,
-    ) -> None:
-        self._scheduler_name = scheduler_name
-        self._cache = cache
-        self._queue = queue
-        self._pending_pods = pending_pods
-        self._vf_disputes = vf_disputes
-        self._cluster_objects = cluster_objects
-        self._bound_without_vfs = bound_without_vfs
-        self.unreadable_objects = UnreadableObjects()
+    scheduler_name: str
+    cache: Cache
+    queue: Queue
+    pending_pods: PendingPods
+    nominator: Nominator
+    volume_events: VolumeEvents
+    volume_waits: VolumeWaits
+    vf_disputes: VfDisputes
+    cluster_objects: ClusterObjects
+    bound_without_vfs: BoundWithoutVfs
+    unreadable_objects: UnreadableObjects = field(default_factory=UnreadableObjects)
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
         match event:
@@ -85,36 +83,36 @@ class EventHandlers:
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is known in just this version; only of bound pods, which are many."""
-        assigned = self._cache.assigned(identity.uid) if kind is Pod else None
+        assigned = self.cache.assigned(identity.uid) if kind is Pod else None
         return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
 
     def keeping(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
         """Record that there are not objects of this kind but these, little by little, at each step of the iterator."""
         if kind is Node:
-            for name in sorted(self._cache.node_names() - {identity.name for identity in there}):
+            for name in sorted(self.cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            known = [*self._pending_pods.uids(), *self._cache.uids()]
+            known = [*self.pending_pods.uids(), *self.cache.uids()]
             for uid in missing(known, [identity.uid for identity in there]):
                 if uid is not None:
                     self._leave(uid, now)
                 yield
         elif kind in volume_cache.PATHS:
-            self._pending_pods.volume_events.keep(kind, there, now)
+            self.volume_events.keep(kind, there, now)
         else:
-            self._queue.move_on_event(self._cluster_objects.keep(kind, there), now)
+            self.queue.move_on_event(self.cluster_objects.keep(kind, there), now)
         self.unreadable_objects.keep(kind, there)
 
     def stored(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
         """Take what a watch tells of volumes, claims, storage classes and what nodes can attach."""
-        return self._leave_out_others(kind, event, "storage", self._pending_pods.volume_events.take(kind, event, now))
+        return self._leave_out_others(kind, event, "storage", self.volume_events.take(kind, event, now))
 
     def around(self, kind: type[ClusterObject], event: Change[ClusterObject], now: float) -> list[Instruction]:
         """Take what a watch tells of namespaces, services and controllers."""
-        helps, unreadable_objects = self._cluster_objects.take(kind, event)
-        self._queue.move_on_event(helps, now)
+        helps, unreadable_objects = self.cluster_objects.take(kind, event)
+        self.queue.move_on_event(helps, now)
         return self._leave_out_others(kind, event, "surroundings", unreadable_objects)
 
     def _leave_out_others(
@@ -129,7 +127,7 @@ class EventHandlers:
         ]
 
     def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
-        known = self._cache.node(node.metadata.name)
+        known = self.cache.node(node.metadata.name)
         try:
             node_info, error = read_node(node, known, now)
         except ValueError as unreadable:
@@ -137,28 +135,28 @@ class EventHandlers:
         self.unreadable_objects.drop(Node, identity)
         found: list[Instruction] = []
         if node_info != known:
-            self._cache.put_node(node_info)
-            self._queue.move_on_event(of_node(known, node_info), now)
+            self.cache.put_node(node_info)
+            self.queue.move_on_event(of_node(known, node_info), now)
             if known is not None and known.labels != node_info.labels:
-                self._pending_pods.volume_events.waits.touch_node(node_info.name)
-            found = self._vf_disputes.settle(node_info.name, now)
-            self._vf_disputes.judge(node_info.name, now)
+                self.volume_waits.touch_node(node_info.name)
+            found = self.vf_disputes.settle(node_info.name, now)
+            self.vf_disputes.judge(node_info.name, now)
             found += self._unreadable(node_info)
         fields = {"node": node_info.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
 
     def _unreadable(self, node_info: NodeInfo) -> Iterator[Instruction]:
         """Yield what of a node is left out because its inventory of another kind cannot be used."""
-        for kind, why in self._cache.unit_pools.unreadable(node_info.name):
+        for kind, why in self.cache.unit_pools.unreadable(node_info.name):
             about = {"node": node_info.name, "constraint": kind, "reason": why}
             yield Notice("constraint", "node left out: inventory of another kind cannot be read", about)
 
     def _remove_node(self, name: str, now: float) -> None:
-        self._cache.remove_node(name)
-        self._vf_disputes.node_left(name, now)
-        self._pending_pods.volume_events.waits.touch_node(name)
-        self._queue.move_on_event(ClusterEvent.NODE_REMOVED, now)
-        self._pending_pods.nominator.close(name, now)
+        self.cache.remove_node(name)
+        self.vf_disputes.node_left(name, now)
+        self.volume_waits.touch_node(name)
+        self.queue.move_on_event(ClusterEvent.NODE_REMOVED, now)
+        self.nominator.delete_node(name, now)
 
     def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
@@ -166,9 +164,9 @@ class EventHandlers:
 
     def _leave_out_pod(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         """Leave a pod out; what it is known to hold on its node it keeps."""
-        if identity.uid in self._pending_pods.volume_events.waits:
-            self._pending_pods.forget_assumed(identity.uid, now)
-        self._pending_pods.delete(identity.uid, now)
+        if identity.uid in self.volume_waits:
+            self.pending_pods.forget_assumed(identity.uid, now)
+        self.pending_pods.delete(identity.uid, now)
         return self.unreadable_objects.pod(identity, why)
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
@@ -178,41 +176,41 @@ class EventHandlers:
             return []
         if pod.spec.node_name:
             return self._assigned(pod, now)
-        if self._cache.assigned(uid) is not None:
-            if pod.metadata.deletion_timestamp is not None and uid in self._pending_pods.volume_events.waits:
+        if self.cache.assigned(uid) is not None:
+            if pod.metadata.deletion_timestamp is not None and uid in self.volume_waits:
                 self._leave(uid, now)
-            self._pending_pods.renew(pod)
+            self.pending_pods.renew(pod)
             return []
-        ours = pod.spec.scheduler_name == self._scheduler_name and pod.metadata.deletion_timestamp is None
+        ours = pod.spec.scheduler_name == self.scheduler_name and pod.metadata.deletion_timestamp is None
         if ours and not pod.spec.scheduling_gates:
-            self._pending_pods.add(pod, now)
+            self.pending_pods.add(pod, now)
         elif ours:
-            self._pending_pods.gate(uid, now)
+            self.pending_pods.gate(uid, now)
         else:
-            self._pending_pods.leave_to_others(uid, now)
+            self.pending_pods.leave_to_others(uid, now)
         return []
 
     def _assigned(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self._pending_pods.delete(uid, now)
-        known = self._cache.assigned(uid)
+        self.pending_pods.delete(uid, now)
+        known = self.cache.assigned(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
             # Listed again as it was.
             return []
         assigned, faults = read_assigned_pod(pod, known)
         notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]
-        if news := of_assigned_pod(known, assigned, self._cache.put(assigned, now)):
-            self._queue.move_on_event(news, now)
-        self._vf_disputes.see(pod, assigned, now)
+        if news := of_assigned_pod(known, assigned, self.cache.put(assigned, now)):
+            self.queue.move_on_event(news, now)
+        self.vf_disputes.see(pod, assigned, now)
         if assigned.assignment is not None and (known is None or known.assignment != assigned.assignment):
-            notices += self._vf_disputes.settle(assigned.node, now)
-        return [*notices, *self._bound_without_vfs.see(pod)]
+            notices += self.vf_disputes.settle(assigned.node, now)
+        return [*notices, *self.bound_without_vfs.see(pod)]
 
     def _leave(self, uid: str, now: float) -> None:
-        self._pending_pods.delete(uid, now)
-        self._vf_disputes.drop(uid)
-        self._bound_without_vfs.drop(uid)
-        assigned = self._cache.remove(uid, now)
+        self.pending_pods.delete(uid, now)
+        self.vf_disputes.drop(uid)
+        self.bound_without_vfs.drop(uid)
+        assigned = self.cache.remove(uid, now)
         if assigned is not None:
-            self._queue.move_on_event(of_leaving(assigned), now)
-            self._vf_disputes.pod_left(assigned, now)
+            self.queue.move_on_event(of_leaving(assigned), now)
+            self.vf_disputes.pod_left(assigned, now)

@@ -1,18 +1,21 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
-`nodes` and `pods` take what the watches tell, `bound`, `evicted` and `preempted` what became of a write; `step` decides
-about the next pod, `tick` does what is due at a time. All return instructions: `Bind`, `Evict`, `DeleteVictims`,
-`Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
+`nodes`, `pods` and `see` take what the watches tell, `finished` what became of a write; `step` decides about the next
+pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`, `Report`
+and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any
 
+from mooring.kube.events import Change, Event
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, Unschedulable, validate_annotations
+from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.instructions import (
     DeleteVictims,
     DeleteVictimsResult,
@@ -20,16 +23,24 @@ from scheduler.cycle.instructions import (
     EvictionResult,
     Instruction,
     Notice,
+    Order,
     PreBind,
     PreBindResult,
     Report,
+    Result,
 )
 from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.select_victims import PORTION, VictimSearch
+from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.volume_events import VolumeEvents
+from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
@@ -39,7 +50,7 @@ __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine",
 
 
 class Machine:
-    """State and its transitions; `event_handlers` holds those that come by the watches."""
+    """State and its transitions. Each part stands beside the others, and none is reached through another."""
 
     def __init__(
         self,
@@ -51,36 +62,72 @@ class Machine:
     ) -> None:
         """Look at ``portion`` pods in one step, where a decision has to find out who goes."""
         self.scheduler_name = scheduler_name
+        self._kinds = kinds
         self.cache = Cache(kinds)
         self.queue = Queue()
-        self._kinds = kinds
-        self._scheduling_cycle = SchedulingCycle(self.cache)
-        self.nominations = self._scheduling_cycle.preemption.nominations
-        self.pending_pods = PendingPods(self.cache, self.queue, self.nominations, kinds)
+        self.nominator = Nominator(self.queue)
+        self._volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
+        self._volume_events = VolumeEvents(self.cache.volumes, self.queue, self._volume_waits)
+        self.pending_pods = PendingPods(self.cache, self.queue, self.nominator, self._volume_events, kinds)
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
-        cluster_objects = ClusterObjects(self.cache.pod_counts, self._scheduling_cycle.preemption.budgets)
+        self._bound_without_vfs = BoundWithoutVfs()
+        budgets = Budgets()
+        self._preemption = Preemption(self.cache, self.nominator, budgets)
+        self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption)
         self.extender_pods = ExtenderPods(
-            scheduler_name, self.cache, self.pending_pods, self.queue, self._scheduling_cycle.preemption, kinds
+            scheduler_name=scheduler_name,
+            cache=self.cache,
+            pending_pods=self.pending_pods,
+            queue=self.queue,
+            nominated_pods=self.nominator,
+            budgets=budgets,
+            kinds=kinds,
+            bound_without_vfs=self._bound_without_vfs,
         )
-        bound_without_vfs = self.extender_pods.bound_without_vfs
         self.event_handlers = EventHandlers(
-            scheduler_name,
-            self.cache,
-            self.queue,
-            self.pending_pods,
-            self.vf_disputes,
-            cluster_objects,
-            bound_without_vfs,
+            scheduler_name=scheduler_name,
+            cache=self.cache,
+            queue=self.queue,
+            pending_pods=self.pending_pods,
+            nominator=self.nominator,
+            volume_events=self._volume_events,
+            volume_waits=self._volume_waits,
+            vf_disputes=self.vf_disputes,
+            cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
+            bound_without_vfs=self._bound_without_vfs,
         )
-        self._waiting = self.pending_pods.volume_events.waits
         # The pod that is being decided about, and what has been found out so far about who has to go for it.
         self._trying = ""
         self._portion = portion
         self._search = VictimSearch(portion)
-        self.nodes, self.pods, self.see = self.event_handlers.nodes, self.event_handlers.pods, self.event_handlers.see
 
-    def bound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
-        """Take a bind's definite end."""
+    def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
+        """Take what the watch tells of a node."""
+        return self.event_handlers.nodes(event, now)
+
+    def pods(self, event: Change[Pod], now: float) -> list[Instruction]:
+        """Take what the watch tells of a pod."""
+        return self.event_handlers.pods(event, now)
+
+    def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
+        """Take what a watch tells of any kind of object."""
+        return self.event_handlers.see(kind, event, now)
+
+    def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
+        """Take what became of a write; raise TypeError if the result is of another kind of write."""
+        match order, result:
+            case Bind(), Outcome():
+                return self._finish_bind(order, result, now)
+            case PreBind(), PreBindResult():
+                return self._finish_pre_bind(order, result, now)
+            case Evict(), str():
+                return self._finish_evict(order, result, now)
+            case DeleteVictims(), DeleteVictimsResult():
+                return self._finish_delete_victims(order, result, now)
+            case _:
+                raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
+
+    def _finish_bind(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         uid = decision.pod_info.uid
         if outcome.kind == "bound":
             self.cache.finish_binding(uid)
@@ -89,43 +136,44 @@ class Machine:
             report = Report(decision.pod_info.pod, "Scheduled", message, decision.why)
             return [report, *self._bound_to_deleted_node(decision)]
         self.pending_pods.forget_assumed(uid, now)
-        return self._unbound(decision, outcome, now)
+        return self._bind_failed(decision, outcome, now)
 
-    def prepared(self, order: PreBind, outcome: PreBindResult, now: float) -> list[Instruction]:
-        """Take what became of the writes that a pod's volumes need."""
+    def _finish_pre_bind(self, order: PreBind, outcome: PreBindResult, now: float) -> list[Instruction]:
         if not outcome.fault:
-            self._waiting.written(order.decision, outcome.versions)
+            self._volume_waits.written(order.decision, outcome.versions)
             return []
-        return self._give_back(order.decision, outcome.fault, now) if self._waiting.failed(order.decision) else []
+        return self._give_back(order.decision, outcome.fault, now) if self._volume_waits.failed(order.decision) else []
 
     def _give_back(self, decision: Bind, why: str, now: float) -> list[Instruction]:
         """Take a pod whose volumes were not bound off its node, and let it come again."""
         uid = decision.pod_info.uid
         self.pending_pods.forget_assumed(uid, now)
-        self.pending_pods.volume_events.give_up(now)
+        self._volume_events.give_up(now)
         self.queue.retry(uid)
         return self.pending_pods.report_unschedulable(
             self.pending_pods[uid], "Unschedulable", f"binding volumes: {why}"
         )
 
-    def evicted(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
-        """Take what became of an eviction; one that the API server did not take is tried again later."""
+    def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
+        """Try again later what the API server did not take."""
         if ending == "evicted":
             return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")]
         if ending == "refused":
             self.vf_disputes.retry(order.pod.metadata.uid, now)
         return []
 
-    def preempted(self, order: DeleteVictims, ending: DeleteVictimsResult, now: float) -> list[Instruction]:
-        """Take what became of a preemption; a pod for which not all could be deleted is decided about again."""
+    def _finish_delete_victims(
+        self, order: DeleteVictims, ending: DeleteVictimsResult, now: float
+    ) -> list[Instruction]:
+        """Decide again about a pod for which not all victims could be deleted."""
         message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
         found: list[Instruction] = [
             Report(pod_reference(assigned), "Preempted", message, related=order.pod) for assigned in ending.deleted
         ]
         uid = order.pod.metadata.uid
-        if not ending.refused or self.nominations.node_of(uid) != order.node:
+        if not ending.refused or self.nominator.node_of(uid) != order.node:
             return found
-        self.pending_pods.nominator.reject(uid, now)
+        self.nominator.reject(uid, now)
         pending = self.pending_pods[uid]
         return [
             *found,
@@ -161,7 +209,7 @@ class Machine:
         return bool(self._trying)
 
     def give_up(self) -> list[Instruction]:
-        """Mark the pod unschedulable whose decision was cut short by a fault of ours; others of its signature go on."""
+        """Mark the pod unschedulable whose decision was cut short by a bug; the others of its signature go on."""
         uid, self._trying = self._trying, ""
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
@@ -183,15 +231,15 @@ class Machine:
         if decision is None:
             return None
         if isinstance(decision, Unschedulable):
-            return self._park(uid, decision, now)
-        self.pending_pods.nominator.renounce(uid, now)
-        self.cache.put(decision.assigned, now)
+            return self._add_unschedulable(uid, decision, now)
+        self.nominator.delete(uid, now)
+        self.cache.assume(decision.assigned, now)
         record_phase("Reserve")
         self.queue.placed(uid)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         if decision.plan is None:
             return [decision]
-        self._waiting.add(decision, now)
+        self._volume_waits.add(decision, now)
         return [PreBind(decision, decision.plan)]
 
     def _known(self, pod_info: PodInfo) -> Unschedulable | None:
@@ -199,38 +247,36 @@ class Machine:
 
         The answer describes the nodes as they are, so any change of a node ends it.
         """
-        uid = self.queue.answered(self._affinity_info(pod_info)) if self.queue.has_unschedulable else ""
+        uid = self.queue.answered(self._signature(pod_info)) if self.queue.has_unschedulable else ""
         renewed, answer = (uid and self.pending_pods[uid].answer) or (-1, None)
         return replace(answer, pod_info=pod_info) if answer and renewed == self.cache.nodes.renewals.end else None
 
-    def _park(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
+    def _add_unschedulable(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
         pending, made, missed = self.pending_pods[uid], decision.nominate, self.queue.missed
         pending.oversized = not decision.requeue_on
         pending.answer = self.cache.nodes.renewals.end, decision
         if made is None:
-            self.pending_pods.nominator.renounce(uid, now)
+            self.nominator.delete(uid, now)
         else:
-            self.pending_pods.nominator.nominate(made.nomination, now)
-        others = self.queue.add_unschedulable(uid, decision.requeue_on, self._affinity_info(decision.pod_info))
+            self.nominator.nominate(made.nomination, now)
+        others = self.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
         if missed & decision.requeue_on:
             # It happened while the search went on, and what was found out before may not hold any more.
             self.queue.requeue(uid)
         told = [self.pending_pods[one] for one in (uid, *sorted(others))]
         found = [
             one
-            for affinity_info in told
-            for one in self.pending_pods.report_unschedulable(
-                affinity_info, "Unschedulable", decision.reason, decision.why
-            )
+            for other in told
+            for one in self.pending_pods.report_unschedulable(other, "Unschedulable", decision.reason, decision.why)
         ]
         if made is None or not made.victims:
             return found
         return [DeleteVictims(pending.pod, made.nomination.node, made.victims), *found]
 
-    def _affinity_info(self, pod_info: PodInfo) -> Hashable:
+    def _signature(self, pod_info: PodInfo) -> Hashable:
         """Return what pods share that one answer holds for; a nominated pod waits for its own victims."""
-        alone = pod_info.uid if self.nominations.of(pod_info.uid) is not None else ""
+        alone = pod_info.uid if self.nominator.of(pod_info.uid) is not None else ""
         return (
             pod_info.shape,
             pod_info.affinity_info,
@@ -243,8 +289,8 @@ class Machine:
 
     def tick(self, now: float) -> list[Instruction]:
         """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
-        found: list[Instruction] = self._settle_volumes(now) if self._waiting else []
-        for nomination in self.nominations.overdue(now) if self.nominations else ():
+        found: list[Instruction] = self._settle_volumes(now) if self._volume_waits else []
+        for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
         found += self.vf_disputes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
@@ -253,7 +299,7 @@ class Machine:
     def _settle_volumes(self, now: float) -> list[Instruction]:
         """Bind the pods whose volumes are bound, and take those off their nodes whose volumes never will be."""
         found: list[Instruction] = []
-        for decision, unbound in self._waiting.settled(now):
+        for decision, unbound in self._volume_waits.settled(now):
             # Minutes may have gone by since what the Binding adds was held against the pod's own annotations.
             annotations = self.pending_pods[decision.pod_info.uid].pod.annotations
             why = unbound or validate_annotations(annotations, decision.annotations)
@@ -262,15 +308,15 @@ class Machine:
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Let a pod look for another place than where it waits for VFs that do not come back."""
-        uid, why = nomination.assigned.uid, self._scheduling_cycle.preemption.stop_waiting(nomination)
-        self.pending_pods.nominator.reject(uid, now)
+        uid, why = nomination.assigned.uid, self._preemption.stop_waiting(nomination)
+        self.nominator.reject(uid, now)
         return self.pending_pods.report_unschedulable(
             self.pending_pods[uid], "Unschedulable", f"nomination given up: {why}"
         )
 
     def retell(self) -> list[Instruction]:
         """Return what stays true until somebody acts: a new leader tells it again."""
-        return [*self.vf_disputes.retell(), *self.extender_pods.bound_without_vfs.retell()]
+        return [*self.vf_disputes.retell(), *self._bound_without_vfs.retell()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
@@ -279,8 +325,8 @@ class Machine:
         times = (
             self.queue.next_ready(),
             self.vf_disputes.next_due(),
-            self._waiting.next_due(),
-            self.nominations.next_due(),
+            self._volume_waits.next_due(),
+            self.nominator.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -294,8 +340,9 @@ class Machine:
         self.cache.check()
         self.queue.check()
         self.pending_pods.check()
+        self._volume_waits.check()
 
-    def _unbound(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
+    def _bind_failed(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         uid, pending = decision.pod_info.uid, self.pending_pods.get(decision.pod_info.uid)
         if pending is None:
             return []

@@ -1,4 +1,4 @@
-"""The advertiser as a process, and what a test may wait for: a look at the host, and not some time."""
+"""The advertiser as a process, and what a test may wait for: a scan of the host, and not some time."""
 
 import asyncio
 import json
@@ -45,16 +45,16 @@ class Advertiser:
         except aiohttp.ClientConnectionError:
             return 0, ""
 
-    async def looked(self) -> None:
-        """Return when it has looked at the host, from beginning to end, and the node carries what that gave."""
+    async def scanned(self) -> None:
+        """Return when it has scanned the host, from beginning to end, and the node carries what that gave."""
         async with asyncio.timeout(PATIENCE_S):
-            # One look may have begun before: the one that follows it has not.
-            await self._looked_since()
-            await self._looked_since()
+            # One scan may have begun before: the one that follows it has not.
+            await self._scanned_since()
+            await self._scanned_since()
             while not json.loads((await self.page("/readyz"))[1])["published"]:
                 await asyncio.sleep(0.02)
 
-    async def _looked_since(self) -> None:
+    async def _scanned_since(self) -> None:
         now = asyncio.get_running_loop().time
         since = now()
         while True:

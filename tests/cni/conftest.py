@@ -5,8 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +14,10 @@ import pytest
 
 from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
+from tests.support.polling import wait_until
 
 NODE = "cnihost"
-PATIENCE_S = 20
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
+PATIENCE_S = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,7 @@ class SimulatedHost:
     layout: Layout
     pod: str
 
-    def enter(self, *command: str, timeout_s: float = 60, **options: Any) -> "subprocess.CompletedProcess[str]":
+    def enter(self, *command: str, timeout_s: float = 180, **options: Any) -> "subprocess.CompletedProcess[str]":
         nsenter = ("nsenter", f"--net={self.layout.netns}", *command)
         return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=timeout_s, **options)
 
@@ -95,7 +88,7 @@ class SimulatedHost:
         command = ("nsenter", f"--net={layout.netns}", *composed_cni(layout), "serve", *options)
         with log, subprocess.Popen(command, stderr=log) as server:
             try:
-                until(lambda: (layout.run / "cni.sock").exists() or server.poll() is not None)
+                wait_until(lambda: (layout.run / "cni.sock").exists() or server.poll() is not None)
                 yield server
             finally:
                 server.send_signal(signal.SIGTERM)
@@ -152,11 +145,11 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     command = (sys.executable, "-m", "devcluster.hosts", "up", "--root", str(root), "--node", NODE, "--vfs", "4")
     process = subprocess.Popen(command)
     layout = Layout.at(root, NODE)
-    until(lambda: layout.description.exists() or process.poll() is not None)
+    wait_until(lambda: layout.description.exists() or process.poll() is not None)
     assert process.poll() is None
     yield layout
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(90) == 0
 
 
 @pytest.fixture

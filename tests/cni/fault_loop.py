@@ -158,7 +158,7 @@ def look(setting: Setting) -> int:
     conf = setting["conf"]
     places = Sysfs(Path(conf.get("sysfs", SYSFS))), Ledger(Path(setting["ledger"]).parent), Path(conf.get("run", RUN))
     node = Node(*places, port_of(setting), BOOT_ID.read_text().strip())
-    Reconciler(lambda: node, Metrics()).look(time.monotonic())
+    Reconciler(lambda: node, Metrics()).reconcile(time.monotonic())
     return 0
 
 

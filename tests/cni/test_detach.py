@@ -75,7 +75,7 @@ def test_vfs_of_one_sandbox_are_given_back_at_once(tmp_path: Path) -> None:
 
     class Meeting(Ledger):
         def remove(self, pci: str) -> None:
-            both.wait(20)
+            both.wait(90)
             super().remove(pci)
 
     node = node_with(Meeting(tmp_path))

@@ -117,7 +117,7 @@ class SlowDisk(Records):
 
     def _wait(self) -> None:
         self.writing.set()
-        assert self.ready.wait(20)
+        assert self.ready.wait(90)
 
 
 async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,15 +17,9 @@ from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
 from cri_shim.notify import watchdog_interval_s
+from tests.support.polling import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-def until(condition: Callable[[], bool], limit_s: float = 20) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -71,7 +64,7 @@ def test_it_tells_systemd_when_it_is_ready_and_ends_cleanly(start: Start, host: 
     """READY=1 only once the socket serves, signs of life after it, STOPPING=1 at SIGTERM, status 0."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(host / "notify"))
-        systemd.settimeout(20)
+        systemd.settimeout(90)
         shim = start(NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="200000")
         assert systemd.recv(64) == b"READY=1"
         assert served(host)
@@ -82,7 +75,7 @@ def test_it_tells_systemd_when_it_is_ready_and_ends_cleanly(start: Start, host: 
         while last == b"WATCHDOG=1":
             last = systemd.recv(64)
         assert last == b"STOPPING=1"
-    _, log = shim.communicate(timeout=20)
+    _, log = shim.communicate(timeout=90)
     assert shim.returncode == 0
     first = json.loads(log.splitlines()[0])
     assert (first["event"], first["program"], first["level"]) == ("serving", "mooring-cri-shim", "info")
@@ -92,14 +85,14 @@ def test_it_tells_systemd_when_it_is_ready_and_ends_cleanly(start: Start, host: 
 def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host: Path) -> None:
     """The lock died with its holder; the stale socket is not an obstacle, a living one is."""
     killed = start()
-    until(lambda: served(host))
+    wait_until(lambda: served(host))
     killed.kill()
     killed.wait()
     assert (host / "cri.sock").exists()
     again = start()
-    until(lambda: served(host))
+    wait_until(lambda: served(host))
     second = start()
-    _, log = second.communicate(timeout=20)
+    _, log = second.communicate(timeout=90)
     assert second.returncode == 1
     assert "served by another process" in json.loads(log.splitlines()[-1])["reason"]
     assert again.poll() is None
@@ -110,7 +103,7 @@ def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host
 def test_an_address_that_is_no_socket_is_refused(start: Start, flag: str, value: str) -> None:
     """Status 1 and one line that names it, no traceback."""
     shim = start(flag, value)
-    _, log = shim.communicate(timeout=20)
+    _, log = shim.communicate(timeout=90)
     assert shim.returncode == 1
     assert "is not a unix socket" in json.loads(log)["reason"]
 
@@ -118,7 +111,7 @@ def test_an_address_that_is_no_socket_is_refused(start: Start, flag: str, value:
 def test_a_metrics_address_that_is_none_is_wrong_usage(start: Start) -> None:
     """Status 2 and one line that names it, no traceback."""
     shim = start("--metrics-addr", "localhost")
-    _, log = shim.communicate(timeout=20)
+    _, log = shim.communicate(timeout=90)
     assert shim.returncode == 2
     assert log == "mooring-cri-shim: address 'localhost' is not host:port\n"
 
@@ -128,15 +121,15 @@ def test_metrics_are_served_on_every_address_where_no_host_is_named(start: Start
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     start("--metrics-addr", f":{port}")
-    until(lambda: served(host))
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    wait_until(lambda: served(host))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         assert b"mooring_cri_calls_total" in answer.read()
 
 
 def test_check_says_what_is_ready_and_what_is_not(start: Start, host: Path) -> None:
     """Every point on a line of its own; status 1 while one of them is not."""
     check = start("--check")
-    out, _ = check.communicate(timeout=30)
+    out, _ = check.communicate(timeout=90)
     points = {line[4:].split()[0]: line.startswith("ok") for line in out.splitlines()}
     assert check.returncode == 1
     assert points == {"runtime": False, "listen": True, "state": True, "devices": True, "rdma_cm": True}

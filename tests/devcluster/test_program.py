@@ -10,7 +10,7 @@ import pytest
 
 def start(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", f"devcluster.{program}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
 
 @pytest.mark.parametrize(("program", "name"), [("controllers", "controllers"), ("runtime", "small-runtime")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advertiser.offer import read_offer
+from advertiser.inventory.offer import read_offer
 from cni.spec.network import read_network
 from tests.docs.texts import ROOT
 
@@ -30,7 +30,7 @@ def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
 def test_the_offers_are_ones_that_the_advertiser_takes() -> None:
     """Every field that the advertiser's page and the installation's show exists."""
     [text], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
-    assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").rules for one in (text, small))
+    assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").entries for one in (text, small))
 
 
 def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
@@ -59,3 +59,21 @@ def test_commands_name_containers_and_labels_that_exist(page: Path) -> None:
     selected = {name for line in commands for name in re.findall(r" -l app\.kubernetes\.io/name=(\S+)", line)}
     assert {name for name in named if f"- name: {name}\n" not in objects} == set()
     assert {name for name in selected if f"app.kubernetes.io/name: {name}\n" not in objects} == set()
+
+
+# Files that a page has its reader write.
+WRITTEN_BY_THE_READER = {"manifests/overlays/ours/kustomization.yaml", "scheduler/plugins/dedicated_nodes.py"}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+def test_paths_and_modules_that_pages_name_exist(page: Path) -> None:
+    """A module that was moved is named by its new place: `folder/file` and `python -m package.module`."""
+    text = page.read_text(encoding="utf-8")
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    paths = {path for path in re.findall(r"`([A-Za-z_]+/[\w./-]+)`", text) if path.split("/")[0] in folders}
+    modules = {name.replace(".", "/") for name in re.findall(r"python -m ([a-z_]+(?:\.\w+)*)", text)}
+    ours = {name for name in modules if name.split("/")[0] in folders}
+    assert {path for path in paths - WRITTEN_BY_THE_READER if not (ROOT / path).exists()} == set()
+    assert {
+        name for name in ours if not ((ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists())
+    } == set()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from devcluster.demo import hosts
 from devcluster.without_mooring.cluster import ClusterWithoutMooring
 from tests.cli import wheelhouse
 from tests.docs.pages import ROOT, commands, files, way_out
+from tests.support.polling import wait_until
 
 NODES = ("n1", "n2")
 INSTALL, QUICK_START = "install.md", "quick-start.md"
@@ -106,7 +107,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 @pytest.mark.timeout(900)
 def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person: Person) -> None:
     """Every command of the page does what it says; each way out leads out; in the end nothing is left."""
-    _until(lambda: len(_ready(person)) == len(NODES), "the nodes are Ready")
+    wait_until(lambda: len(_ready(person)) == len(NODES), "the nodes are Ready")
     before = _everything(person)
     _install(person)
     _run_the_first_pod(person)
@@ -154,7 +155,7 @@ def _run_the_first_pod(person: Person) -> None:
     (person.folder / "first.yaml").write_text(manifest)
     apply, *looks, _ = commands(QUICK_START, "Your first pod")
     person.type(apply)
-    _until(lambda: _runs(person, "first"), "the first pod runs")
+    wait_until(lambda: _runs(person, "first"), "the first pod runs")
     said = [person.type(look) for look in looks]
     node = str(_pod(person, "first")["spec"]["nodeName"])
     assert f"Successfully assigned default/first to {node}" in said[1]
@@ -179,48 +180,50 @@ def _lose_the_chain(person: Person) -> None:
     person.type_on("n1", "rm /etc/cni/net.d/00-mooring.conflist")
     _apply_on(person, "second", "n1")
     says = "the CNI plugin mooring-cni did not run"
-    _until(lambda: says in person.type("kubectl describe pod second"), "the pod says what is wrong")
+    wait_until(lambda: says in person.type("kubectl describe pod second"), "the pod says what is wrong")
     assert not _runs(person, "second")
     assert "00-mooring.conflist: missing" in _checked(person, "n1")
     person.type_on("n1", f"~/mooring-node/bin/{way_out('messages-install.md', 'missing')}")
     # As the shim's entry has it: that sandbox was made without the VF.
     person.type("kubectl delete pod second --grace-period=1")
     _apply_on(person, "second", "n1")
-    _until(lambda: _runs(person, "second"), "the pod runs once the chain is back")
+    wait_until(lambda: _runs(person, "second"), "the pod runs once the chain is back")
 
 
 def _stop_the_shim(person: Person) -> None:
     """Nothing new starts on the node, which is soon NotReady; what runs goes on; systemd starts it again."""
     person.type_on("n1", "systemctl stop mooring-cri-shim")
-    _until(lambda: _ready(person) == {"n2"}, "the node is NotReady", 60)
+    wait_until(lambda: _ready(person) == {"n2"}, "the node is NotReady", 60)
     assert "node is not Ready" in person.type("kubectl mooring doctor", fails=True)
     assert "mooring-cri-shim.service: inactive" in _checked(person, "n1")
     start = way_out("messages-install.md", "inactive")
     person.type_on("n1", f"{start} mooring-cri-shim")
-    _until(lambda: _ready(person) == set(NODES), "the node is Ready")
+    wait_until(lambda: _ready(person) == set(NODES), "the node is Ready")
     assert _runs(person, "second")
 
 
 def _lose_the_scheduler(person: Person) -> None:
     """Pods wait; doctor says why; the page's command brings the schedulers back."""
     person.type("kubectl -n mooring-system scale deployment mooring-scheduler --replicas=0")
-    _until(lambda: "no pod has the label" in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler")
+    wait_until(
+        lambda: "no pod has the label" in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler"
+    )
     _apply_on(person, "third", "n2")
     for command in commands(INSTALL, "The cluster's part")[:1]:
         person.type(command)
-    _until(lambda: _runs(person, "third"), "the pod runs once there are schedulers", 90)
+    wait_until(lambda: _runs(person, "third"), "the pod runs once there are schedulers", 90)
 
 
 def _uninstall(person: Person) -> None:
     person.type("kubectl delete pods --all --grace-period=1")
-    _until(lambda: all(not _ledger(person, node) for node in NODES), "the VFs are given back")
+    wait_until(lambda: all(not _ledger(person, node) for node in NODES), "the VFs are given back")
     for command in commands(INSTALL, "Uninstall"):
         if "mooring-node" in command:
             for node in NODES:
                 person.type_on(node, command)
         else:
             person.type(command)
-    _until(
+    wait_until(
         lambda: not any("mooring" in str(one["metadata"]) for one in person.items("pods")), "Mooring's pods are gone"
     )
 
@@ -294,10 +297,3 @@ def _content(path: Path) -> str:
     with contextlib.suppress(UnicodeDecodeError):
         return path.read_text() if path.is_file() else "folder"
     return "binary"
-
-
-def _until(reached: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < deadline, f"not reached: {what}"
-        time.sleep(0.5)

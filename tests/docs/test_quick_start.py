@@ -3,8 +3,7 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from devcluster.cluster import Cluster
 from devcluster.demo import check
 from devcluster.demo.api import Api
 from tests.docs.pages import commands, files
+from tests.support.polling import wait_until
 
 PAGE = "quick-start.md"
 
@@ -26,13 +26,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield started
     finally:
         started.stop()
-
-
-def until(reached: Callable[[], bool], what: str, limit_s: float = 40.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < deadline, f"not reached: {what}"
-        time.sleep(0.2)
 
 
 def typed(cluster: Cluster, folder: Path, command: str) -> str:
@@ -62,7 +55,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
 
     apply, *looks, delete = commands(PAGE, "Your first pod")
     type_in(apply)
-    until(runs, "the first pod runs")
+    wait_until(runs, "the first pod runs")
     said = [type_in(look) for look in looks]
     assert "Successfully assigned default/first to n" in said[1]
     assert said[2].count('"pci"') == 2
@@ -72,7 +65,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
 
     ask_too_much, describe, mend = commands(PAGE, "Break it")
     type_in(ask_too_much)
-    until(lambda: "0/3 nodes are available: " in type_in(describe), "the pod says why it waits")
+    wait_until(lambda: "0/3 nodes are available: " in type_in(describe), "the pod says why it waits")
     assert not runs()
     type_in(mend)
-    until(runs, "the mended pod runs")
+    wait_until(runs, "the mended pod runs")

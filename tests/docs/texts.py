@@ -18,7 +18,7 @@ BLANK = "…"
 # What these calls are given describes options, metrics and threads (`--help`, /metrics), or names what to look for.
 _NO_MESSAGES = frozenset(
     {"option", "add_argument", "ArgumentParser", "Counter", "Gauge", "Histogram", "GaugeMetricFamily"}
-    | {"CounterMetricFamily", "Count", "Distribution", "Thread", "ThreadPoolExecutor", "compile", "_kept"}
+    | {"CounterMetricFamily", "Count", "Distribution", "Thread", "ThreadPoolExecutor", "compile", "_allowed_names"}
     | {"AssertionError"}
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")

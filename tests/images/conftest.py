@@ -21,7 +21,7 @@ from tests.cli import wheelhouse
 CONTAINERFILE = wheelhouse.REPOSITORY / "Containerfile"
 _BASE = "docker.io/library/python:3.11-slim-bookworm"
 TARGETS = ("scheduler", "advertiser")
-_CALL_S = 60
+_CALL_S = 90
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ import json
 import socket
 import stat
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import yaml
 from devcluster.images.containerfile import Stage, instructions
 from devcluster.processes import Processes
 from tests.images.conftest import CONTAINERFILE, TARGETS, Engine
+from tests.support.polling import wait_until
 
 # The images are made once, within the first test: half a minute on a quiet machine.
 pytestmark = [pytest.mark.containerd, pytest.mark.timeout(400)]
@@ -42,16 +42,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _until(condition: Callable[[], bool], limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def _answer(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
             return response.status, response.read().decode()
     except OSError as refused:
         return 0, str(refused)
@@ -62,8 +55,8 @@ def test_the_scheduler_runs_without_root_on_a_read_only_root(engine: Engine, kub
     port, there = _free_port(), Path("/etc/kubeconfig")
     flags = (f"--kubeconfig={there}", f"--metrics-addr=127.0.0.1:{port}")
     container = engine.start("scheduler", flags, {kubeconfig: there})
-    _until(lambda: engine.exit_code(container) is not None or _answer(port, "/healthz") == (200, "ok"))
-    _until(lambda: engine.exit_code(container) is not None or _answer(port, "/readyz")[0] == 200)
+    wait_until(lambda: engine.exit_code(container) is not None or _answer(port, "/healthz") == (200, "ok"))
+    wait_until(lambda: engine.exit_code(container) is not None or _answer(port, "/readyz")[0] == 200)
     assert engine.exit_code(container) is None, engine.log("scheduler")
     assert engine.python(container, "import os; print(os.getuid(), os.getgid())") == "65532 65532"
     assert "Read-only file system" in engine.python(container, "open('/tmp/x', 'w')")
@@ -76,13 +69,13 @@ def test_the_advertiser_publishes_its_node_from_the_image(engine: Engine, kubeco
     server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
     body, kind = json.dumps(node).encode(), {"Content-Type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(f"{server}/api/v1/nodes", body, kind), timeout=10).close()
+    urllib.request.urlopen(urllib.request.Request(f"{server}/api/v1/nodes", body, kind), timeout=60).close()
     there = Path("/etc/kubeconfig")
     flags = ("once", f"--kubeconfig={there}", "--node-name=n1")
     container = engine.start("advertiser", flags, {kubeconfig: there})
-    _until(lambda: engine.exit_code(container) is not None)
+    wait_until(lambda: engine.exit_code(container) is not None)
     assert engine.exit_code(container) == 0, engine.log("advertiser")
-    with urllib.request.urlopen(f"{server}/api/v1/nodes/n1", timeout=10) as response:
+    with urllib.request.urlopen(f"{server}/api/v1/nodes/n1", timeout=60) as response:
         inventory = json.load(response)["metadata"]["annotations"]["mooring.dev/inventory"]
     assert json.loads(inventory)["v"] == 1
 

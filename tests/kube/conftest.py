@@ -18,6 +18,6 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def client(server: ApiServer) -> AsyncIterator[Client]:
-    """Talk to the server; a request is given up after half a second."""
-    async with Client(Access(server.url), timeout_s=0.5) as client:
+    """Talk to the server; a request is given up after two seconds."""
+    async with Client(Access(server.url), timeout_s=2.0) as client:
         yield client

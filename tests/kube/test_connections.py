@@ -57,7 +57,7 @@ def served(request: pytest.FixtureRequest, tls: Contexts) -> Callable[[Serve, Us
         server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=theirs)
         port = server.sockets[0].getsockname()[1]
         connections = Connections(URL(f"{'https' if ours else 'http'}://127.0.0.1:{port}"), ours, None)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await use(connections)
             connections.close()
             server.close()
@@ -89,6 +89,12 @@ def always(*pieces: bytes, ends: bool = False) -> Serve:
 
 async def ask(connections: Connections, timeout_s: float = 10.0) -> Answer:
     return await connections.ask(REQUEST, timeout_s, lambda: None)
+
+
+async def until_none_is_open(connections: Connections) -> None:
+    """Wait until what the server did to the connections has come."""
+    while any(one.is_open for one in connections._free):
+        await asyncio.sleep(0.01)
 
 
 LARGE = b"x" * 3_000_000
@@ -158,7 +164,7 @@ def test_what_comes_unasked_is_never_the_next_requests(
     async def use(connections: Connections) -> None:
         for _ in range(2):
             assert await ask(connections) == Answer(200, b"ok", "")
-            await asyncio.sleep(0.1)
+            await until_none_is_open(connections)
 
     assert served(always(OK, unasked) if apart else always(OK + unasked), use) == 2
 
@@ -195,8 +201,7 @@ def test_a_connection_that_ended_while_nobody_used_it_is_not_tried(served: Calla
     async def use(connections: Connections) -> None:
         for _ in range(3):
             assert await ask(connections) == Answer(200, b"ok", "")
-            # Until the end has come.
-            await asyncio.sleep(0.1)
+            await until_none_is_open(connections)
 
     assert served(always(OK, ends=True), use) == 3
 

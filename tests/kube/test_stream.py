@@ -54,7 +54,7 @@ async def _told(server: Server, count: int) -> list[str]:
     host, port = runner.addresses[0][:2]
     found = []
     try:
-        async with asyncio.timeout(10), Client(Access(f"http://{host}:{port}")) as client:
+        async with asyncio.timeout(90), Client(Access(f"http://{host}:{port}")) as client:
             events: AsyncIterator[Event[Thing]] = watch(client, "/things", Decoder(Thing))
             async with aclosing(events) as following:  # type: ignore[type-var]
                 async for event in following:

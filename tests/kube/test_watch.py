@@ -62,7 +62,7 @@ class Listener:
         self._events = events
 
     async def next(self) -> Event[Node]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             return await anext(self._events)
 
     async def story(self) -> Any:

@@ -6,8 +6,6 @@ Prints one JSON object: what each container sees of its own devices, and of its 
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,11 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from cni.forwarder import render
 from devcluster.runtime.containerd import Place, running
 from devcluster.runtime.images import write_images
+from tests.support.polling import wait_until
 
 STATE, RUN = Path("/var/lib/mooring"), Path("/run/mooring")
 DEVICES = Path("/sys/bus/pci/devices")
-CALL_S = 60
-
-
-def until(condition: Callable[[], bool], limit_s: float = 30) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
+CALL_S = 90
 
 
 def install_cni(folder: Path) -> Place:
@@ -137,7 +129,7 @@ def main() -> None:
     with running(place, write_images(folder / "images.tar")):
         shim = subprocess.Popen([sys.executable, "-m", "cri_shim", *flags])
         try:
-            until(socket.exists)
+            wait_until(socket.exists)
             print(json.dumps(scenario(socket)))
         finally:
             shim.terminate()

@@ -50,7 +50,7 @@ def write_units() -> None:
         (wants / name).symlink_to(f"../{name}")
 
 
-def until(condition: Callable[[], bool], limit_s: float = 40) -> None:
+def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, LOG.read_text() if LOG.exists() else "no log"

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,31 +12,48 @@ from bench.acceptance import Report, Run, judged, table
 
 ROOT = Path(__file__).parent.parent.parent
 LIMITS = (100, 20)
+# The lab sends by the CPU that it gets: what a core that is shared with much else sends all the same.
+LAB_LIMITS = (40, 10)
+# That traffic flows is true if it once did; that it stays under its limit must be true each time.
+MOST_RUNS = 3
+TOO_LITTLE = ("hardly flows", "does not run free")
 
 
 def acceptance(*flags: str) -> "subprocess.CompletedProcess[str]":
     command = (sys.executable, "-m", "bench.acceptance", *flags)
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=230, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=490, check=False)
+
+
+def measured() -> Any:
+    """Return the first report of which traffic flowed; in none of them may anything else be wrong."""
+    for number in range(1, MOST_RUNS + 1):
+        done = acceptance("--json", "--seconds", "3", "--rates", *map(str, LAB_LIMITS))
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        report = json.loads(done.stdout)
+        faults = [run["fault"] for run in report["runs"] if run["fault"]]
+        assert report["passed"] == (not faults) == (done.returncode == 0)
+        if not faults:
+            return report
+        assert all(fault.startswith(TOO_LITTLE) for fault in faults), report
+        assert number < MOST_RUNS, report
+    raise AssertionError("there is a last run")
 
 
 @pytest.mark.lab
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(1500)
 def test_rdma_traffic_between_two_pods_stays_under_their_limit_and_is_free_without_one() -> None:
-    """100 and 20 Mb/s, at most 15 % over; real ADD and DEL, exclusive mode, RoCE between the pods."""
-    done = acceptance("--json", "--seconds", "3")
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
-    assert [run["max_tx_rate"] for run in report["runs"]] == [None, *LIMITS]
+    """40 and 10 Mb/s, at most 15 % over; real ADD and DEL, exclusive mode, RoCE between the pods."""
+    report = measured()
+    assert [run["max_tx_rate"] for run in report["runs"]] == [None, *LAB_LIMITS]
     free, *limited = (run["mbps"] for run in report["runs"])
-    assert free > 200
-    for limit, mbps in zip(LIMITS, limited, strict=True):
-        assert limit / 2 < mbps <= limit * 1.15
-    assert report["passed"] is True
+    assert free >= 2 * max(LAB_LIMITS)
+    for limit, mbps in zip(LAB_LIMITS, limited, strict=True):
+        assert limit / 2 <= mbps <= limit * 1.15
     assert any("min_tx_rate" in what for what in report["not_measured"])
 
 
 @pytest.mark.lab
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(500)
 def test_a_rate_that_is_not_as_it_should_be_fails_the_command() -> None:
     """The lab's link is not 2.5 times faster than 20 Gb/s: the run without a limit does not count as free."""
     done = acceptance("--seconds", "0.1", "--rates", "20000")

@@ -84,7 +84,7 @@ def test_trouble_on_the_host_shows_by_its_name(lab: Lab) -> None:
 
 
 def test_trouble_is_published_by_the_events_it_causes(lab: Lab) -> None:
-    """Link, VF, driver, drain: each is in the annotation long before the resync of 60 s, and so is its end."""
+    """Link, VF, driver, drain: each is in the annotation, and so is its end, though the resync is an hour away."""
     scenario = Path(__file__).with_name("advertiser_scenario.py")
     (results,) = run(
         lab, f"cd {scenario.parents[2]} && {sys.executable} {scenario} 2>/tmp/log || {{ cat /tmp/log; exit 1; }}"
@@ -102,7 +102,6 @@ def test_trouble_is_published_by_the_events_it_causes(lab: Lab) -> None:
         "pf renamed",
         "pf gone",
     ]
-    assert {name: step["seconds"] for name, step in results.items() if name != "start" and step["seconds"] > 1} == {}
     first, second = results["pf drained"]["pfs"]
     assert {entry["vfs"]: entry["why"] for entry in first["out"]} == {"2": "no driver"}
     assert (first["up"], second["up"]) == (True, True)

@@ -68,7 +68,7 @@ state >/tmp/before
 """
 
 
-def run(lab: Lab, script: str, *options: str, timeout_s: float = 110) -> list[str]:
+def run(lab: Lab, script: str, *options: str, timeout_s: float = 280) -> list[str]:
     done = lab(PREPARE + script, *options, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()

@@ -65,7 +65,7 @@ devices() {{ echo $1 $($2 rdma -j dev show | jq -c 'map(.ifname) | sort'); }}
 inside() {{ ip netns exec pod "$@"; }}
 names() {{ ip -j link show | jq -c 'map(.ifname) | sort'; }}
 same_names() {{ names >/tmp/now; cmp -s /tmp/names /tmp/now && echo same names || cat /tmp/names /tmp/now; }}
-until_true() {{ for turn in $(seq 200); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
+until_true() {{ for turn in $(seq 1800); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
 rebound() {{ grep -c 'driver is rebound' /tmp/log || true; }}
 phase() {{ echo $(jq -r .phase /var/lib/mooring/vfs/0000:3b:01.0.json 2>/dev/null || echo none); }}
 """
@@ -84,7 +84,7 @@ def run(
     mode: str = "shared",
     conf: dict[str, Any] | None = None,
     options: Sequence[str] = (),
-    timeout_s: float = 110,
+    timeout_s: float = 280,
 ) -> list[str]:
     written = f"echo '{json.dumps(CONF | (conf or {}))}' >/tmp/conf.json\n"
     before = f"rdma system set netns {mode}\n{written}{record('pod', *vfs)}"
@@ -457,7 +457,7 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, 
     def break_some(first: int) -> dict[str, Any]:
         loop = f"{sys.executable} {FAULTS} /tmp/setting.json {first} {boots} 2>/tmp/log || tail -20 /tmp/log"
         script = f"{FOUND_UP}cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
-        lines = run(lab, script, *THREE, mode=mode, options=("-t", "3600"), timeout_s=3660)
+        lines = run(lab, script, *THREE, mode=mode, timeout_s=3660)
         report: dict[str, Any] = json.loads(lines[-1])
         return report
 

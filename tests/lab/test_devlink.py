@@ -11,7 +11,7 @@ pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 ASK = (
-    "import json; from advertiser.devlink import eswitch_modes;"
+    "import json; from advertiser.host.devlink import eswitch_modes;"
     " print(json.dumps(eswitch_modes(['netdevsim1', 'netdevsim2', 'netdevsim9'], 'netdevsim')))"
 )
 ASKED = f'{sys.executable} -c "{ASK}"'

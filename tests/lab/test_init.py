@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-FOUR_PFS = ("-t", "220", "-m", "2G", "-a", "simpci.npf=4 simpci.totalvfs=128 simvf.speed=100000")
+FOUR_PFS = ("-t", "270", "-m", "2G", "-a", "simpci.npf=4 simpci.totalvfs=128 simvf.speed=100000")
 PROGRAM = f"{sys.executable} -m advertiser"
 FLAGS = "--offer /tmp/offer.yaml --node-name lab"
 PREPARE = """
@@ -37,7 +37,7 @@ SHOW = f"{PROGRAM} show {FLAGS} --output json | jq -c ."
 
 def run(lab: Lab, script: str, *options: str) -> list[Any]:
     """Return what a script printed: JSON documents, one a line."""
-    done = lab(PREPARE + script, *options, timeout_s=230)
+    done = lab(PREPARE + script, *options, timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("{", "["))]
 

@@ -98,7 +98,7 @@ class RealGuarded:
 
     async def _await_refusal(self, plural: str, obj: Object, why: str) -> None:
         """Wait until a write that breaks a rule is refused for that rule: policies take a moment to be seen."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while why not in await self.send(User("nobody"), "POST", f"{self._base(plural)}?dryRun=All", obj):
                 await asyncio.sleep(0.05)
 

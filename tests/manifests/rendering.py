@@ -16,7 +16,7 @@ Document = dict[str, Any]
 def built(folder: str) -> tuple[Document, ...]:
     """Return the objects of a kustomization below manifests/."""
     command = ["kubectl", "kustomize", str(ROOT / folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     return tuple(document for document in yaml.safe_load_all(done.stdout) if document)
 
 

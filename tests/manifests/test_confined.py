@@ -35,14 +35,14 @@ async def confined(writable: Path, *program: str) -> AsyncIterator[None]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        _, log = await asyncio.wait_for(said, 30)
+        _, log = await asyncio.wait_for(said, 90)
     assert process.returncode == 0, log.decode()
     assert b"Read-only file system" not in log, log.decode()
 
 
 async def _answers(url: str, holds: Callable[[int], bool]) -> str:
     """Return a page as soon as its status is as wished."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+    async with aiohttp.ClientSession() as session, asyncio.timeout(90):
         while True:
             with contextlib.suppress(aiohttp.ClientConnectionError):
                 async with session.get(url) as answer:

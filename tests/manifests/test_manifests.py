@@ -188,7 +188,7 @@ def _kubectl(kubeconfig: str | Path, *words: Any) -> str:
     *arguments, documents = words
     command = ["kubectl", "--kubeconfig", str(kubeconfig), *arguments]
     text = yaml.safe_dump_all(documents)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -204,7 +204,7 @@ def test_a_stock_kube_scheduler_takes_the_extender_configuration(tmp_path: Path,
     command = [str(binary), "--config", str(given), "--write-config-to", str(tmp_path / "taken.yaml")]
     flags = ["--secure-port=0", "--authentication-kubeconfig", str(guarded_server), "--authorization-kubeconfig"]
     done = subprocess.run(
-        [*command, *flags, str(guarded_server)], capture_output=True, text=True, timeout=60, check=False
+        [*command, *flags, str(guarded_server)], capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     (wanted,), (taken,) = (yaml.safe_load(path.read_text())["extenders"] for path in (given, tmp_path / "taken.yaml"))

@@ -13,13 +13,13 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
-from advertiser.metrics import Metrics as AdvertiserMetrics
+from advertiser.publish.metrics import Metrics as AdvertiserMetrics
 from cni.__main__ import Options as CniOptions
 from cni.server.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
 from scheduler.server import metrics as scheduler_metrics
-from scheduler.server.metric_values import Count, Distribution
+from scheduler.server.metrics import Count, Distribution
 from scheduler.state.machine import Machine
 from tests.manifests.rendering import ROOT, raw
 

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from advertiser.publish import patch_inventory
+from advertiser.publish.publisher import patch_inventory
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options
@@ -81,7 +81,7 @@ class Cluster:
 
     async def until(self, path: str, holds: Callable[[Any], bool], **params: str) -> Any:
         """Return what is at a path as soon as it is as wished."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while not holds(found := await self.get(path, **params)):
                 await asyncio.sleep(0.05)
         return found
@@ -89,7 +89,7 @@ class Cluster:
     async def seen(self, asked: Attributes) -> None:
         """Wait until the scheduler has asked for this, where the server remembers it."""
         if self.own is not None and (authorizer := self.own.authorizer) is not None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 while asked not in authorizer.asked(SCHEDULER.user):
                     await asyncio.sleep(0.05)
 
@@ -126,7 +126,7 @@ async def running(module: str, *arguments: str) -> AsyncIterator[Process]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        _, log = await asyncio.wait_for(said, 30)
+        _, log = await asyncio.wait_for(said, 90)
     assert process.returncode == 0, log.decode()
     assert b"forbidden" not in log, log.decode()
 
@@ -304,7 +304,7 @@ async def test_what_the_scheduler_asks_for_goes_by_its_flow_schemas(tmp_path: Pa
             await put(admin, _FLOWS, document)
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/mooring-scheduler"
         access = load_access(str(tmp_path / "scheduler"))
-        async with aiohttp.ClientSession(headers=access.headers()) as session, asyncio.timeout(30):
+        async with aiohttp.ClientSession(headers=access.headers()) as session, asyncio.timeout(90):
             for name, path in (("mooring-leader-election", lease), ("mooring-scheduler", "/api/v1/nodes?limit=1")):
                 uid = msgspec.json.decode(await admin.request("GET", f"{_FLOWS}/{name}"))["metadata"]["uid"]
                 used = ""

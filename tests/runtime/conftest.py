@@ -155,7 +155,7 @@ class Node:
     def answers(self) -> bool:
         """Return whether the runtime can be reached through the shim."""
         with self.client() as client, contextlib.suppress(grpc.RpcError):
-            client.stub.Version(cri.VersionRequest(), timeout=5)
+            client.stub.Version(cri.VersionRequest(), timeout=60)
             return True
         return False
 

@@ -117,6 +117,6 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[ApiServer | Re
 
 @pytest.fixture
 async def client(server: ApiServer) -> AsyncIterator[Client]:
-    """Give a client of the server; a request is given up after a second."""
-    async with Client(Access(server.url), timeout_s=1.0) as client:
+    """Talk to the server; a request is given up after two seconds."""
+    async with Client(Access(server.url), timeout_s=2.0) as client:
         yield client

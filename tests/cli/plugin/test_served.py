@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
@@ -271,7 +270,7 @@ async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: P
         kubeconfig.write_text(json.dumps(config | {"current-context": "c"}))
         argv = (sys.executable, "-m", "cli", "nodes", "--kubeconfig", str(kubeconfig))
         process = await asyncio.create_subprocess_exec(*argv, stdout=PIPE, stderr=PIPE)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             await asked.wait()
             process.send_signal(signal.SIGINT)
             assert await process.communicate() == (b"", b"")
@@ -320,11 +319,13 @@ async def test_kubectl_finds_the_plugin_on_the_path_and_passes_its_status_on(ser
     assert "ValidatingAdmissionPolicy is missing" in out
 
 
-def test_a_thousand_nodes_are_shown_within_two_seconds(tmp_path: Path) -> None:
-    """It takes under one on an idle core; a test runs beside others. Its own CPU time is held, not the server's."""
+def test_a_thousand_nodes_take_no_longer_than_the_start_of_the_command(tmp_path: Path) -> None:
+    """Beside a cluster without nodes, in the command's own CPU time: both are as slow as the machine is."""
     with apiservers.devcluster(tmp_path) as kubeconfig:
+        without = least_cpu_s(kubeconfig)
         asyncio.run(fill(kubeconfig, 1000, 1000))
-        begun = time.perf_counter()
-        cpu = min(timed(kubeconfig, ("nodes",))[1] for _ in range(2))
-    assert cpu < 2
-    assert time.perf_counter() - begun < 60
+        assert least_cpu_s(kubeconfig) < 2 * without
+
+
+def least_cpu_s(kubeconfig: Path) -> float:
+    return min(timed(kubeconfig, ("nodes",))[1] for _ in range(3))

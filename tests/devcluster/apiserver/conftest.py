@@ -88,7 +88,7 @@ class Events:
     async def next(self) -> Any:
         """Return the next event, None at a clean end."""
         while b"\n" not in self._unread:
-            chunk = await asyncio.wait_for(self.response.content.readany(), 20)
+            chunk = await asyncio.wait_for(self.response.content.readany(), 90)
             if not chunk:
                 assert self._unread == b""
                 return None

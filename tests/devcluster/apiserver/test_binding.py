@@ -212,7 +212,7 @@ async def test_leave_to_bind_is_leave_to_annotate_by_a_binding(api: Any) -> None
     patch = {"metadata": {"annotations": {"c": "d"}}}
     assert await answer("PATCH", f"{api.pods}/p", as_binder | {"Content-Type": MERGE}, patch) == 403
     assert await answer("POST", f"/api/v1/namespaces/{api.namespace}/bindings", as_binder, body) == 403
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(90):
         while (code := await answer("POST", f"{api.pods}/p/binding", as_binder, body)) == 403:
             await asyncio.sleep(0.05)
     assert code == 201

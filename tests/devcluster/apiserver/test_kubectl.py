@@ -61,7 +61,7 @@ async def kubectl(devserver: ApiServer, tmp_path: Path) -> Kubectl:
         process = await asyncio.create_subprocess_exec(
             program, *arguments, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe
         )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 90)
         assert process.returncode is not None
         return Ran(process.returncode, out.decode(), err.decode())
 

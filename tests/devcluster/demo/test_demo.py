@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)
 DEMO = (sys.executable, "-m", "devcluster.demo")
 ROOT = Path(__file__).parents[3]
 
 
 def play(*command: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=550, cwd=ROOT)
 
 
 @pytest.mark.containerd

@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
-def await_running(api: Api, name: str, limit_s: float = 60.0) -> Object:
+def await_running(api: Api, name: str, limit_s: float = 90) -> Object:
     deadline = time.monotonic() + limit_s
     while not check.is_running(pod := api.pods()[name]):
         said = [event.get("message") for event in api.events_of(name)]

@@ -26,7 +26,7 @@ from devcluster.hosts.nic import Host, describe_host
 from devcluster.hosts.sync import Sync
 
 pytestmark = pytest.mark.root
-DEADLINE_S = 10.0
+DEADLINE_S = 90.0
 
 
 def ip(netns: str, *words: str) -> str:

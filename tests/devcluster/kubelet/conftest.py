@@ -32,6 +32,7 @@ from devcluster.runtime.server import serving
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import NotFound
+from tests.support.polling import eventually
 
 NODE = "n1"
 PODS = "/api/v1/namespaces/default/pods"
@@ -69,15 +70,6 @@ def make_pod() -> Callable[..., Pod]:
         return msgspec.json.decode(json.dumps(document | {"status": status or {}}), type=Pod)
 
     return make
-
-
-async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = 30) -> Any:
-    """Return the condition's value once it is true; fail after ``limit_s`` seconds."""
-    deadline = time.monotonic() + limit_s
-    while not (value := await condition()):
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        await asyncio.sleep(0.03)
-    return value
 
 
 @dataclass(slots=True)
@@ -119,8 +111,8 @@ class Cluster:
             info = (await cri_grpc.RuntimeServiceStub(channel).ContainerStatus(request)).info["info"]
         return {variable["key"]: variable["value"] for variable in json.loads(info)["config"]["envs"]}
 
-    async def until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
-        return await until(condition)
+    async def eventually(self, condition: Callable[[], Awaitable[Any]]) -> Any:
+        return await eventually(condition)
 
     async def has_called(self, call: str) -> None:
         """Wait until the CNI plugin was called that way."""
@@ -128,14 +120,14 @@ class Cluster:
         async def called() -> bool:
             return call in self.calls()
 
-        await until(called)
+        await eventually(called)
 
     async def reaches(self, name: str, phase: str) -> dict[str, Any]:
         async def there() -> dict[str, Any] | None:
             found = await self.get(name)
             return found if found and found["status"]["phase"] == phase else None
 
-        return dict(await until(there))
+        return dict(await eventually(there))
 
     async def is_gone(self, name: str) -> None:
         """Wait until neither the API server nor the runtime has the pod."""
@@ -143,7 +135,7 @@ class Cluster:
         async def gone() -> bool:
             return await self.get(name) is None and self.uids[name] not in await self.runtime.pods()
 
-        await until(gone)
+        await eventually(gone)
 
     async def events(self, reason: str) -> list[dict[str, Any]]:
         listed = json.loads(await self.client.request("GET", "/api/v1/namespaces/default/events"))
@@ -151,7 +143,7 @@ class Cluster:
 
     async def tells(self, reason: str) -> list[dict[str, Any]]:
         """Wait for events with that reason and return them."""
-        return list(await until(lambda: self.events(reason)))
+        return list(await eventually(lambda: self.events(reason)))
 
     def behave(self, text: str) -> None:
         (self.plugins / "behaviour").write_text(text)

@@ -31,7 +31,7 @@ class Program:
         self.changed.set()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             while not reached():
                 await self.changed.wait()
                 self.changed.clear()

@@ -33,7 +33,7 @@ def _remains(place: Place) -> tuple[list[Path], list[int]]:
 
 
 def _run_pod(stub: Any, config: Any) -> str:
-    return str(stub.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=30).pod_sandbox_id)
+    return str(stub.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=60).pod_sandbox_id)
 
 
 def test_a_container_runs_with_its_device_and_nothing_is_left(
@@ -48,10 +48,10 @@ def test_a_container_runs_with_its_device_and_nothing_is_left(
         creation = cri.CreateContainerRequest(
             pod_sandbox_id=sandbox, config=container_config("main", devices=(node,)), sandbox_config=config
         )
-        container = stub.CreateContainer(creation, timeout=30).container_id
-        stub.StartContainer(cri.StartContainerRequest(container_id=container), timeout=30)
+        container = stub.CreateContainer(creation, timeout=60).container_id
+        stub.StartContainer(cri.StartContainerRequest(container_id=container), timeout=60)
         listing = cri.ExecSyncRequest(container_id=container, cmd=["ls", "/dev/infiniband"], timeout=10)
-        assert stub.ExecSync(listing, timeout=30).stdout == b"uverbs0\n"
+        assert stub.ExecSync(listing, timeout=60).stdout == b"uverbs0\n"
         assert _remains(place) != ([], [])
     assert _remains(place) == ([], [])
     assert list(Path("/sys/fs/cgroup").rglob(f"k8s.io/{sandbox}")) == []
@@ -80,7 +80,7 @@ def test_pods_outlive_a_restart_of_the_daemon(place: Place, image_tarball: Path,
         containerd.start()
         with grpc.insecure_channel(place.endpoint) as channel:
             stub = cri_grpc.RuntimeServiceStub(channel)
-            (listed,) = stub.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=10).items
+            (listed,) = stub.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=60).items
         assert (listed.id, listed.state) == (sandbox, cri.SANDBOX_READY)
     finally:
         containerd.stop()

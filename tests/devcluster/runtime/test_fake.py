@@ -18,6 +18,7 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from devcluster.runtime import mounts
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
+from tests.support.polling import until
 
 Configure = Callable[..., Any]
 pytestmark = pytest.mark.root
@@ -104,33 +105,26 @@ async def _runtime(folder: Path) -> AsyncIterator[Any]:
     assert mounts.mounts_below(folder) == []
 
 
-async def _run(stub: Any, config: Any, timeout: float = 30) -> str:
+async def _run(stub: Any, config: Any, timeout: float = 60) -> str:
     response = await stub.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=timeout)
     return str(response.pod_sandbox_id)
 
 
 async def _remove(stub: Any, sandbox: str) -> None:
-    await stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox), timeout=30)
-    await stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox), timeout=30)
+    await stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=sandbox), timeout=60)
+    await stub.RemovePodSandbox(cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox), timeout=60)
 
 
 async def _start(stub: Any, sandbox: str, config: Any, sandbox_config: Any) -> str:
     creation = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config)
-    container = (await stub.CreateContainer(creation, timeout=30)).container_id
-    await stub.StartContainer(cri.StartContainerRequest(container_id=container), timeout=30)
+    container = (await stub.CreateContainer(creation, timeout=60)).container_id
+    await stub.StartContainer(cri.StartContainerRequest(container_id=container), timeout=60)
     return str(container)
 
 
 async def _execute(stub: Any, container: str, *command: str) -> Any:
     request = cri.ExecSyncRequest(container_id=container, cmd=command, timeout=10)
-    return await stub.ExecSync(request, timeout=30)
-
-
-async def _until(condition: Callable[[], Any], limit_s: float = 20) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        await asyncio.sleep(0.02)
+    return await stub.ExecSync(request, timeout=60)
 
 
 async def test_a_pod_gets_its_address_and_loopback_from_real_plugins(
@@ -213,10 +207,10 @@ async def test_a_deadline_during_add_kills_the_plugin_and_del_follows(
     recorder.behave(_HANG_ADD)
     async with _runtime(tmp_path) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await _run(stub, sandbox_config("p1"), timeout=1)
+            await _run(stub, sandbox_config("p1"), timeout=4)
         assert failed.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        await _until(lambda: recorder.seen() == [("ADD", True, False), ("DEL", True, False)])
-        await _until(lambda: not mounts.mounts_below(tmp_path / "state"))
+        await until(lambda: recorder.seen() == [("ADD", True, False), ("DEL", True, False)])
+        await until(lambda: not mounts.mounts_below(tmp_path / "state"))
         recorder.behave(_PASS)
         assert await _run(stub, sandbox_config("p1"))
 
@@ -315,7 +309,7 @@ async def test_a_container_that_ends_shows_its_exit_status(
 
 
 async def _exit_status(stub: Any, container: str) -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while True:
         status = (await stub.ContainerStatus(cri.ContainerStatusRequest(container_id=container))).status
         if status.state == cri.CONTAINER_EXITED:

@@ -1,7 +1,6 @@
 """The stand-in for systemd keeps services: readiness, restarts, ends."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from devcluster.systemd import services as module
 from devcluster.systemd.__main__ import answer
 from devcluster.systemd.services import Services
+from tests.support.polling import until
 
 _NOTIFY = (
     "import os, socket, time; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); "
@@ -33,12 +33,6 @@ def _write(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "units/multi-user.target.wants" / name).symlink_to(f"../{name}")
 
 
-async def _until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not reached():
-            await asyncio.sleep(0.02)
-
-
 async def test_enabled_services_are_started_and_ended(services: Services, tmp_path: Path) -> None:
     """A boot starts what the targets want; systemctl says so, and ends it."""
     _write(tmp_path, "a.service", "ExecStart=sleep 60\n")
@@ -52,7 +46,7 @@ async def test_a_service_that_ends_is_started_again(services: Services, tmp_path
     """Restart=always, but not after a stop."""
     _write(tmp_path, "a.service", f"ExecStart=sh -c 'echo x >>{tmp_path}/runs'\nRestart=always\nRestartSec=20ms\n")
     await services.start("a.service")
-    await _until(lambda: (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text().split()) > 2)
+    await until(lambda: (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text().split()) > 2)
     await services.stop("a.service")
     assert not services.is_active("a.service")
 

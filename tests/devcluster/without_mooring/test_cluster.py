@@ -31,7 +31,7 @@ def cluster() -> Iterator[ClusterWithoutMooring]:
 
 
 async def _until(found: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(90):
         while True:
             try:
                 if value := await found():

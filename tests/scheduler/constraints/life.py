@@ -41,7 +41,7 @@ class Life:
         while (instructions := self.machine.step(self.now)) is not None:
             for one in instructions:
                 if isinstance(one, Bind):
-                    self.machine.bound(one, BOUND, self.now)
+                    self.machine.finished(one, BOUND, self.now)
                     return one
                 if isinstance(one, Report):
                     return one

@@ -11,9 +11,13 @@ from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
@@ -119,6 +123,8 @@ def test_random_actions_keep_every_guarantee(
         which = step % 3
         kept[which].refresh()
         assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes)), f"seed {seed}, step {step}"
-        fresh = SchedulingCycle(life.machine.cache)
+        nominator = Nominator(Queue())
+        preemption = Preemption(life.machine.cache, nominator, Budgets())
+        fresh = SchedulingCycle(life.machine.cache, nominator, preemption)
         for pod in world.waiting.values():
             assert isinstance(fresh.decide(_pod_info(pod, gpus), life.now), Unschedulable), f"seed {seed}, step {step}"

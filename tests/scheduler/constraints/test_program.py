@@ -41,7 +41,7 @@ async def _scheduler(cluster: Cluster, site: Path) -> AsyncIterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await process.wait()
 
 

@@ -10,9 +10,12 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption import Preemption
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.queue import ClusterEvent
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import ClusterEvent, Queue
 from tests.scheduler.reference.messages import refusal
 
 MakeNode = Callable[..., Node]
@@ -31,7 +34,9 @@ class Cell:
 
     def __init__(self, make_pod: MakePod, *nodes: Node) -> None:
         self.cluster, self.make_pod = Cache(), make_pod
-        self._scheduling_cycle = SchedulingCycle(self.cluster)
+        nominator = Nominator(Queue())
+        preemption = Preemption(self.cluster, nominator, Budgets())
+        self._scheduling_cycle = SchedulingCycle(self.cluster, nominator, preemption)
         for node in nodes:
             self.put(node)
 
@@ -46,7 +51,7 @@ class Cell:
         assert isinstance(pod_info, PodInfo)
         decision = self._scheduling_cycle.decide(pod_info, 0.0)
         if isinstance(decision, Bind):
-            self.cluster.put(decision.assigned, 0.0)
+            self.cluster.assume(decision.assigned, 0.0)
         self.cluster.check()
         return decision
 

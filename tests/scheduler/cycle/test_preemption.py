@@ -16,11 +16,15 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.kube.objects import Node, Pod, PodDisruptionBudget, Service
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from tests.scheduler.reference import preemption as preempting
 from tests.scheduler.reference.cluster import CONTROLLERS
 from tests.scheduler.reference.preemption import MBPS, Strife
@@ -63,10 +67,11 @@ def task_of(document: Json) -> PodInfo:
     return pod_info
 
 
-def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle]:
+def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     """Return the same cluster as the scheduler knows it."""
     cluster, world = Cache(), strife.world
-    scheduling_cycle = SchedulingCycle(cluster)
+    nominator, budgets = Nominator(Queue()), Budgets()
+    scheduling_cycle = SchedulingCycle(cluster, nominator, Preemption(cluster, nominator, budgets))
     for name, labels in world.namespaces.items():
         cluster.pod_counts.put_namespace(name, labels)
     for node in world.nodes:
@@ -83,15 +88,15 @@ def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle]:
     for pod in world.pods:
         cluster.put(read_assigned_pod(pod_of(pod))[0], 0.0)
     for budget in strife.budgets:
-        scheduling_cycle.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+        budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     for pod in strife.nominated:
-        scheduling_cycle.preemption.nominations.put(Nomination(assigned_pod_for(task_of(pod), pod["spec"]["nodeName"])))
-    return cluster, scheduling_cycle
+        nominator.add(Nomination(assigned_pod_for(task_of(pod), pod["spec"]["nodeName"])))
+    return cluster, scheduling_cycle, budgets
 
 
 def compare(strife: Strife, pod: Json) -> bool:
     """Compare one decision with the reference; return whether it has victims."""
-    cluster, scheduling_cycle = decider_of(strife)
+    cluster, scheduling_cycle, _ = decider_of(strife)
     made = scheduling_cycle.decide(task_of(pod), 0.0)
     cluster.check()
     refused = {node["metadata"]["name"]: preempting.refusal(strife, pod, node) for node in strife.world.nodes}
@@ -146,7 +151,7 @@ def test_a_search_in_many_steps_ends_as_one_in_a_single_step(seed: int) -> None:
         strife = preempting.random_strife(random)
         pod = preempting.random_fighter(random, "pod")
         pod["spec"] |= {"priority": 3}
-        pod_info, (_, scheduling_cycle) = task_of(pod), decider_of(strife)
+        pod_info, (_, scheduling_cycle, _) = task_of(pod), decider_of(strife)
         search, made = VictimSearch(portion=1), None
         while made is None:
             made, turns = scheduling_cycle.proceed(pod_info, 0.0, search), turns + 1
@@ -167,7 +172,7 @@ def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> N
         pod["spec"]["priority"] = random.choice((1, 3))
         for one in [pod, *strife.world.pods] if (is_plain := count % 2 == 0) else ():
             one["spec"] |= {"affinity": {}, "topologySpreadConstraints": []}
-        cluster, scheduling_cycle = decider_of(strife)
+        cluster, scheduling_cycle, budgets = decider_of(strife)
         search, made, late = (
             VictimSearch(portion=1),
             None,
@@ -176,7 +181,7 @@ def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> N
         while made is None:
             made = scheduling_cycle.proceed(task_of(pod), 0.0, search)
             if made is None:
-                _change(random, strife, cluster, scheduling_cycle, late)
+                _change(random, strife, cluster, budgets, late)
         if isinstance(made, Bind):
             assert preempting.refusal(strife, pod, _node_of(strife, made.assigned.node)) == ""
         elif made.nominate is not None:
@@ -194,9 +199,7 @@ def _node_of(strife: Strife, name: str) -> Json:
     return next(node for node in strife.world.nodes if node["metadata"]["name"] == name)
 
 
-def _change(
-    random: Random, strife: Strife, cluster: Cache, scheduling_cycle: SchedulingCycle, late: list[Json]
-) -> None:
+def _change(random: Random, strife: Strife, cluster: Cache, budgets: Budgets, late: list[Json]) -> None:
     """Delete a pod, or change what a budget allows."""
     if late and random.random() < 0.7:
         gone = late.pop()
@@ -204,7 +207,7 @@ def _change(
         cluster.remove(gone["metadata"]["uid"], 0.0)
     for budget in strife.budgets:
         budget["status"]["disruptionsAllowed"] = random.randint(0, 2)
-        scheduling_cycle.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+        budgets.put(msgspec.convert(budget, PodDisruptionBudget))
 
 
 def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) -> Json:
@@ -256,11 +259,11 @@ def test_a_budget_that_is_created_meanwhile_spares_its_pods(name: str) -> None:
     strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
     strife.world.nodes.append(_node("n2"))
     strife.world.pods.append(_fighter("important", 9, 2, "n2"))
-    _, scheduling_cycle = decider_of(strife)
+    _, scheduling_cycle, budgets = decider_of(strife)
     pod_info, search = task_of(_fighter(name, 5, 1)), VictimSearch(portion=1)
     assert scheduling_cycle.proceed(pod_info, 0.0, search) is None
     budget = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
-    scheduling_cycle.preemption.budgets.put(msgspec.convert(budget, PodDisruptionBudget))
+    budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     made = None
     while made is None:
         made = scheduling_cycle.proceed(pod_info, 0.0, search)

@@ -122,7 +122,7 @@ def test_kept_scores_equal_new_ones(
             pod = _pod(random, make_pod)
             machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
             for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
-                machine.bound(decision, BOUND, float(now))
+                machine.finished(decision, BOUND, float(now))
                 seated.append(pod)
         else:
             gone = seated.pop(random.randrange(len(seated)))
@@ -225,7 +225,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
 ) -> None:
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
     outcomes = iter([OUT_OF_BUDGET, Chosen((0,))])
-    monkeypatch.setattr("scheduler.cycle.signature_scores.place_on", lambda *_: next(outcomes))
+    monkeypatch.setattr("scheduler.plugins.rdma_vfs.place_on", lambda *_: next(outcomes))
     for name in ("n1", "n2"):
         node = make_node(name, pfs=(make_pf(),))
         machine.nodes(Changed(Identity(name), node), 0.0)

@@ -198,7 +198,7 @@ def test_a_refused_bind_requeues_the_pods_that_its_resources_may_help(scene: Sce
     (decision,) = scene.machine.step(scene.now) or []
     assert isinstance(decision, Bind)
     assert scene.tries() == [second.metadata.uid]
-    scene.machine.bound(decision, Outcome("gone"), scene.now)
+    scene.machine.finished(decision, Outcome("gone"), scene.now)
     scene.remove(first)
     assert scene.tries() == [second.metadata.uid]
 
@@ -216,7 +216,7 @@ def test_a_bind_with_new_labels_requeues_only_the_pods_that_they_may_help(scene:
     scene.pod(spec=_spec("8"))
     near = scene.pod(spec=near_it)
     assert len(scene.tries()) == 3
-    scene.machine.bound(decision, BOUND, scene.now)
+    scene.machine.finished(decision, BOUND, scene.now)
     seen = msgspec.to_builtins(bound)
     seen["spec"]["nodeName"] = "n1"
     seen["metadata"] |= {"labels": zone, "resourceVersion": "9"}
@@ -247,7 +247,7 @@ def test_an_event_that_makes_preemption_possible_requeues_pods_refused_for_cpu(h
     else:
         scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"}})
     assert scene.tries() == [pod.metadata.uid]
-    assert scene.machine.nominations.node_of(pod.metadata.uid) == "n1"
+    assert scene.machine.nominator.node_of(pod.metadata.uid) == "n1"
 
 
 def test_an_event_that_lets_a_pod_fit_beside_a_nominated_one_requeues_it(scene: Scene) -> None:

@@ -12,9 +12,13 @@ from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption import Preemption
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Namespace, Node, Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import Queue
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -54,7 +58,9 @@ class Play:
 
     def waiting_in_vain(self) -> list[str]:
         """Return the messages of the unschedulable pods that would be placed if they were tried now."""
-        scheduling_cycle, found = SchedulingCycle(self.machine.cache), []
+        nominator, found = Nominator(Queue()), []
+        preemption = Preemption(self.machine.cache, nominator, Budgets())
+        scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
         for pending in self.machine.pending_pods.pending.values():
             refused = pending.told.startswith("the API server refuses")
             if isinstance(pending.pod_info, PodInfo) and not refused and pending.pod_info.uid not in self.bound_now():
@@ -177,7 +183,7 @@ class Play:
             pod = self.pods.get(bind.pod_info.uid)
             refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
             taken = pod is not None and self.chance.random() < 0.7
-            self.machine.bound(bind, BOUND if taken else refusal, self.now)
+            self.machine.finished(bind, BOUND if taken else refusal, self.now)
             if taken and pod is not None:
                 shown = _copy(pod)
                 shown.spec.node_name = bind.assigned.node

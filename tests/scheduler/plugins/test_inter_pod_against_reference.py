@@ -23,8 +23,8 @@ def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
         (pod_topology_spread, rules.spread_refusal, rules.spread_scores),
     )
     for rule, refusal, score in cases:
-        assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.NAME
-        assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.NAME
+        assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.FILTER.name
+        assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.FILTER.name
     scorer = image_locality.pre_filter(task_of(pod), cluster.nodes)
     assert scorer is not None
     assert scorer(cluster.rows(candidates)).tolist() == rules.image_scores(world, pod, candidates)

@@ -9,10 +9,10 @@ import pytest
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import read_node
-from scheduler.cycle.signature_scores import NODE_FILTERS, USAGE_FILTERS
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import Condition, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]

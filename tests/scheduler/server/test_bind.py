@@ -86,7 +86,7 @@ async def test_a_404_page_of_a_proxy_does_not_mean_that_the_pod_is_gone(client: 
 async def test_a_timeout_after_the_write_is_our_bind(client: Client, server: ApiServer) -> None:
     """The answer comes after the timeout."""
     pod = await _create(client)
-    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.5))
+    server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=3.0))
     assert (await bind(client, _decision(pod))).kind == "bound"
 
 

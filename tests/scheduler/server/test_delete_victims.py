@@ -15,8 +15,9 @@ from mooring.kube.client import Client
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Metadata, Node, Pod
-from scheduler.server.delete_victims import preempt
-from tests.scheduler.server.test_process import ALONE, Cluster, eventually, running
+from scheduler.server.delete_victims import delete_victims
+from tests.scheduler.server.test_process import ALONE, Cluster, running
+from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -101,7 +102,7 @@ async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, c
     assigned = await _assigned(cluster, "low")
     await cluster.delete("low")
     await cluster.add_pod("low")
-    ending = await preempt(client, DeleteVictims(Pod(Metadata("high")), "n1", (assigned,)), "mooring")
+    ending = await delete_victims(client, DeleteVictims(Pod(Metadata("high")), "n1", (assigned,)), "mooring")
     assert (ending.deleted, ending.refused) == ((), "")
     pod = (await cluster.pods())["low"]
     assert pod.metadata.deletion_timestamp is None
@@ -114,7 +115,7 @@ async def test_a_victim_that_is_gone_already_is_not_an_error(cluster: Cluster, c
     first, second = await _assigned(cluster, "a"), await _assigned(cluster, "b")
     await cluster.delete("a")
     high = (await cluster.pods())["b"]
-    ending = await preempt(client, DeleteVictims(high, "n1", (first, second)), "mooring")
+    ending = await delete_victims(client, DeleteVictims(high, "n1", (first, second)), "mooring")
     assert (ending.deleted, ending.refused) == ((second,), "")
 
 
@@ -126,7 +127,7 @@ async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
     assigned = await _assigned(cluster, "low")
     server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
     order = DeleteVictims(Pod(Metadata("high")), "n1", (assigned,))
-    ending = await preempt(client, order, "mooring")
+    ending = await delete_victims(client, order, "mooring")
     assert ending.deleted == ()
     assert "409" in ending.refused
-    assert (await preempt(client, order, "mooring")).deleted == (assigned,)
+    assert (await delete_victims(client, order, "mooring")).deleted == (assigned,)

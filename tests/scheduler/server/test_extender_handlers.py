@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
+from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -63,11 +64,11 @@ class Stage:
                 ):
                     if leads:
                         self.loop.lead()
-                        await until(self._answers)
+                        await eventually(self._answers)
                     yield
             finally:
                 self.loop.stop()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(90):
                     await running
                 self.machine.check()
 
@@ -121,12 +122,6 @@ class Stage:
         return self.machine.cache.assigned(uid) is None
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> Stage:
     """Give a cluster of one node with one VF."""
@@ -141,7 +136,7 @@ async def test_a_standby_answers_503(stage: Stage) -> None:
         for verb in ("filter", "prioritize", "preempt", "bind", "rdma_scheduling"):
             assert await stage.ask(verb, {}) == (503, "this scheduler does not lead")
         stage.loop.lead()
-        await until(lambda: stage._answers())
+        await eventually(lambda: stage._answers())
         assert (await stage.ask("filter", {}))[0] == 200
 
 
@@ -182,7 +177,7 @@ async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
         async def freed() -> bool:
             return stage.is_free(winner.metadata.uid)
 
-        await until(freed)
+        await eventually(freed)
         assert await stage.bind(loser) == ""
 
 
@@ -225,7 +220,7 @@ async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
         async def is_bound() -> bool:
             return await stage.bind(pod) == ""
 
-        await until(is_bound)
+        await eventually(is_bound)
         assert (await stage.pod("a")).spec.node_name == "n1"
 
 

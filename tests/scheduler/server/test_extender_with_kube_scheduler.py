@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
 from tests.support.certificates import NAME, Authority
+from tests.support.polling import eventually
 from tests.support.relay import Relay
 
 T = TypeVar("T")
@@ -126,16 +127,8 @@ async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await process.wait()
-
-
-async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
-    """Poll until there is an answer, forty seconds at the most."""
-    async with asyncio.timeout(40):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.05)
-    return answer
 
 
 @pytest.fixture

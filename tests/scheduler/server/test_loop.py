@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reflectors import Seen
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
+from tests.support.polling import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 MakePf = Callable[..., Pf]
@@ -65,7 +66,7 @@ class Stage:
                 yield running
             finally:
                 self.loop.stop()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(90):
                     await running
                 self.machine.check()
 
@@ -104,13 +105,7 @@ class Stage:
         async def known() -> bool:
             return uid in self.machine.queue.uids() or self.machine.cache.assigned(uid) is not None
 
-        await _until(known)
-
-
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():
-            await asyncio.sleep(0.01)
+        await eventually(known)
 
 
 @pytest.fixture
@@ -124,33 +119,33 @@ async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, m
     pod = await stage.add_pod("p")
     async with stage.run():
         await stage.seen(pod.metadata.uid)
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         fits_nowhere = await stage.add_pod("q", nodeSelector={"no": "where"})
         await stage.seen(fits_nowhere.metadata.uid)
         assert stage.machine.pending_pods.depths()["active"] == 2
         assert not await stage.is_bound("p")
         stage.loop.lead()
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
 
 
 async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage, make_node: MakeNode) -> None:
     """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
     await stage.add_node(make_node("n1"))
     async with stage.run():
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         stage.leads = False
         stage.loop.lead()
         pod = await stage.add_pod("p")
         await stage.seen(pod.metadata.uid)
         stage.leads = True
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
 
 
 async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, make_node: MakeNode) -> None:
     """Stopped while it asks for the lease, it ends all the same: nothing keeps the lease from the next leader."""
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         ended = stage.loop._reading.ended
 
         async def late() -> None:
@@ -159,7 +154,7 @@ async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, m
 
         stage.loop._reading.ended = late  # type: ignore[method-assign]
         stage.loop.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             await asyncio.shield(running)
 
 
@@ -191,14 +186,14 @@ async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
     """What its watch has missed must not be given again: nothing is decided before the new lists are there."""
     await stage.add_node(make_node("n1", (make_pf(vfs=1),)))
     async with stage.run():
-        await _until(lambda: _is_ready(stage))
+        await eventually(lambda: _is_ready(stage))
         stage.server.faults.plan(Fault("GET", "/api/v1/pods", "answer", times=3, code=503))
         pod = await stage.add_pod("p", {"annotations": {names.REQUEST: "[{}]"}})
         await stage.seen(pod.metadata.uid)
         stage.loop.lead()
-        await _until(lambda: _no_more_faults(stage))
+        await eventually(lambda: _no_more_faults(stage))
         assert not await stage.is_bound("p")
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
 
 
 async def _no_more_faults(stage: Stage) -> bool:
@@ -212,7 +207,7 @@ async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode)
     async with stage.run():
         began = time.monotonic()
         stage.loop.lead(began + 1.0)
-        await _until(lambda: stage.is_bound("p"))
+        await eventually(lambda: stage.is_bound("p"))
         assert time.monotonic() - began >= 1.0
 
 
@@ -228,9 +223,9 @@ async def test_events_wait_until_few_binds_are_under_way(
         await stage.add_pod(name)
     async with stage.run():
         stage.loop.lead()
-        await _until(lambda: _are_under_way(stage, 3))
+        await eventually(lambda: _are_under_way(stage, 3))
         marker = await stage.add_pod("marker", schedulerName="another")
-        await _until(lambda: _are_told(stage, pods))
+        await eventually(lambda: _are_told(stage, pods))
         items = json.loads(await stage.client.request("GET", "/api/v1/events"))["items"]
         assert min(int(one["metadata"]["resourceVersion"]) for one in items) > int(marker.metadata.resource_version)
 
@@ -248,13 +243,13 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
         stage.loop.lead()
         for name in "abcd":
             await stage.add_pod(name)
-        await _until(lambda: _so_many(stage, 4))
+        await eventually(lambda: _so_many(stage, 4))
         began = time.monotonic()
         for name in "ef":
             await stage.add_pod(name)
-        await _until(lambda: stage.is_bound("e"))
+        await eventually(lambda: stage.is_bound("e"))
         assert time.monotonic() - began > 0.6
-        await _until(lambda: stage.is_bound("f"))
+        await eventually(lambda: stage.is_bound("f"))
 
 
 async def _so_many(stage: Stage, count: int) -> bool:
@@ -276,19 +271,19 @@ async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: St
     async with stage.run():
         stage.loop.lead()
         first = await stage.add_pod("first")
-        await _until(lambda: _tried(stage))
+        await eventually(lambda: _tried(stage))
         stage.leads = False
         stage.server.faults.planned.clear()
         second = await stage.add_pod("second")
         await stage.seen(second.metadata.uid)
-        await _until(lambda: _held_back(stage))
+        await eventually(lambda: _held_back(stage))
         assert not await stage.is_bound("first")
         assigned = stage.machine.cache.assigned(first.metadata.uid)
         assert assigned is not None, "the reservation stands: nobody knows what became of the Binding"
         assert stage.machine.pending_pods.depths()["active"] == 1
         stage.leads = True
-        await _until(lambda: stage.is_bound("first"))
-        await _until(lambda: stage.is_bound("second"))
+        await eventually(lambda: stage.is_bound("first"))
+        await eventually(lambda: stage.is_bound("second"))
 
 
 async def _tried(stage: Stage) -> bool:
@@ -310,7 +305,7 @@ async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: M
     async with stage.run() as running:
         stage.loop.lead()
         await stage.add_pod("p")
-        await _until(lambda: _no_more_faults(stage))
+        await eventually(lambda: _no_more_faults(stage))
         stage.loop.stop()
         assert await running is True
     assert await stage.is_bound("p")
@@ -326,8 +321,8 @@ async def test_our_own_status_write_requeues_no_pod(stage: Stage, make_node: Mak
         for name in ("p", "q"):
             await stage.add_pod(name, nodeSelector={"no": name})
         for name in ("p", "q"):
-            await _until(lambda name=name: _is_told(stage, name))  # type: ignore[misc]
-        # Backoffs are over, and a change comes that the machine processes after those of the conditions.
+            await eventually(lambda name=name: _is_told(stage, name))  # type: ignore[misc]
+        # Backoffs are over, and a change comes that the machine is seen to take in after those of the conditions.
         stage.now += 100.0
         last = await stage.add_pod("last", schedulerName="other", nodeName="n1")
         await stage.seen(last.metadata.uid)
@@ -368,11 +363,11 @@ async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: Ma
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
     async with stage.run():
         stage.loop.lead()
-        await _until(lambda: _is_due(stage))
+        await eventually(lambda: _is_due(stage))
         stage.now += 301.0
         await stage.add_pod("bell")
-        await _until(lambda: _is_leaving(stage))
-        await _until(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
+        await eventually(lambda: _is_leaving(stage))
+        await eventually(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
 
 
 async def _is_due(stage: Stage) -> bool:
@@ -395,13 +390,13 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
     async with stage.run():
         stage.loop.lead()
-        await _until(lambda: _is_due(stage))
+        await eventually(lambda: _is_due(stage))
         # Deleted and made again while this scheduler's watch is behind: the eviction finds another uid.
         (order,) = stage.machine.tick(stage.now + 301.0)
         await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
         await stage.add_pod("p", nodeSelector={"no": "where"})
         stage.loop._follow([order])
-        await _until(lambda: _have_ended(stage))
+        await eventually(lambda: _have_ended(stage))
         pod = await stage.pod("p")
         assert pod is not None
         assert pod.metadata.deletion_timestamp is None

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.reference.messages import refusal
+from tests.support.polling import eventually
 
 T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
@@ -99,14 +100,6 @@ class Cluster:
         await self._client.request("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
 
 
-async def eventually(found: Callable[[], Awaitable[T | None]]) -> T:
-    """Poll until there is an answer, twenty seconds at the most."""
-    async with asyncio.timeout(20):
-        while (answer := await found()) is None:
-            await asyncio.sleep(0.02)
-    return answer
-
-
 @asynccontextmanager
 async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
     """Run a scheduler; it must end by itself after SIGTERM."""
@@ -117,7 +110,7 @@ async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await process.communicate()
 
 
@@ -326,7 +319,7 @@ async def test_wrong_usage_and_missing_access_end_with_their_exit_status(
 ) -> None:
     """2 for usage, 1 for a failure; one line says why."""
     async with running(cluster, *flags) as process:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             _, said = await process.communicate()
         assert process.returncode == status
         assert b"Traceback" not in said

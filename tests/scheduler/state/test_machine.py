@@ -13,6 +13,7 @@ from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision
+from scheduler.cycle.instructions import PreBindResult
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod, StatefulSet
@@ -154,7 +155,7 @@ def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(
     assert _binds(_steps(machine)) == []
     _remove(machine, held, now=5.0)
     (decision,) = _binds(_steps(machine, now=6.0))
-    machine.bound(decision, BOUND, 6.0)
+    machine.finished(decision, BOUND, 6.0)
     second = make_pod(request=[{}])
     _see(machine, second, now=7.0)
     assert _binds(_steps(machine, now=7.0)) == []
@@ -187,7 +188,7 @@ def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_reported(
     _see(machine, node, make_pod(request=[{}]))
     (decision,) = _binds(_steps(machine))
     machine.nodes(Removed(Identity(name=node.metadata.name)), 1.0)
-    report, notice = machine.bound(decision, BOUND, 2.0)
+    report, notice = machine.finished(decision, BOUND, 2.0)
     assert isinstance(report, Report)
     assert isinstance(notice, Notice)
     assert (notice.fields["node"], notice.fields["uid"]) == (node.metadata.name, decision.pod_info.uid)
@@ -201,9 +202,29 @@ def test_a_definite_refusal_ends_the_reservation(
     first, second = make_pod(request=[{}]), make_pod(request=[{}])
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), first, second)
     (decision,) = _binds(_steps(machine))
-    machine.bound(decision, Outcome(kind, "because"), 0.0)
+    machine.finished(decision, Outcome(kind, "because"), 0.0)
     _remove(machine, first, now=0.5)
     assert [one.pod_info.uid for one in _binds(_steps(machine, now=2.0))] == [second.metadata.uid]
+
+
+def test_what_is_bound_is_not_forgotten(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """A second answer to a Binding, which comes late, takes no pod off its node."""
+    _see(machine, make_node(), make_pod())
+    (decision,) = _binds(_steps(machine))
+    machine.finished(decision, BOUND, 0.0)
+    assert machine.cache.forget(decision.pod_info.uid, 1.0) is None
+    assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
+
+
+def test_a_result_of_another_kind_of_write_is_an_error(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """It changes nothing: what was reserved stays so until the write's own result."""
+    _see(machine, make_node(), make_pod())
+    (decision,) = _binds(_steps(machine))
+    with pytest.raises(TypeError, match="PreBindResult is not the result of Bind"):
+        machine.finished(decision, PreBindResult(), 0.0)
+    assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
 
 
 def test_a_changed_pod_is_scheduled_again(
@@ -216,7 +237,7 @@ def test_a_changed_pod_is_scheduled_again(
     document = msgspec.to_builtins(pod)
     document["metadata"]["annotations"] = {names.REQUEST: '[{"vlan":1}]'}
     _see(machine, msgspec.convert(document, Pod))
-    machine.bound(decision, Outcome("changed"), 0.0)
+    machine.finished(decision, Outcome("changed"), 0.0)
     assert _steps(machine, now=0.5) == []
     (report,) = _reports(_steps(machine, now=1.0))
     assert "vlan 1 is not allowed" in report
@@ -228,7 +249,7 @@ def test_a_refused_binding_is_reported_and_its_pod_waits_for_a_change(
     """Repeating it would change nothing."""
     _see(machine, make_node(), make_pod())
     (decision,) = _binds(_steps(machine))
-    assert _reports(machine.bound(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
+    assert _reports(machine.finished(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
         "the API server refuses the binding: etcdserver: too large"
     ]
     _see(machine, make_node("n2"), now=50.0)
@@ -384,7 +405,7 @@ def test_a_pod_bound_by_another_scheduler_counts_on_its_node(
     elsewhere.spec.node_name = "n2"
     _see(machine, elsewhere)
     assert [one.pod_info.uid for one in _binds(_steps(machine, now=2.0))] == [waiting.metadata.uid]
-    machine.bound(decision, Outcome("taken"), 3.0)
+    machine.finished(decision, Outcome("taken"), 3.0)
     assert machine.cache.assigned(pod.metadata.uid) is not None
 
 

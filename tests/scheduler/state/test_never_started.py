@@ -224,11 +224,11 @@ def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
     life.pod(0.0)
     (order,) = life.machine.tick(300.0)
     assert isinstance(order, Evict)
-    assert life.machine.evicted(order, "refused", 301.0) == []
+    assert life.machine.finished(order, "refused", 301.0) == []
     assert life.machine.next_due() == 361.0
     (again,) = life.machine.tick(361.0)
     assert isinstance(again, Evict)
-    (report,) = life.machine.evicted(again, "evicted", 362.0)
+    (report,) = life.machine.finished(again, "evicted", 362.0)
     assert isinstance(report, Report)
     assert report.message.startswith("evicted: cannot start on node n1")
-    assert life.machine.evicted(again, "gone", 362.0) == []
+    assert life.machine.finished(again, "gone", 362.0) == []

@@ -77,7 +77,7 @@ class Life:
         return [self._bound(one) for one in instructions if isinstance(one, Bind)]
 
     def _bound(self, decision: Bind) -> Pod:
-        self.machine.bound(decision, BOUND, self.now)
+        self.machine.finished(decision, BOUND, self.now)
         document = msgspec.to_builtins(decision.pod_info.pod)
         document["spec"]["nodeName"] = decision.assigned.node
         document["metadata"]["annotations"] = {**decision.pod_info.pod.annotations, **decision.annotations}
@@ -123,7 +123,7 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     assert _victims(found) == [low.metadata.uid]
     assert _nominated(found) == [(high.metadata.uid, "n1")]
     (order,) = _orders(found)
-    (report,) = life.machine.preempted(order, DeleteVictimsResult(order.victims), life.now)
+    (report,) = life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
     assert isinstance(report, Report)
     assert (report.reason, report.message) == (
         "Preempted",
@@ -428,7 +428,7 @@ def test_a_nominated_pod_may_go_elsewhere_while_its_victims_terminate(life: Life
     life.terminate(low)
     life.node("n2")
     assert _binds(life.decide()) == [(high.metadata.uid, "n2")]
-    assert len(life.machine.nominations) == 0
+    assert len(life.machine.nominator) == 0
 
 
 def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
@@ -437,7 +437,7 @@ def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) ->
     life.assigned(0)
     high = life.pod(1)
     (order,) = _orders(life.decide())
-    (report,) = life.machine.preempted(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
+    (report,) = life.machine.finished(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
     assert isinstance(report, Report)
     assert (report.message, report.nominated) == ("preemption refused: pods is forbidden", "")
     assert life.decide(0.0) == []

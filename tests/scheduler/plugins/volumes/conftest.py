@@ -149,7 +149,7 @@ class Store:
         return order
 
     def prepared(self, order: PreBind, fault: str = "", **versions: str) -> None:
-        self.machine.prepared(order, PreBindResult(versions, fault), self.now)
+        self.machine.finished(order, PreBindResult(versions, fault), self.now)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ No volume controller runs beside either: the tests write what it and a provision
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,10 +25,11 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.storage_objects import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.pre_bind import prepare
+from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 from tests.scheduler.plugins.volumes.conftest import HOST, on
+from tests.support.polling import eventually
 
 Json = dict[str, Any]
 NAMESPACED = "/api/v1/namespaces/default"
@@ -107,14 +108,7 @@ class Site:
             metadata = (await self.call("GET", f"{CLAIMS}/{claim}"))["metadata"]
             return str((metadata.get("annotations") or {}).get(SELECTED_NODE, ""))
 
-        return await _until(chosen)
-
-
-async def _until(holds: Callable[[], Awaitable[str]]) -> str:
-    async with asyncio.timeout(20):
-        while not (found := await holds()):
-            await asyncio.sleep(0.02)
-    return found
+        return await eventually(chosen)
 
 
 @asynccontextmanager
@@ -130,7 +124,7 @@ async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
             yield
         finally:
             loop.stop()
-            async with asyncio.timeout(25):
+            async with asyncio.timeout(90):
                 await running
             machine.check()
 
@@ -155,14 +149,14 @@ async def test_a_static_volume_gets_its_claim_before_the_pod_is_bound(site: Site
         shown = await site.call("GET", f"{VOLUMES}/{volume}")
         return str((shown["spec"].get("claimRef") or {}).get("uid", ""))
 
-    assert await _until(taken) == claim["metadata"]["uid"]
+    assert await eventually(taken) == claim["metadata"]["uid"]
     shown = await site.call("GET", f"{VOLUMES}/{volume}")
     assert shown["metadata"]["annotations"][BOUND_BY_CONTROLLER] == "yes"
     reference = shown["spec"]["claimRef"]
     assert (reference["kind"], reference["namespace"], reference["name"]) == ("PersistentVolumeClaim", "default", "c")
     assert not await site.node_of("p")
     await site.bind("c", volume)
-    assert await _until(lambda: site.node_of("p")) == "n2"
+    assert await eventually(lambda: site.node_of("p")) == "n2"
 
 
 async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site) -> None:
@@ -175,7 +169,7 @@ async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site) -
     reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c"}
     await site.volume(volume, "Bound", nodeAffinity=on(HOST, node), claimRef=reference)
     await site.bind("c", volume)
-    assert await _until(lambda: site.node_of("p")) == node
+    assert await eventually(lambda: site.node_of("p")) == node
 
 
 async def test_a_provisioner_that_gives_up_requeues_the_pod(site: Site) -> None:
@@ -185,7 +179,7 @@ async def test_a_provisioner_that_gives_up_requeues_the_pod(site: Site) -> None:
     first = await site.selected("c")
     await site.call("PATCH", f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
     await site.call("PATCH", f"{CLAIMS}/c", {"metadata": {"annotations": {SELECTED_NODE: None}}})
-    assert await _until(lambda: site.message("p")) == 'binding volumes: provisioning failed for PVC "c"'
+    assert await eventually(lambda: site.message("p")) == 'binding volumes: provisioning failed for PVC "c"'
     assert await site.selected("c") != first
 
 
@@ -194,7 +188,7 @@ async def test_a_missing_claim_requeues_its_pod_when_it_is_created(site: Site) -
     await site.pod("p", "c")
     nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     expected = f'0/2 nodes are available: persistentvolumeclaim "c" not found. {nobody}'
-    assert await _until(lambda: site.message("p")) == expected
+    assert await eventually(lambda: site.message("p")) == expected
     await site.claim("c")
     assert await site.selected("c")
 
@@ -211,7 +205,7 @@ async def test_a_write_whose_answer_is_lost_is_recognised_by_reading_it_back(ser
         volume = f"{site.mark}-late"
         await site.volume(volume, "Bound")
         await site.bind("c", volume)
-        assert await _until(lambda: site.node_of("p")) == node
+        assert await eventually(lambda: site.node_of("p")) == node
     events = (await site.call("GET", f"{NAMESPACED}/events"))["items"]
     assert {one["reason"] for one in events if one["involvedObject"]["name"] == "p"} == {"Scheduled"}
     await site.clear()
@@ -242,7 +236,7 @@ async def test_an_unreadable_answer_is_replaced_by_reading_the_object(
     plan = VolumePlan("n1", provisions=(claim,))
     async with _Garbled(Access(server.url), timeout_s=2.0) as way:
         way.garbled = frozenset(garbled)
-        outcome = await prepare(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
+        outcome = await pre_bind(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))
         assert way.asked == ("PATCH", "GET")
     now = await site.call("GET", f"{CLAIMS}/c")
     assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
@@ -269,7 +263,7 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
         async def said() -> str:
             return lacking if loop.not_ready() == lacking else ""
 
-        await _until(said)
+        await eventually(said)
         loop.stop()
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(90):
             await running

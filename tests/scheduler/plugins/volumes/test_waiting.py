@@ -50,7 +50,7 @@ def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
     (bind,) = store.run()
     assert bind == order.decision
     assert isinstance(bind, Bind)
-    (report,) = store.machine.bound(bind, BOUND, store.now)
+    (report,) = store.machine.finished(bind, BOUND, store.now)
     assert isinstance(report, Report)
     assert report.reason == "Scheduled"
 
@@ -205,7 +205,7 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
 def test_a_refused_write_ends_the_reservation(store: Store) -> None:
     """Such as for a claim that has changed since."""
     order = _late(store)
-    told = store.machine.prepared(order, _refused("the object has been modified"), store.now)
+    told = store.machine.finished(order, _refused("the object has been modified"), store.now)
     assert [one.message for one in told if isinstance(one, Report)] == ["binding volumes: the object has been modified"]
     assert store.machine.cache.assigned(order.decision.pod_info.uid) is None
     store.now = 10.0

@@ -1,0 +1,72 @@
+"""The ``/getpfs`` of rit-k8s-rdma: every PF with its VFs, field for field as its daemon gave it, from live state.
+
+    [{"name":"enp4s0f0","used_tx_rate":0,"capacity_tx_rate":100000,"used_vfs":0,"capacity_vfs":120,"vfs":[{"vf":0,…}]}]
+
+``used_tx_rate`` is the sum of min_tx_rate over the VFs, ``used_vfs`` counts those that cannot be had,
+whether handed out or out of use; rates in Mb/s.
+"""
+
+from collections.abc import Mapping
+
+from mooring.inventory import Inventory, Pf
+from mooring.ledger import LedgerEntry
+from mooring.settings import LinkState, VfSettings
+
+# The words of MOFED's sysfs, which the daemon passed on.
+_LINK_STATES: dict[LinkState, str] = {"auto": "Follow", "enable": "Up", "disable": "Down"}
+_NO_MAC = "00:00:00:00:00:00"
+
+Settings = Mapping[str, Mapping[int, VfSettings]]
+
+
+def pfs_document(
+    inventory: Inventory, settings: Settings, held: Mapping[str, LedgerEntry | None]
+) -> list[dict[str, object]]:
+    """Return the answer; ``settings`` by PF and VF as the kernel has them, ``held`` by PCI address."""
+    return [_pf(pf, settings.get(pf.name, {}), held) for pf in inventory.pfs]
+
+
+def _pf(pf: Pf, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]) -> dict[str, object]:
+    found = {index: _settings(pf, index, settings, held) for index in pf.vfs}
+    usable = pf.usable
+    used = {index for index in pf.vfs if index not in usable or pf.vf_pci(index) in held}
+    return {
+        "name": pf.name,
+        "used_tx_rate": sum(vf.min_tx_rate or 0 for vf in found.values()),
+        "capacity_tx_rate": pf.offer_mbps,
+        "used_vfs": len(used),
+        "capacity_vfs": len(pf.vfs),
+        "vfs": [_vf(index, vf, allocated=index in used) for index, vf in found.items()],
+    }
+
+
+def _settings(
+    pf: Pf, index: int, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]
+) -> VfSettings:
+    """Return a VF's settings: the kernel's, else (its driver reports none) what the ledger says was set."""
+    if index in settings:
+        return settings[index]
+    entry = held.get(pf.vf_pci(index))
+    return entry.set if entry is not None else VfSettings()
+
+
+def _vf(index: int, vf: VfSettings, *, allocated: bool) -> dict[str, object]:
+    return {
+        "vf": index,
+        "mac": vf.mac or _NO_MAC,
+        "vlan": vf.vlan or 0,
+        "qos": vf.qos or 0,
+        "vlan_proto": "802.1Q" if vf.vlan else "N/A",
+        "spoof_check": _switch(vf.spoofchk),
+        "trust": _switch(vf.trust),
+        "link_state": _LINK_STATES[vf.link_state or "auto"],
+        "min_tx_rate": vf.min_tx_rate or 0,
+        "max_tx_rate": vf.max_tx_rate or 0,
+        "vgt_plus": "OFF",
+        "rate_group": 0,
+        "allocated": allocated,
+    }
+
+
+def _switch(on: bool | None) -> str:
+    return "ON" if on else "OFF"

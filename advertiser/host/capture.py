@@ -1,0 +1,156 @@
+"""Pack what discovery sees of a host into an archive, from which any machine gives the same answer.
+
+    sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every NIC, its VFs, the bridges above
+    sys/bus/pci/..., sys/class/...                         the kernel's own links to them
+    captured.json                                          what sysfs does not show (`formats/capture_record.py`)
+
+Only what ``_ALLOWLIST`` names is taken: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's name
+is made of its MAC. A file that the kernel refuses to read (speed without a link: EINVAL) becomes an empty folder of its
+name: there, and unreadable. Equal hosts give equal archives, byte for byte.
+"""
+
+import gzip
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from advertiser.formats.capture_record import FILE, dump_capture_record, restore_record
+from advertiser.host.sysfs import read_functions
+from advertiser.inventory.facts import Host
+from mooring.files import read_file
+from mooring.pci import is_address
+
+# An attribute is at most a page (Documentation/filesystems/sysfs.rst).
+_PAGE = 4096
+Allowlist: TypeAlias = Mapping[str, "Allowlist"]
+
+
+def _allowed_names(names: str) -> Allowlist:
+    return {name: {} for name in names.split()}
+
+
+# By glob, in sysfs's own shape: links are kept as links, and of a folder only what is named below it.
+_BRIDGE = _allowed_names("class vendor device numa_node")
+_NETDEV = _allowed_names(
+    "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
+)
+_RDMA: Allowlist = {"device": {}, "node_type": {}, "ports": {"*": _allowed_names("link_layer rate state")}}
+_CLASSES: Allowlist = {
+    "net": {"*": _NETDEV},
+    "infiniband": {"*": _RDMA},
+    "infiniband_verbs": {"*": _allowed_names("device ibdev")},
+}
+_SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
+_ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
+# Made of a MAC or GUID by most drivers; no more is captured than that it is there.
+_MASKED = "phys_switch_id"
+_ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
+
+# A file's content, a link's target, or None for a folder.
+Content: TypeAlias = bytes | str | None
+
+
+def capture(sysfs: Path, host: Host, archive: Path) -> int:
+    """Write the archive of a host, its tree read again; return its size in bytes. Raise OSError."""
+    contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
+    contents[FILE] = dump_capture_record(host).encode()
+    packed = _pack(contents)
+    archive.write_bytes(packed)
+    return len(packed)
+
+
+def with_capture_record(host: Host, sysfs: Path) -> Host:
+    """Return a host as captured if a record lies beside its tree, else as it is; raise RecordError or OSError."""
+    text = read_file(sysfs.parent / FILE)
+    return host if text is None else restore_record(host, text)
+
+
+def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
+    """Yield what is kept of a sysfs tree, by path below its root; raise SysfsError if there is no PCI bus."""
+    root = sysfs.resolve()
+    yield PurePosixPath("bus/pci/devices"), None
+    for function in read_functions(root):
+        folder = root / "bus/pci/devices" / function.address
+        vfs = (folder / f"virtfn{index}" for index, vf in function.vfs.items() if vf.exists)
+        for path in (folder, *vfs):
+            for taken, content in _function(root, path.resolve()):
+                yield PurePosixPath(taken.relative_to(root)), content
+
+
+def _function(root: Path, folder: Path) -> Iterator[tuple[Path, Content]]:
+    yield from _take(folder, _ALLOWLIST)
+    drivers = root / "bus/pci/drivers"
+    if (folder / "driver").is_symlink():
+        yield drivers / (folder / "driver").readlink().name, None
+    for kind in _CLASSES:
+        for device in _entries(folder / kind):
+            yield from _link(root / "class" / kind / device.name)
+    for part in (folder, *folder.parents):
+        if is_address(part.name):
+            yield from _link(root / "bus/pci/devices" / part.name)
+            yield from _take(part, _BRIDGE)
+
+
+def _take(path: Path, kept: Allowlist) -> Iterator[tuple[Path, Content]]:
+    if path.is_symlink():
+        yield from _link(path)
+    elif path.is_dir():
+        yield path, None
+        for child in _entries(path):
+            below = next((below for glob, below in kept.items() if fnmatchcase(child.name, glob)), None)
+            if below is not None:
+                yield from _take(child, below)
+    else:
+        yield from _file(path)
+
+
+def _link(path: Path) -> Iterator[tuple[Path, Content]]:
+    if path.is_symlink():
+        yield path, str(path.readlink())
+
+
+def _file(path: Path) -> Iterator[tuple[Path, Content]]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_PAGE)
+    except FileNotFoundError:
+        # Gone since its folder was listed.
+        return
+    except OSError:
+        yield path, None
+        return
+    yield path, _ALPHANUMERIC.sub(b"0", content) if path.name == _MASKED else content
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _pack(contents: Mapping[str, Content]) -> bytes:
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
+        for path, content in sorted(contents.items()):
+            member, data = _member(path, content)
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def _member(path: str, content: Content) -> tuple[tarfile.TarInfo, bytes]:
+    """Return the archive's member, root's and of no time, and its data."""
+    member = tarfile.TarInfo(path)
+    if isinstance(content, bytes):
+        member.size, member.mode = len(content), 0o644
+        return member, content
+    member.mode = 0o755
+    if content is None:
+        member.type = tarfile.DIRTYPE
+    else:
+        member.type, member.linkname = tarfile.SYMTYPE, content
+    return member, b""

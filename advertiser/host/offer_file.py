@@ -1,0 +1,48 @@
+"""The operator's offer as a file of this host: YAML, read again at every scan."""
+
+import json
+from pathlib import Path
+
+import structlog
+import yaml
+
+from advertiser.inventory.offer import EVERYTHING, Offer, OfferError, read_offer
+from mooring.files import read_file
+
+_log = structlog.get_logger()
+
+
+class OfferFile:
+    """The operator's offer, read again whenever asked for; a file that breaks leaves the last good one standing."""
+
+    def __init__(self, path: Path, *, required: bool) -> None:
+        """Read the file; raise OfferError or OSError if it cannot be used, FileNotFoundError only if required."""
+        self._path = path
+        self._required = required
+        self._text: str | None = None
+        self._offer = self._read()
+
+    def offer(self) -> Offer:
+        """Return the present offer."""
+        try:
+            self._offer = self._read()
+        except (OfferError, OSError) as broken:
+            _log.error("offer cannot be read, the last good one stands", path=str(self._path), reason=str(broken))
+        return self._offer
+
+    def _read(self) -> Offer:
+        text = read_file(self._path)
+        if text is None:
+            if self._required:
+                raise FileNotFoundError(f"offer {str(self._path)!r} does not exist")
+            return EVERYTHING
+        return _parse_offer(text, str(self._path))
+
+
+def _parse_offer(text: str, name: str) -> Offer:
+    try:
+        # YAML has dates: what JSON has no word for becomes text, which the rules then refuse.
+        document = json.dumps(yaml.safe_load(text), default=str)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
+        raise OfferError(name, "", f"not valid YAML: {broken}") from broken
+    return read_offer(document, name)

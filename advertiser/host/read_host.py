@@ -1,0 +1,101 @@
+"""Read a whole host at one moment: sysfs, devlink, the ledger, altnames and versions.
+
+A VF moves while we read, and neither order of reading is right: with the ledger first a VF just taken has no netdev and
+no holder, with sysfs first one is at home and held. So the ledger is read before and after, and what differs is
+marked unsettled; the next scan, which that very change sets off, sees it at rest.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from advertiser.host.devlink import ReadModes, read_modes
+from advertiser.host.rtnetlink import altnames
+from advertiser.host.sysfs import read_functions
+from advertiser.inventory.facts import Host
+from advertiser.inventory.port import main_netdev
+from mooring import ledger
+from mooring.errors import RecordError
+from mooring.files import read_file, record_paths
+from mooring.ledger import LedgerEntry, read_ledger_entry
+from mooring.pci import is_address
+
+VERSIONS = "version"
+# Markers of the PFs that `init` works on, by PCI address.
+PREPARING = "preparing"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LONGEST_VERSION = 128
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where a host's things are."""
+
+    sysfs: Path
+    state: Path
+    run: Path
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders in which a changed file changes the inventory."""
+        return (self.state, self.state / ledger.FOLDER, self.run, self.run / VERSIONS, self.run / PREPARING)
+
+
+def read_boot_id() -> str:
+    """Return the kernel's id of this boot, which the kubelet reports as ``status.nodeInfo.bootID`` too."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
+    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read at all.
+
+    ``modes`` asks devlink; a test gives its own, since a machine without such a NIC has nothing to ask.
+    """
+    before = _read_ledger(roots.state)
+    functions = read_functions(roots.sysfs)
+    after = _read_ledger(roots.state)
+    netdevs = (main_netdev(function.netdevs) for function in functions)
+    return Host(
+        boot=read_boot_id(),
+        functions=functions,
+        ledger=after,
+        unsettled=frozenset(address for address in before.keys() | after if before.get(address) != after.get(address)),
+        altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
+        programs=_programs(roots.run / VERSIONS),
+        preparing=_preparing(roots.run / PREPARING),
+        eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
+    )
+
+
+def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:
+    paths = [path for path in record_paths(state / ledger.FOLDER) if is_address(path.stem)]
+    return {path.stem: entry for path in paths for entry in _entries(path)}
+
+
+def _entries(path: Path) -> Iterator[LedgerEntry | None]:
+    """Yield the entry at a path, None if it cannot be read, nothing if it is gone by now."""
+    try:
+        text = read_file(path)
+        if text is not None:
+            yield read_ledger_entry(text, ledger.ledger_name(path.stem))
+    except (OSError, RecordError) as broken:
+        _log.error("ledger entry cannot be read", pci=path.stem, reason=str(broken))
+        yield None
+
+
+def _programs(folder: Path) -> dict[str, str]:
+    """Return the versions that the programs here have written down, by program."""
+    if not folder.is_dir():
+        return {}
+    files = (path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.is_file())
+    versions = {path.name: read_file(path) or "" for path in files}
+    return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items()}
+
+
+def _preparing(folder: Path) -> frozenset[str]:
+    return (
+        frozenset(path.name for path in folder.iterdir() if is_address(path.name)) if folder.is_dir() else frozenset()
+    )

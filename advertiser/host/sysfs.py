@@ -1,0 +1,150 @@
+"""Read SR-IOV devices from a sysfs tree, whole or broken: what cannot be read is None, the rest is read all the same.
+
+No vendor's tool and no vendor's layout: RDMA devices are looked up below their PCI function, which holds for inbox and
+MOFED drivers and whatever udev calls them. A VF's ``infiniband/`` is empty while its RDMA device is in another network
+namespace (exclusive mode), its ``infiniband_verbs/`` is not.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
+from mooring.pci import is_address
+
+# An attribute is at most a page (Documentation/filesystems/sysfs.rst).
+_PAGE = 4096
+_VIRTFN = "virtfn"
+# PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
+# drives and accelerators have VFs too.
+_NETWORK_CLASS = "0x02"
+
+
+class SysfsError(OSError):
+    """A tree that shows no PCI bus at all."""
+
+
+def read_functions(root: Path) -> tuple[PciFunction, ...]:
+    """Return every NIC by address, but for this machine's own VFs; raise SysfsError if there is no PCI bus."""
+    devices = root / "bus" / "pci" / "devices"
+    try:
+        addresses = sorted(path.name for path in devices.iterdir() if is_address(path.name))
+    except OSError as unreadable:
+        raise SysfsError(f"{str(devices)!r} cannot be read: {unreadable.strerror}") from unreadable
+    return tuple(_function(devices / address) for address in addresses if _is_nic(devices / address))
+
+
+def _is_nic(folder: Path) -> bool:
+    # A VF of this machine's own is found from its PF.
+    if _target(folder / "physfn") is not None:
+        return False
+    kind = _text(folder / "class")
+    return _has_sriov(folder) if kind is None else kind.startswith(_NETWORK_CLASS)
+
+
+def _has_sriov(folder: Path) -> bool:
+    return _exists(folder / "sriov_totalvfs") or _exists(folder / "sriov_numvfs")
+
+
+def _function(folder: Path) -> PciFunction:
+    return PciFunction(
+        address=folder.name,
+        sriov=_has_sriov(folder),
+        totalvfs=_text(folder / "sriov_totalvfs"),
+        numvfs=_text(folder / "sriov_numvfs"),
+        offset=_text(folder / "sriov_offset"),
+        stride=_text(folder / "sriov_stride"),
+        driver=_target(folder / "driver"),
+        vendor=_text(folder / "vendor"),
+        device=_text(folder / "device"),
+        numa_node=_text(folder / "numa_node"),
+        path=_path(folder),
+        netdevs=tuple(_netdev(netdev) for netdev in _entries(folder / "net")),
+        rdma=tuple(_rdma_device(device) for device in _entries(folder / "infiniband")),
+        vfs=_vfs(folder),
+    )
+
+
+def _path(folder: Path) -> tuple[str, ...]:
+    try:
+        parts = folder.resolve().parts
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        return ()
+    return tuple(part for part in parts[:-1] if is_address(part))
+
+
+def _netdev(folder: Path) -> Netdev:
+    return Netdev(
+        name=folder.name,
+        type=_text(folder / "type"),
+        speed=_text(folder / "speed"),
+        operstate=_text(folder / "operstate"),
+        carrier=_text(folder / "carrier"),
+        dev_port=_text(folder / "dev_port"),
+        phys_port_name=_text(folder / "phys_port_name"),
+        phys_switch_id=_text(folder / "phys_switch_id"),
+        bonded=_exists(folder / "bonding_slave"),
+        child=_exists(folder / "parent"),
+    )
+
+
+def _rdma_device(folder: Path) -> RdmaDevice:
+    ports = (
+        RdmaPort(rate=_text(port / "rate"), state=_text(port / "state"), link_layer=_text(port / "link_layer"))
+        for port in _entries(folder / "ports")
+    )
+    return RdmaDevice(folder.name, tuple(ports))
+
+
+def _vfs(pf: Path) -> Mapping[int, Vf]:
+    return {int(link.name[len(_VIRTFN) :]): _vf(link) for link in _virtfns(pf)}
+
+
+def _virtfns(pf: Path) -> Iterator[Path]:
+    for path in _entries(pf):
+        number = path.name.removeprefix(_VIRTFN)
+        if number != path.name and number.isascii() and number.isdigit() and len(number) <= 5:
+            yield path
+
+
+def _vf(link: Path) -> Vf:
+    address = _target(link)
+    if address is None or not is_address(address):
+        return Vf(None)
+    return Vf(
+        address=address,
+        exists=_exists(link),
+        driver=_target(link / "driver"),
+        netdev=bool(_entries(link / "net")),
+        rdma=bool(_entries(link / "infiniband")) or bool(_entries(link / "infiniband_verbs")),
+    )
+
+
+def _text(path: Path) -> Text:
+    """Return an attribute without the white space around it; None if it cannot be read, often by EINVAL."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_PAGE).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _target(link: Path) -> str | None:
+    """Return the name of what a symbolic link leads to."""
+    try:
+        return link.readlink().name or None
+    except OSError:
+        return None
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False

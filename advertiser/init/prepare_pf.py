@@ -1,0 +1,209 @@
+"""Prepare a host's PFs as the operator's offer says (`mooring-advertiser init`): all that ever changes a host here.
+
+One PF at a time, under its lock, with a marker below ``<run>/preparing`` meanwhile: its VFs are then published as out.
+The marker keeps what has to be put back, so that an init that was killed is finished by the next one.
+"""
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from advertiser.host.devlink import ReadModes, read_modes
+from advertiser.host.read_host import PREPARING, Roots, read_host
+from advertiser.inventory import init_plan
+from advertiser.inventory.facts import Host, PciFunction
+from advertiser.inventory.init_plan import ForbiddenError, Plan
+from advertiser.inventory.matching import entries_without_pf, offered_pf
+from advertiser.inventory.offer import Offer
+from mooring.files import read_file, remove_file, write_file
+from mooring.locks import hold
+from mooring.names import LinkType
+from mooring.settings import VfSettings
+
+READY = "ready"
+_NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
+_LOCK_S = 60.0  # longer than any ADD or DEL
+_log = structlog.get_logger()
+# (PF, VFs done, VFs in all)
+ProgressCallback = Callable[[str, int, int], None]
+
+
+class NoSuchSettingError(ForbiddenError):
+    """A setting that the NIC does not have."""
+
+
+class VfSettingsWriter(Protocol):
+    """How the settings of VFs are written to their PF; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PfPreparer:
+    """Prepares PFs below ``roots``; ``progress`` is called after each VF, ``modes`` asks devlink."""
+
+    roots: Roots
+    writer: VfSettingsWriter
+    progress: ProgressCallback
+    modes: ReadModes = read_modes
+
+    def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
+        """Prepare every PF that the offer prepares; return what could not be, having gone on after each.
+
+        An entry that finds no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
+        """
+        host = self._read()
+        failures: list[ForbiddenError | OSError] = []
+        for complaint in entries_without_pf(host, offer, node):
+            _log.error("offer entry without a PF", node=node, reason=complaint)
+            failures.append(ForbiddenError(complaint))
+        for function in host.functions:
+            found = offered_pf(function, host, offer, node)
+            if found is None or found.terms.init is None:
+                continue
+            try:
+                self._prepare(function, found.name, found.link, offer, node)
+            except (ForbiddenError, OSError) as failed:
+                _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(failed))
+                failures.append(failed)
+        return tuple(failures)
+
+    def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
+        with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
+            # Read again: whoever had the lock before may have changed what was read.
+            host = self._read()
+            function = _function(host, function.address)
+            found = offered_pf(function, host, offer, node)
+            if found is None or found.terms.init is None:
+                return
+            mode = host.eswitch.get(function.address)
+            plan = init_plan.plan(function, pf, link, found.terms.init, host.ledger, mode)
+            if plan.recreate:
+                self._make_vfs(function, plan)
+                function = _function(self._read(), plan.pci)
+            self._prepare_vfs(function, plan, link, host)
+            _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
+
+    def _read(self) -> Host:
+        return read_host(self.roots, self.modes)
+
+    @contextlib.contextmanager
+    def _marked(self, function: PciFunction, pf: str) -> Iterator[None]:
+        """Keep the VFs' driver from binding by itself meanwhile; the marker holds what autoprobe was."""
+        marker = self.roots.run / PREPARING / function.address
+        autoprobe = self._device(function.address) / _AUTOPROBE
+        is_new = not marker.exists()
+        if is_new:
+            write_file(marker, read_file(autoprobe) or "")
+        before = (read_file(marker) or "").strip()
+        try:
+            if before:
+                _write(autoprobe, "0")
+        except OSError as refused:
+            if is_new:  # nothing was changed: the PF is on offer as before
+                remove_file(marker)
+            raise init_plan.refusal(function, pf, _AUTOPROBE, "0", refused) from refused
+        try:
+            yield
+        finally:
+            if before:
+                _write(autoprobe, before)
+            remove_file(marker)
+
+    def _make_vfs(self, function: PciFunction, plan: Plan) -> None:
+        numvfs = self._device(plan.pci) / _NUMVFS
+        try:
+            if function.numvfs != "0":
+                _write(numvfs, "0")
+            _write(numvfs, str(plan.vfs))
+        except OSError as refused:
+            raise init_plan.refusal(function, plan.pf, _NUMVFS, str(plan.vfs), refused) from refused
+
+    def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
+        address = self._pf_address(plan, function, link)
+        for index in range(plan.vfs):
+            vf = function.vfs.get(index)
+            if vf is None or vf.address is None:
+                raise ForbiddenError(f"{plan.pf}: VF {index} is not there although sriov_numvfs is {plan.vfs}")
+            # A VF that has its driver was prepared before, or is a pod's: neither is touched.
+            if vf.driver is None and vf.address not in host.ledger:
+                self._write_settings(plan, index, link, address)
+                self._bind(vf.address, plan)
+            self.progress(plan.pf, index + 1, plan.vfs)
+
+    def _pf_address(self, plan: Plan, function: PciFunction, link: LinkType) -> str:
+        """Return what the VFs' MACs or GUIDs are made from."""
+        if link == "infiniband":
+            if not function.rdma:
+                where = "no RDMA device in the host's network namespace"
+                raise ForbiddenError(f"{plan.pf}: {where}, from which its VFs' GUIDs are made")
+            path = self._device(plan.pci) / "infiniband" / function.rdma[0].name / "node_guid"
+        else:
+            path = self._device(plan.pci) / "net" / plan.pf / "address"
+        text = (read_file(path) or "").strip()
+        if not text:
+            raise ForbiddenError(f"{plan.pf}: {str(path)!r} cannot be read, from which its VFs' addresses are made")
+        return text
+
+    def _write_settings(self, plan: Plan, index: int, link: LinkType, address: str) -> None:
+        if link == "infiniband":
+            guid = init_plan.vf_guid(address, index)
+            self._set(plan.pf, index, "guid", partial(self.writer.write_guid, plan.pf, index, guid))
+        mac = None if link == "infiniband" else init_plan.vf_mac(address, index)
+        for wish in init_plan.settings_in_order(plan.settings, mac):
+            try:
+                self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
+            except NoSuchSettingError:
+                # A NIC that knows no rates has none to reset.
+                if wish.max_tx_rate is None:
+                    raise
+
+    def _set(self, pf: str, index: int, names: str, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as refused:
+            name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+            kind = NoSuchSettingError if refused.errno == errno.EOPNOTSUPP else ForbiddenError
+            raise kind(f"{pf}: VF {index}: the NIC refuses {names} ({name})") from refused
+
+    def _bind(self, vf: str, plan: Plan) -> None:
+        """Bind a VF to its driver; while autoprobe is 0 the kernel does so only if driver_override names one."""
+        override = self._device(vf) / "driver_override"
+        try:
+            _write(override, plan.driver)
+            try:
+                _write(self.roots.sysfs / "bus/pci/drivers" / plan.driver / "bind", vf)
+            finally:
+                _write(override, "\n")
+        except OSError as refused:
+            why = f"driver {plan.driver!r} does not take it ({refused.strerror}); is its module loaded?"
+            raise ForbiddenError(f"{plan.pf}: VF {vf}: {why}") from refused
+
+    def _device(self, pci: str) -> Path:
+        return self.roots.sysfs / "bus/pci/devices" / pci
+
+
+def mark_ready(run: Path, boot: str) -> None:
+    """Say that this boot's VFs are prepared: until then a CNI plugin that waits for init answers 11."""
+    write_file(run / READY, boot)
+
+
+def _function(host: Host, pci: str) -> PciFunction:
+    found = next((function for function in host.functions if function.address == pci), None)
+    if found is None:
+        raise ForbiddenError(f"{pci}: the PCI function is gone")
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Write an attribute of sysfs in one go; raise OSError with the kernel's errno."""
+    with path.open("w") as file:
+        file.write(text)

@@ -1,0 +1,44 @@
+"""The mode of the RDMA stack: its devices shared by all network namespaces, or exclusively in one each.
+
+One message of NETLINK_RDMA sets the mode. The kernel refuses with EBUSY once a network namespace exists beside the
+first (rdma_compatdev_set in drivers/infiniband/core).
+"""
+
+import errno
+from pathlib import Path
+
+from advertiser.inventory.offer import RdmaNetns
+from mooring import rdma_netlink
+
+_MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
+_PARAMETER = Path("module/ib_core/parameters/netns_mode")
+
+
+class RebootNeededError(RuntimeError):
+    """A mode that only the next boot brings: what was written for it, and why."""
+
+
+def read_mode(sysfs: Path) -> RdmaNetns | None:
+    """Return the present mode; None where the RDMA core is not loaded."""
+    try:
+        return "shared" if (sysfs / _PARAMETER).read_text().strip() == "Y" else "exclusive"
+    except FileNotFoundError:
+        return None
+
+
+def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
+    """Bring the stack into a mode; raise RebootNeededError where that takes a reboot, OSError where it is refused.
+
+    ``options`` is the modprobe.d file in which the next boot finds the mode.
+    """
+    if read_mode(sysfs) == wanted:
+        return
+    try:
+        rdma_netlink.exchange(rdma_netlink.SYS_SET, {rdma_netlink.SYS_ATTR_NETNS_MODE: bytes((_MODES[wanted],))})
+    except OSError as refused:
+        if refused.errno != errno.EBUSY:
+            raise
+        options.parent.mkdir(parents=True, exist_ok=True)
+        options.write_text(f"options ib_core netns_mode={_MODES[wanted]}\n")
+        why = "network namespaces exist already, so the kernel keeps the RDMA stack's mode until it restarts"
+        raise RebootNeededError(f"{why}: {str(options)!r} now says {wanted}; reboot this node") from refused

@@ -1,0 +1,177 @@
+"""From what a host says to what it offers: values in, an inventory and the reasons for what is not in it, out.
+
+A NIC that cannot be described is ignored by name and never hides the others. A PF that can be described, but whose VFs
+may not be used, is in the inventory with them ``out``, so that the scheduler can say why.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advertiser.inventory import port
+from advertiser.inventory.driver_settings import settings_of
+from advertiser.inventory.facts import ClusterFacts, Host, Netdev, PciFunction
+from advertiser.inventory.guest_nics import why_without_sriov
+from advertiser.inventory.matching import UnfitError, candidate, pf_port
+from advertiser.inventory.offer import Offer, Terms
+from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
+from mooring.errors import AnnotationError
+from mooring.indexes import LAST, Indexes
+from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
+from mooring.pci import vf_address
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredNic:
+    """A NIC that is not in the inventory; ``name`` is its netdev's, where it has one."""
+
+    pci: str
+    why: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryResult:
+    """What a host offers, and what it has but does not offer."""
+
+    inventory: Inventory
+    ignored: tuple[IgnoredNic, ...]
+
+
+def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
+    """Judge every NIC of a host; raises nothing, whatever the host says."""
+    pfs: list[Pf] = []
+    ignored: list[IgnoredNic] = []
+    for function in host.functions:
+        netdev = port.main_netdev(function.netdevs)
+        try:
+            pf = _describe(function, host, offer, cluster_facts, node)
+            _refuse_unreadable(pf, pfs)
+            pfs.append(pf)
+        except UnfitError as unfit:
+            ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
+    return InventoryResult(Inventory(host.boot, tuple(pfs), host.programs), tuple(ignored))
+
+
+def _describe(function: PciFunction, host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> Pf:
+    vfs = _count(function)
+    netdev, at = pf_port(function)
+    terms = _terms(function, offer, host, node)
+    vf0, stride = _place(function, vfs)
+    on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
+    context = PfContext(host, cluster_facts, netdev.name, _obstacle(function, netdev, host))
+    return Pf(
+        name=netdev.name,
+        pci=function.address,
+        link=at.link,
+        network=terms.network,
+        mbps=at.mbps,
+        offer_mbps=terms.offered_mbps(at.mbps),
+        up=at.up,
+        vfs=on_offer,
+        vf0=vf0,
+        stride=stride,
+        rdma=function.rdma[0].name if function.rdma else None,
+        numa=port.number(function.numa_node, LAST),
+        pcie=function.path,
+        can=settings_of(function.driver, at.link),
+        allow=terms.allow,
+        out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
+    )
+
+
+def _obstacle(function: PciFunction, netdev: Netdev, host: Host) -> str | None:
+    if function.address in host.preparing:
+        return "preparing"
+    return port.obstacle(function, netdev, host.eswitch.get(function.address))
+
+
+def _count(function: PciFunction) -> int:
+    """Return how many VFs the PF has now."""
+    if not function.sriov:
+        raise UnfitError(why_without_sriov(function))
+    counts: dict[str, int] = {}
+    for name, text in (("sriov_totalvfs", function.totalvfs), ("sriov_numvfs", function.numvfs)):
+        count = port.number(text, LAST)
+        if count is None:
+            raise UnfitError(f"{name} is {_shown(text)}, not a number of VFs")
+        counts[name] = count
+    total, vfs = counts["sriov_totalvfs"], counts["sriov_numvfs"]
+    if total == 0:
+        raise UnfitError("sriov_totalvfs is 0: SR-IOV is off in the device's firmware")
+    if vfs == 0:
+        raise UnfitError(f"no VFs: sriov_numvfs is 0 of {total}")
+    if vfs > total:
+        raise UnfitError(f"sriov_numvfs {vfs} exceeds sriov_totalvfs {total}")
+    return vfs
+
+
+def _terms(function: PciFunction, offer: Offer, host: Host, node: str) -> Terms:
+    terms = offer.terms(candidate(function, host, node))
+    if terms is None:
+        raise UnfitError("not on offer")
+    # A VF that was handed out had an RDMA device then, wherever it is now.
+    if not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
+        raise UnfitError("none of its VFs has an RDMA device")
+    return terms
+
+
+def _place(function: PciFunction, vfs: int) -> tuple[str, int]:
+    """Return VF 0's address and the stride: as the device says, else (kernels before 4.13) as the first VFs lie."""
+    offset, stride = port.number(function.offset, LAST), port.number(function.stride, LAST)
+    try:
+        if offset is None or stride is None:
+            return _place_by_vfs(function)
+        # A device with one VF may have any stride (PCIe base specification, SR-IOV, VF Stride).
+        stride = max(stride, 1) if vfs == 1 else stride
+        if stride == 0:
+            raise UnfitError(f"sriov_stride is 0 with {vfs} VFs")
+        vf0 = vf_address(function.address, 1, offset)
+        vf_address(vf0, stride, vfs - 1)
+    except ValueError as beyond:
+        raise UnfitError(str(beyond)) from None
+    return vf0, stride
+
+
+def _place_by_vfs(function: PciFunction) -> tuple[str, int]:
+    first, second = (function.vfs[index].address if index in function.vfs else None for index in (0, 1))
+    if first is None:
+        raise UnfitError(f"sriov_offset is {_shown(function.offset)} and virtfn0 leads nowhere")
+    if second is None:
+        return first, 1
+    stride = next((stride for stride in range(1, 257) if vf_address(first, stride, 1) == second), None)
+    if stride is None:
+        raise UnfitError(f"virtfn1 at {second} does not follow virtfn0 at {first}")
+    return first, stride
+
+
+def _judged(
+    function: PciFunction, layout: VfLayout, on_offer: Indexes, context: PfContext
+) -> Iterator[tuple[int, tuple[str, int]]]:
+    """Yield each VF that may not be used, with the reason and the min rate that it still holds."""
+    for index in range(layout.vfs):
+        found = unusable_reason(index, function.vfs.get(index), layout, context)
+        # A VF that the operator has set aside matters only for the rate that somebody still holds on it.
+        if found is not None and (index in on_offer or found[1]):
+            yield index, found
+
+
+def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
+    groups: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for index, reason in judged:
+        groups[reason].append(index)
+    return tuple(Out(Indexes.of(indexes), why, rate) for (why, rate), indexes in groups.items())
+
+
+def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
+    """Keep out of the annotation what its readers would refuse: a broken name would hide every other PF."""
+    if pf.name in (other.name for other in others):
+        raise UnfitError(f"the netdev {pf.name!r} belongs to another PF too")
+    try:
+        read_inventory(dump_inventory(Inventory("", (pf,))))
+    except AnnotationError as broken:
+        raise UnfitError(f"{broken.path.removeprefix('pfs[0].')}: {broken.rule}") from None
+
+
+def _shown(text: str | None) -> str:
+    return "unreadable" if text is None else repr(text[:40])

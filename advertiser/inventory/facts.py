@@ -1,0 +1,118 @@
+"""What a host says about its SR-IOV devices, as read and not judged: text of sysfs files, None where unreadable.
+
+Sources: Documentation/ABI/testing/sysfs-bus-pci and sysfs-class-net, ABI/stable/sysfs-class-infiniband in the kernel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mooring.ledger import LedgerEntry
+
+Text = str | None
+# DEVLINK_ESWITCH_MODE_* in include/uapi/linux/devlink.h.
+EswitchMode = Literal["legacy", "switchdev"]
+# Which VF a pod holds: the pod's uid, then PF, VF and PCI address as its assignment names them.
+AssignedVfKey = tuple[str, str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Netdev:
+    """A network device of a PF: ``bonded`` is a slave of a bond, ``child`` an IPoIB child on another one's port."""
+
+    name: str
+    type: Text = None
+    speed: Text = None
+    operstate: Text = None
+    carrier: Text = None
+    dev_port: Text = None
+    phys_port_name: Text = None
+    phys_switch_id: Text = None
+    bonded: bool = False
+    child: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """A port of an RDMA device; ``rate`` reads ``100 Gb/sec (4X EDR)``, ``state`` reads ``4: ACTIVE``."""
+
+    rate: Text = None
+    state: Text = None
+    link_layer: Text = None
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaDevice:
+    """An RDMA device of a PF."""
+
+    name: str
+    ports: tuple[RdmaPort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vf:
+    """A VF as its PF's ``virtfnN`` leads to it; ``address`` is None where that is no link to a PCI function.
+
+    ``exists`` says that the function is there, ``netdev`` that it has one in this namespace, ``rdma`` that it has an
+    RDMA device, in whichever namespace.
+    """
+
+    address: str | None
+    exists: bool = False
+    driver: str | None = None
+    netdev: bool = False
+    rdma: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """A NIC's PCI function that is no VF of this machine's own; ``path`` are the PCI functions above it, from the root.
+
+    ``sriov`` says that the kernel shows SR-IOV's files for it.
+    """
+
+    address: str
+    sriov: bool = True
+    totalvfs: Text = None
+    numvfs: Text = None
+    offset: Text = None
+    stride: Text = None
+    driver: str | None = None
+    vendor: Text = None
+    device: Text = None
+    numa_node: Text = None
+    path: tuple[str, ...] = ()
+    netdevs: tuple[Netdev, ...] = ()
+    rdma: tuple[RdmaDevice, ...] = ()
+    vfs: Mapping[int, Vf] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A whole host at one moment.
+
+    ``ledger`` has the entries by PCI address, None where one cannot be read; ``unsettled`` are the addresses whose
+    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs in `init`'s hands;
+    ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not tell.
+    """
+
+    boot: str
+    functions: tuple[PciFunction, ...]
+    ledger: Mapping[str, LedgerEntry | None] = field(default_factory=dict, hash=False)
+    unsettled: frozenset[str] = frozenset()
+    altnames: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    programs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    preparing: frozenset[str] = frozenset()
+    eswitch: Mapping[str, EswitchMode] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the cluster says about this node.
+
+    ``assigned`` is what live assignments give to their pods, None where the cluster was not asked;
+    ``drained`` are the entries of the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
+    """
+
+    assigned: frozenset[AssignedVfKey] | None = None
+    drained: frozenset[str] = frozenset()

@@ -1,0 +1,32 @@
+"""NICs without a file of SR-IOV's in sysfs: why they have none.
+
+The kernel shows ``sriov_*`` for a physical function with VFs to make: not for one whose TotalVFs is 0, as firmware with
+SR-IOV off says (sriov_init in drivers/pci/iov.c), and not for a VF. A VF of this machine's own has the link ``physfn``
+(pci_iov_sysfs_link); one that a hypervisor gave to this machine has not, and is known by its ids or its driver, which
+are those of Linux 6.12: mlx5_core_pci_table and mlx4_pci_table (``*_PCI_DEV_IS_VF``), bnxt_pci_tbl, efa_pci_tbl,
+ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h.
+"""
+
+from advertiser.inventory.facts import PciFunction
+
+_MLX4 = (0x1002, 0x1004)
+_MLX5 = (0x1012, 0x1014, 0x1016, 0x1018, 0x101A, 0x101C, 0x101E, 0xA2D3)
+_BNXT = (
+    *(0x1606, 0x1607, 0x1608, 0x1609, 0x16BD, 0x16C1, 0x16C2, 0x16C3, 0x16C4, 0x16C5, 0x16CB, 0x16D3, 0x16DC, 0x16E1),
+    *(0x16E5, 0x16E6, 0x1806, 0x1807, 0x1808, 0x1809, 0x1819, 0x181B, 0xD800),
+)
+_EFA, _ENA, _MANA = (0xEFA0, 0xEFA1, 0xEFA2, 0xEFA3), (0xEC20, 0xEC21), (0x00BA,)
+_VFS = {0x15B3: {*_MLX4, *_MLX5}, 0x14E4: {*_BNXT}, 0x1D0F: {*_EFA, *_ENA}, 0x1414: {*_MANA}}
+_IDS = frozenset(f"{vendor:04x}:{device:04x}" for vendor, devices in _VFS.items() for device in devices)
+# Drivers of nothing but VFs.
+_VF_DRIVERS = frozenset({"efa", "iavf", "igbvf", "ixgbevf"})
+_CLOUD_NAMES = {"efa": "EFA", "ena": "ENA", "mana": "MANA"}
+
+
+def why_without_sriov(function: PciFunction) -> str:
+    """Return the reason for which a NIC without SR-IOV's files has none, as far as its ids and its driver tell."""
+    ids = ":".join((text or "").removeprefix("0x") for text in (function.vendor, function.device))
+    if ids in _IDS or function.driver in _VF_DRIVERS:
+        kind = _CLOUD_NAMES.get(function.driver or "", ids)
+        return f"the NIC is a VF that a hypervisor gave to this machine ({kind}), and has no VFs of its own"
+    return "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device has none"

@@ -1,0 +1,162 @@
+"""What `init` makes of a PF, decided from what the host says: how many VFs, which settings each, what forbids it.
+
+Takes facts and terms, returns a `Plan` or raises `ForbiddenError`; reads and changes nothing. VFs that exist in the
+wanted number stay: only what they lack is made up, so that a second run, or one after a crash, ends where one does.
+"""
+
+import errno
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from advertiser.inventory.facts import EswitchMode, PciFunction
+from advertiser.inventory.offer import Init
+from advertiser.inventory.port import is_in_switchdev
+from mooring.indexes import LAST
+from mooring.ledger import LedgerEntry
+from mooring.names import LinkType
+from mooring.settings import VfSettings
+
+# The driver of a PF's VFs, where it is another one than the PF's.
+_VF_DRIVERS = {"ice": "iavf", "i40e": "iavf", "ixgbe": "ixgbevf", "igb": "igbvf"}
+_LOCALLY_ADMINISTERED = 0x02
+_FIRMWARE = (
+    "raise the limit in the device's firmware, for NVIDIA `mlxconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={vfs}`, and "
+    "restart the machine"
+)
+# What the kernel means by refusing sriov_numvfs (drivers/pci/iov.c, sriov_enable), and what a person can do.
+_ADVICE = {
+    errno.ENOMEM: "the BIOS gave the device too little address space or too few buses: switch on SR-IOV and "
+    "'above 4G decoding' there, or boot with pci=realloc",
+    errno.ENOENT: "the driver {driver!r} makes no VFs: load one that does",
+    errno.EBUSY: "other VFs exist already and cannot be removed: somebody else prepares this PF too",
+    errno.ERANGE: _FIRMWARE,
+    errno.EINVAL: _FIRMWARE,
+    errno.ENOSPC: _FIRMWARE,
+    errno.EIO: "the device did not answer: switch on the IOMMU in the BIOS and boot with iommu=pt",
+    errno.ENODEV: "the device has no SR-IOV capability: switch SR-IOV on in the BIOS",
+    errno.EROFS: "sysfs is mounted read-only here: init needs it writable",
+    errno.EACCES: "init needs to be privileged",
+    errno.EPERM: "init needs to be privileged",
+}
+
+
+class ForbiddenError(RuntimeError):
+    """A PF that cannot be prepared: which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to make of one PF; ``recreate`` says that its present VFs go first."""
+
+    pci: str
+    pf: str
+    vfs: int
+    recreate: bool
+    driver: str
+    settings: VfSettings
+
+
+def plan(
+    function: PciFunction,
+    pf: str,
+    link: LinkType,
+    init: Init,
+    held: Mapping[str, LedgerEntry | None],
+    mode: EswitchMode | None = None,
+) -> Plan:
+    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's word. Raise ForbiddenError."""
+    if is_in_switchdev(function, mode):
+        command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
+        raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
+    total, present = (_number(function, name) for name in ("totalvfs", "numvfs"))
+    if total == 0:
+        raise ForbiddenError(f"{pf}: SR-IOV is off in the device's firmware (sriov_totalvfs 0): {_advice(function, 1)}")
+    wanted = total if init.vfs is None else init.vfs
+    if wanted > total:
+        why = f"{wanted} VFs are wanted, sriov_totalvfs is {total}"
+        raise ForbiddenError(f"{pf}: {why}: {_advice(function, wanted)}")
+    users = dict(_users(function, link, held)) if present != wanted else {}
+    if users:
+        some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
+        why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
+        raise ForbiddenError(f"{pf}: {why}: drain the node first")
+    own = function.driver or ""
+    return Plan(
+        pci=function.address,
+        pf=pf,
+        vfs=wanted,
+        recreate=present != wanted,
+        driver=init.driver or _VF_DRIVERS.get(own, own),
+        settings=init.settings,
+    )
+
+
+def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure: OSError) -> ForbiddenError:
+    """Return the error for a kernel that refused this value of a PF's attribute in sysfs."""
+    advice = _ADVICE.get(failure.errno or 0, "see the kernel's log")
+    text = advice.format(pci=function.address, vfs=value, driver=function.driver)
+    name = errno.errorcode.get(failure.errno or 0, str(failure.errno))
+    return ForbiddenError(f"{pf}: the kernel refused {attribute} {value} ({name}): {text}")
+
+
+def vf_mac(pf_mac: str, index: int) -> str:
+    """Return a VF's MAC: locally administered, the same at every boot, another one for each VF of each PF of a maker.
+
+    02-with-index:index:maker:and the PF's own last three bytes, which are unique within a maker's OUI.
+    """
+    own = bytes.fromhex(pf_mac.replace(":", ""))
+    if len(own) != 6 or not 0 <= index < 1 << 14:
+        raise ValueError(f"no MAC for VF {index} of a PF with the MAC {pf_mac!r}")
+    first = _LOCALLY_ADMINISTERED | index >> 8 << 2
+    maker = own[0] ^ own[1] ^ own[2]
+    return bytes((first, index & 0xFF, maker, *own[3:])).hex(":")
+
+
+def vf_guid(pf_guid: str, index: int) -> str:
+    """Return a VF's GUID on InfiniBand, made from the PF's node GUID as a VF's MAC is from a MAC.
+
+    ``pf_guid`` reads as in /sys/class/infiniband/*/node_guid: 0c42:a103:0012:3456.
+    """
+    own = bytes.fromhex(pf_guid.replace(":", ""))
+    if len(own) != 8 or not 0 <= index < 1 << 14:
+        raise ValueError(f"no GUID for VF {index} of a PF with the GUID {pf_guid!r}")
+    first = _LOCALLY_ADMINISTERED | index >> 8 << 2
+    return bytes((first, index & 0xFF, own[0] ^ own[1] ^ own[2], *own[3:])).hex(":")
+
+
+def settings_in_order(settings: VfSettings, mac: str | None) -> tuple[VfSettings, ...]:
+    """Return what to write, one message each: MAC, rates, trust, spoofchk, link state.
+
+    spoofchk comes after the MAC: some drivers check frames against the MAC that the PF knows by then.
+    """
+    wishes = (
+        VfSettings(mac=mac),
+        VfSettings(min_tx_rate=0, max_tx_rate=0),
+        VfSettings(trust=settings.trust),
+        VfSettings(spoofchk=settings.spoofchk),
+        VfSettings(link_state=settings.link_state),
+    )
+    return tuple(wish for wish in wishes if wish != VfSettings())
+
+
+def _number(function: PciFunction, name: str) -> int:
+    text = getattr(function, name)
+    if text is None or not (text.isascii() and text.isdigit()) or int(text) > LAST:
+        raise ForbiddenError(f"{function.address}: sriov_{name} is {text!r}, not a number of VFs")
+    return int(text)
+
+
+def _advice(function: PciFunction, vfs: int) -> str:
+    return _FIRMWARE.format(pci=function.address, vfs=vfs)
+
+
+def _users(function: PciFunction, link: LinkType, held: Mapping[str, LedgerEntry | None]) -> Iterator[tuple[str, str]]:
+    """Yield the VFs that must not go, and who has each."""
+    for vf in function.vfs.values():
+        if vf.address is None:
+            continue
+        if vf.address in held:
+            entry = held[vf.address]
+            yield vf.address, "its ledger entry cannot be read" if entry is None else f"pod {entry.pod}"
+        elif vf.driver is not None and not vf.netdev and link == "ethernet":
+            yield vf.address, f"driver {vf.driver}, no netdev in the host"

@@ -1,0 +1,94 @@
+"""Which entry of the offer speaks of which NIC; pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advertiser.inventory import port
+from advertiser.inventory.facts import Host, Netdev, PciFunction
+from advertiser.inventory.guest_nics import why_without_sriov
+from advertiser.inventory.offer import Candidate, Offer, Terms
+from advertiser.inventory.port import Port
+from mooring.names import LinkType
+
+# As many NICs are named in one message.
+_MOST_NAMED = 3
+
+
+class UnfitError(ValueError):
+    """Why a NIC cannot be described."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedPf:
+    """A PF that the offer speaks of: its netdev's name, its link type, and the terms."""
+
+    name: str
+    link: LinkType
+    terms: Terms
+
+
+def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
+    """Return what the offer's globs are held against; what the NIC has not is empty."""
+    netdev = port.main_netdev(function.netdevs)
+    at = None if netdev is None else port.read_port(netdev, function.rdma)
+    return Candidate(
+        names=() if netdev is None else (netdev.name, *host.altnames.get(netdev.name, ())),
+        node=node,
+        pci=function.address,
+        vendor=(function.vendor or "").removeprefix("0x"),
+        device=(function.device or "").removeprefix("0x"),
+        driver=function.driver or "",
+        link="" if at is None else at.link,
+    )
+
+
+def pf_port(function: PciFunction) -> tuple[Netdev, Port]:
+    """Return the netdev that stands for a PF, and its port; raise UnfitError for a NIC that can have no VFs."""
+    if not function.sriov:
+        raise UnfitError(why_without_sriov(function))
+    netdev = port.main_netdev(function.netdevs)
+    if netdev is None:
+        raise UnfitError("no netdev in the host's network namespace")
+    at = port.read_port(netdev, function.rdma)
+    if at is None:
+        raise UnfitError(f"netdev type {netdev.type!r} is neither Ethernet (1) nor InfiniBand (32)")
+    return netdev, at
+
+
+def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> OfferedPf | None:
+    """Return how a PF is offered whether or not it has VFs; None for what is no PF with a netdev, or not on offer."""
+    terms = offer.terms(candidate(function, host, node))
+    if terms is None or _unfit(function) is not None:
+        return None
+    netdev, at = pf_port(function)
+    return OfferedPf(netdev.name, at.link, terms)
+
+
+def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
+    """Yield a complaint for each entry with ``init``, meant for this node, that matches no PF that VFs can be made of.
+
+    That an entry before it decides about a PF is no reason: the entry finds what it is for.
+    """
+    candidates = [(function, candidate(function, host, node)) for function in host.functions]
+    for index, entry in enumerate(offer.entries):
+        if entry.terms is None or entry.terms.init is None or not entry.is_for(node):
+            continue
+        unfit = [(function.address, _unfit(function)) for function, each in candidates if entry.matches(each)]
+        if all(why is not None for _, why in unfit):
+            advice = "if that is as it should be, name the nodes that the entry is for by `node`"
+            yield f"pfs[{index}] of the offer makes VFs, {_found(unfit)}: {advice}"
+
+
+def _found(unfit: list[tuple[str, str | None]]) -> str:
+    if not unfit:
+        return "and no NIC of this node matches it"
+    some = ", ".join(f"{address} ({why})" for address, why in unfit[:_MOST_NAMED])
+    return f"and no NIC that it matches can have any: {some}"
+
+
+def _unfit(function: PciFunction) -> str | None:
+    try:
+        pf_port(function)
+    except UnfitError as unfit:
+        return str(unfit)
+    return None

@@ -1,0 +1,187 @@
+"""What the operator offers: which PFs, under which network, how much of each. The same file serves all nodes.
+
+    v: 1
+    pfs:                                    # the first entry that matches a PF decides; a PF without one is not offered
+    - match: {name: "enp4s0f*", node: "gpu-*", driver: mlx5_core, vendor: "15b3", device: "101d",
+              pci: "0000:04:*", link: ethernet}
+      network: rail0                        # "default" where absent
+      set_aside: "0-3"                      # VFs that the host keeps
+      keep_percent: 10                      # of the line rate, for the host
+      allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
+      init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
+                                            # where given, their trust, spoofchk, link_state and driver
+    - match: {name: "enp5s0"}
+      offer: false
+    resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
+                                            # rdma-sriov/dev-infiniband-mount and tencent.com/rdma; none where absent
+    rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
+
+Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors. An entry
+with ``init`` has to match a PF on every node that its ``node`` names, or `init` fails there.
+"""
+
+import re
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from mooring import inventory, names
+from mooring.errors import ContractError
+from mooring.indexes import Indexes
+from mooring.inventory import Allow
+from mooring.parsing import Value, parse
+from mooring.settings import VfSettings
+
+RdmaNetns = Literal["shared", "exclusive"]
+
+DEFAULT_NETWORK = "default"
+_MOST_ENTRIES = 1024
+_SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
+_ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
+_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init"})
+_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver"})
+_DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
+# sriov_numvfs is 16 bits wide.
+_MOST_VFS = 65_535
+
+
+class OfferError(ContractError):
+    """An offer that cannot be read; ``key`` is its file's name."""
+
+    kind = "offer"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A PF as the rules see it; ``names`` are its netdev's name and altnames, ids are hexadecimal without 0x."""
+
+    names: tuple[str, ...]
+    node: str
+    pci: str
+    vendor: str
+    device: str
+    driver: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver."""
+
+    vfs: int | None
+    settings: VfSettings = field(default_factory=VfSettings)
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a PF is offered."""
+
+    network: str = DEFAULT_NETWORK
+    set_aside: Indexes = field(default_factory=Indexes)
+    keep_percent: int = 0
+    allow: Allow = field(default_factory=Allow)
+    init: Init | None = None
+
+    def offered_mbps(self, mbps: int) -> int:
+        return mbps * (100 - self.keep_percent) // 100
+
+
+@dataclass(frozen=True, slots=True)
+class OfferEntry:
+    """One entry: the globs by selector, and the terms (None: not offered)."""
+
+    match: tuple[tuple[str, str], ...]
+    terms: Terms | None
+
+    def matches(self, candidate: Candidate) -> bool:
+        return all(_matches(candidate, selector, glob) for selector, glob in self.match)
+
+    def is_for(self, node: str) -> bool:
+        """Return whether the entry may match anything on this node."""
+        return all(fnmatchcase(node, glob) for selector, glob in self.match if selector == "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The operator's choice; ``rdma_netns`` None leaves the RDMA stack's mode as it is."""
+
+    entries: tuple[OfferEntry, ...]
+    rdma_netns: RdmaNetns | None = None
+    resources: tuple[str, ...] = ()
+
+    def terms(self, candidate: Candidate) -> Terms | None:
+        """Return how this PF is offered, None if it is not."""
+        return next((entry.terms for entry in self.entries if entry.matches(candidate)), None)
+
+
+# Where the operator says nothing: every PF whose VFs have RDMA, on one network.
+EVERYTHING = Offer((OfferEntry((), Terms()),))
+
+
+def read_offer(text: str, name: str) -> Offer:
+    """Read an offer, given as JSON, from the file ``name``; raise OfferError."""
+    document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns", "resources"})
+    entries = tuple(_entry(item) for item in document.required("pfs").items(_MOST_ENTRIES))
+    resources = document.optional("resources", _resources) or ()
+    return Offer(entries, document.optional("rdma_netns", _rdma_netns), resources)
+
+
+def _entry(value: Value) -> OfferEntry:
+    document = value.fields(_KNOWN)
+    match = document.optional("match", _globs) or ()
+    if document.optional("offer", Value.boolean) is False:
+        return OfferEntry(match, None)
+    return OfferEntry(match, _terms(value))
+
+
+def _terms(value: Value) -> Terms:
+    document = value.fields()
+    return Terms(
+        network=document.optional("network", names.network) or DEFAULT_NETWORK,
+        set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
+        keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
+        allow=document.optional("allow", _allow) or Allow(),
+        init=document.optional("init", _init),
+    )
+
+
+def _init(value: Value) -> Init:
+    document = value.fields(_INIT)
+    settings = VfSettings(
+        trust=document.optional("trust", Value.boolean),
+        spoofchk=document.optional("spoofchk", Value.boolean),
+        link_state=document.optional("link_state", lambda state: state.choice("auto", "enable", "disable")),
+    )
+    return Init(_wanted_vfs(document.required("vfs")), settings, document.optional("driver", _driver))
+
+
+def _wanted_vfs(value: Value) -> int | None:
+    return None if value.raw == "max" else value.integer(1, _MOST_VFS)
+
+
+def _driver(value: Value) -> str:
+    return value.match(_DRIVER, "a kernel driver's name (at most 63 of A-Z a-z 0-9 _ -)")
+
+
+def _resources(value: Value) -> tuple[str, ...]:
+    return tuple(item.choice(*names.SEED_RESOURCES) for item in value.items(len(names.SEED_RESOURCES)))
+
+
+def _rdma_netns(value: Value) -> RdmaNetns:
+    return value.choice("shared", "exclusive")
+
+
+def _allow(value: Value) -> Allow:
+    value.fields(_ALLOWS)
+    return inventory.allow(value)
+
+
+def _globs(value: Value) -> tuple[tuple[str, str], ...]:
+    return tuple((selector, glob.string(longest=128)) for selector, glob in value.fields(_SELECTORS).items())
+
+
+def _matches(candidate: Candidate, selector: str, glob: str) -> bool:
+    if selector == "name":
+        return any(fnmatchcase(name, glob) for name in candidate.names)
+    return fnmatchcase(getattr(candidate, selector), glob)

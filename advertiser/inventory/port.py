@@ -1,0 +1,98 @@
+"""Judge a PF's port: which of its netdevs it is, what kind of link, how fast, up or not, and what rules it out."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advertiser.inventory.facts import EswitchMode, Netdev, PciFunction, RdmaDevice, RdmaPort, Text
+from mooring.names import LinkType
+from mooring.settings import MAX_RATE_MBPS
+
+# ARPHRD_ETHER and ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h.
+_LINK_BY_TYPE: dict[str, LinkType] = {"1": "ethernet", "32": "infiniband"}
+_LINK_BY_LAYER: dict[str, LinkType] = {"Ethernet": "ethernet", "InfiniBand": "infiniband"}
+# An unknown speed is -1, on old kernels 4294967295.
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+# rate_show in drivers/infiniband/core/sysfs.c: "2.5 Gb/sec (1X SDR)".
+_RATE = re.compile(r"([0-9]{1,6})(?:\.([0-9]))? Gb/sec", re.ASCII)
+# __devlink_port_phys_port_name_get in net/devlink/port.c: the port of a VF, a subfunction or (on a BlueField's ARM
+# side: the host's) PF, seen from the switch; bnxt_vf_rep_get_phys_port_name. A PF's own port is p0.
+_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:[vs]f[0-9]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The port of a PF: the kind of link, whether traffic can pass, and the line rate in Mb/s, 0 where unknown."""
+
+    link: LinkType
+    up: bool
+    mbps: int
+
+
+def number(text: Text, most: int) -> int | None:
+    """Read a decimal number from 0 to ``most``; None for anything else."""
+    if text is None or _NUMBER.fullmatch(text) is None or int(text) > most:
+        return None
+    return int(text)
+
+
+def main_netdev(netdevs: Sequence[Netdev]) -> Netdev | None:
+    """Return the netdev that stands for the PF among those below its PCI function, if there is any.
+
+    Not a representor (of a VF, an SF or another PF), not an IPoIB child; of two ports on one function, the first.
+    """
+    own = [netdev for netdev in netdevs if not (netdev.child or is_representor(netdev))]
+    return min(own, key=lambda netdev: (number(netdev.dev_port, 255) or 0, netdev.name), default=None)
+
+
+def is_representor(netdev: Netdev) -> bool:
+    return netdev.phys_port_name is not None and _REPRESENTOR.fullmatch(netdev.phys_port_name) is not None
+
+
+def read_port(netdev: Netdev, rdma: Sequence[RdmaDevice]) -> Port | None:
+    """Judge a PF's port by its netdev and the first of its RDMA devices; None if it is of another kind of link."""
+    first = next((port for device in rdma[:1] for port in device.ports), RdmaPort())
+    link = _LINK_BY_TYPE.get(netdev.type or "") or _LINK_BY_LAYER.get(first.link_layer or "")
+    if link is None:
+        return None
+    up = _is_up(netdev, link, first)
+    return Port(link, up, _rate_mbps(netdev, link, first, up=up))
+
+
+def _is_up(netdev: Netdev, link: LinkType, port: RdmaPort) -> bool:
+    # On InfiniBand RDMA works with the IPoIB netdev closed, so the port decides.
+    if link == "infiniband" and port.state is not None:
+        return port.state.startswith("4:")
+    # Drivers that keep no operstate leave it at "unknown" (RFC 2863 in Documentation/networking/operstates.rst).
+    return netdev.operstate == "up" or (netdev.operstate in (None, "unknown") and netdev.carrier == "1")
+
+
+def _rate_mbps(netdev: Netdev, link: LinkType, port: RdmaPort, *, up: bool) -> int:
+    by_netdev = number(netdev.speed, MAX_RATE_MBPS) or 0
+    # What an RDMA port shows while it is down means nothing.
+    by_port = _text_rate_mbps(port.rate) if up else 0
+    return by_port or by_netdev if link == "infiniband" else by_netdev or by_port
+
+
+def is_in_switchdev(function: PciFunction, mode: EswitchMode | None) -> bool:
+    """Return whether a PF is in switchdev mode: as devlink says, else by a representor below its PCI function.
+
+    A representor that was moved to another network namespace is not seen; devlink's ports are.
+    """
+    return mode == "switchdev" if mode is not None else any(is_representor(netdev) for netdev in function.netdevs)
+
+
+def obstacle(function: PciFunction, netdev: Netdev, mode: EswitchMode | None) -> str | None:
+    """Return why none of a PF's VFs can be given away, if that is so; ``mode`` is what devlink says, None: nothing."""
+    own = [other for other in function.netdevs if not (other.child or is_representor(other))]
+    if is_in_switchdev(function, mode):
+        return "the PF is in switchdev mode"
+    # An IPoIB PF has one netdev a port, mlx4 too; dev_port tells the ports of one function apart.
+    if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
+        return "two ports on one PCI function"
+    return "the PF is in a bond" if netdev.bonded else None
+
+
+def _text_rate_mbps(rate: Text) -> int:
+    match = _RATE.match(rate or "")
+    return int(match[1]) * 1000 + int(match[2] or 0) * 100 if match else 0

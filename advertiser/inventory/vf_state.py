@@ -1,0 +1,99 @@
+"""Judge one VF: may it be given away now, and if not, why, and what rate does somebody still hold on it."""
+
+from dataclasses import dataclass
+
+from advertiser.inventory.facts import ClusterFacts, Host, Vf
+from mooring.inventory import HELD_BY
+from mooring.ledger import LedgerEntry
+from mooring.pci import vf_address
+
+# Drivers that hand a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
+_USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
+_LONGEST_WHY = 200
+# How the reason of a VF begins that a pod holds and the host has.
+LOST = "lost: "
+
+Reason = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VfLayout:
+    """Where a PF's VFs must lie: every reader of the inventory computes their addresses from these."""
+
+    vf0: str
+    stride: int
+    vfs: int
+
+
+@dataclass(frozen=True, slots=True)
+class PfContext:
+    """What holds for all VFs of the PF ``pf``; ``obstacle`` rules them all out."""
+
+    host: Host
+    cluster_facts: ClusterFacts
+    pf: str
+    obstacle: str | None = None
+
+
+def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfContext) -> Reason | None:
+    """Return why VF ``index`` is not to be used now and the min rate in Mb/s that it holds; None if it may be used.
+
+    That somebody holds it by an assignment is no reason: use is derived from assignments, and a VF in a pod is as it
+    should be without its netdev.
+    """
+    address = vf_address(layout.vf0, layout.stride, index)
+    held = _holder_without_assignment(index, address, context)
+    if held is not None:
+        return held
+    why = context.obstacle or _misplaced(vf, address) or _held_wrongly(vf, address, context)
+    why = why or _drained(index, context) or _unfit(vf, address, context)
+    return None if why is None else (why[:_LONGEST_WHY], 0)
+
+
+def _holder_without_assignment(index: int, address: str, context: PfContext) -> Reason | None:
+    if address not in context.host.ledger:
+        return None
+    entry = context.host.ledger[address]
+    if entry is None:
+        return "its ledger entry cannot be read", 0
+    assigned = context.cluster_facts.assigned
+    # By all of its names, as the scheduler counts it: an assignment to a PF that was renamed since holds nothing there.
+    if assigned is None or (entry.uid, context.pf, index, address) in assigned:
+        return None
+    return f"{HELD_BY}{entry.uid}", entry.set.min_tx_rate or 0
+
+
+def _misplaced(vf: Vf | None, address: str) -> str | None:
+    if vf is None or not vf.exists or vf.address is None:
+        return "the VF is gone"
+    # Without its own address: equal reasons share one entry.
+    return None if vf.address == address else "does not lie where offset and stride say"
+
+
+def _held_wrongly(vf: Vf | None, address: str, context: PfContext) -> str | None:
+    entry = context.host.ledger.get(address)
+    if vf is None or entry is None or address in context.host.unsettled:
+        return None
+    return f"{LOST}in the host, yet held by pod {entry.uid}" if vf.netdev and _should_be_away(entry, context) else None
+
+
+def _should_be_away(entry: LedgerEntry, context: PfContext) -> bool:
+    # After a reboot every VF is back in the host until its entry is closed.
+    return entry.phase == "held" and entry.boot == context.host.boot
+
+
+def _drained(index: int, context: PfContext) -> str | None:
+    return "drained" if {context.pf, f"{context.pf}/{index}"} & context.cluster_facts.drained else None
+
+
+def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:
+    """Judge a VF that nobody holds by its driver and devices."""
+    if vf is None or address in context.host.ledger or address in context.host.unsettled:
+        return None
+    if vf.driver is None:
+        return "no driver"
+    if "vfio" in vf.driver or vf.driver in _USER_SPACE:
+        return f"bound to {vf.driver}"
+    if not vf.netdev:
+        return "no netdev in the host's network namespace"
+    return None if vf.rdma else "no RDMA device"

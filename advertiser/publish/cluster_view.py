@@ -1,0 +1,79 @@
+"""Watch this node and its pods."""
+
+from collections.abc import Callable
+
+import structlog
+
+from advertiser.formats.cluster_facts import AssignedVfs, Node, Pod, read_drain
+from advertiser.inventory.facts import ClusterFacts
+from advertiser.publish.node_resources import NodeResources
+from advertiser.publish.publisher import Publisher
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Event, Synced, Unreadable
+from mooring.kube.watch import Decoder, watch
+
+_log = structlog.get_logger()
+_decode_pod, _decode_node = Decoder(Pod), Decoder(Node)
+
+
+def read_drained(text: str | None, node: str) -> frozenset[str] | None:
+    """Return what a node's drain annotation names, None if it cannot be read."""
+    try:
+        return read_drain(text)
+    except AnnotationError as broken:
+        _log.error("drain annotation cannot be read and changes nothing", node=node, reason=str(broken))
+        return None
+
+
+class ClusterView:
+    """What the cluster says about the node, followed for as long as the program runs."""
+
+    def __init__(
+        self, client: Client, node: str, publisher: Publisher, resources: NodeResources, notify: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._publisher = publisher
+        self._resources = resources
+        self._notify = notify
+        self._pods = AssignedVfs(node)
+        self._drained: frozenset[str] | None = None
+
+    @property
+    def cluster_facts(self) -> ClusterFacts | None:
+        """Return what is known, None before the pods and the node were both listed."""
+        assigned, drained = self._pods.assigned, self._drained
+        return None if assigned is None or drained is None else ClusterFacts(assigned, drained)
+
+    async def follow_pods(self) -> None:
+        selected = {"fieldSelector": f"spec.nodeName={self._node}"}
+        async for event in watch(self._client, "/api/v1/pods", _decode_pod, selected):
+            if self._pods.take(event):
+                self._notify()
+
+    async def follow_node(self) -> None:
+        selected = {"fieldSelector": f"metadata.name={self._node}"}
+        async for event in watch(self._client, "/api/v1/nodes", _decode_node, selected):
+            self._take_node(event)
+
+    def _take_node(self, event: Event[Node]) -> None:
+        last = event.entries[0] if isinstance(event, Synced) and event.entries else event
+        if isinstance(last, Changed):
+            annotations = last.item.metadata.annotations or {}
+            self._publisher.set_observed(annotations.get(names.INVENTORY))
+            self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
+            self._drain(annotations.get(names.DRAIN))
+        elif isinstance(last, Unreadable):
+            _log.error("node cannot be read", node=self._node, reason=last.why)
+        else:
+            _log.warning("there is no such node yet", node=self._node)
+            self._publisher.node_gone()
+            self._resources.node_gone()
+
+    def _drain(self, text: str | None) -> None:
+        before, read = self._drained, read_drained(text, self._node)
+        self._drained = (before or frozenset()) if read is None else read
+        if self._drained != before:
+            self._notify()

@@ -1,0 +1,74 @@
+"""Serve /getpfs, /metrics, /healthz and /readyz: reading only, and an error has an error's status."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from advertiser.formats.getpfs import pfs_document
+from advertiser.host.rtnetlink import vf_settings
+from advertiser.publish.publisher import Publisher
+from advertiser.publish.scan_loop import ScanLoop
+from advertiser.publish.scanner import Scan
+from mooring.config import host_and_port
+
+# A scan that is older than this many resyncs is no longer fresh.
+_STALE_RESYNCS = 3
+
+
+@asynccontextmanager
+async def serve_http(address: str, scan_loop: ScanLoop, publisher: Publisher, resync_s: float) -> AsyncIterator[None]:
+    """Serve at ``address`` meanwhile, nowhere where it is empty; raise OSError if it cannot be bound."""
+    if not address:
+        yield
+        return
+    handlers = _Handlers(scan_loop, publisher, resync_s)
+    application = web.Application()
+    application.add_routes(
+        [
+            web.get("/getpfs", handlers.getpfs),
+            web.get("/metrics", handlers.metrics),
+            web.get("/healthz", handlers.healthz),
+            web.get("/readyz", handlers.readyz),
+        ]
+    )
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, *host_and_port(address)).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+class _Handlers:
+    def __init__(self, scan_loop: ScanLoop, publisher: Publisher, resync_s: float) -> None:
+        self._scan_loop = scan_loop
+        self._publisher = publisher
+        self._stale_s = resync_s * _STALE_RESYNCS
+
+    async def getpfs(self, _: web.Request) -> web.Response:
+        try:
+            document = await asyncio.to_thread(_document, await self._scan_loop.scan())
+        except OSError as unreadable:
+            return web.Response(status=500, text=f"ERROR: {unreadable}\n")
+        return web.Response(text=json.dumps(document), content_type="application/json")
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._scan_loop.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        age_s = self._scan_loop.age_s()
+        state = {"published": self._publisher.published, "age_s": round(age_s, 1) if self._scan_loop.last else None}
+        ready = self._publisher.published and age_s <= self._stale_s
+        return web.json_response(state, status=200 if ready else 503)
+
+
+def _document(scan: Scan) -> list[dict[str, object]]:
+    inventory = scan.result.inventory
+    return pfs_document(inventory, {pf.name: vf_settings(pf.name) for pf in inventory.pfs}, scan.host.ledger)

@@ -1,0 +1,44 @@
+"""The extended resources in the node's status, kept as the inventory says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from advertiser.formats.extended_resources import desired_resources, observed_resources
+from advertiser.publish.publisher import Publisher, patch_resources
+from mooring.inventory import Inventory
+from mooring.kube.client import Client
+
+
+class NodeResources:
+    """The extended resources in node status: what the offer names, kept as the inventory says."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._publisher = Publisher(client, node, patch=patch_resources)
+        self._offered: tuple[str, ...] = ()
+        self._status: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+
+    def set_desired(self, offered: tuple[str, ...], inventory: Inventory) -> None:
+        """Take what the node should say from now on."""
+        if offered != self._offered:
+            # Only then: compared at every scan, what we have just written would look like an edit.
+            self._offered = offered
+            self._compare()
+        if offered:
+            self._publisher.set_desired(desired_resources(offered, inventory))
+
+    def set_observed(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
+        """Take what the node says now: a kubelet that starts again sets what it does not know to 0."""
+        self._status = (capacity, allocatable)
+        self._compare()
+
+    def node_gone(self) -> None:
+        """Note that there is no such node."""
+        self._status = None
+        self._publisher.node_gone()
+
+    async def run(self) -> None:
+        await self._publisher.run()
+
+    def _compare(self) -> None:
+        if self._status is not None and self._offered:
+            self._publisher.set_observed(observed_resources(self._offered, *self._status))

@@ -1,0 +1,38 @@
+"""Publish once: ask the cluster, scan the host, write if the two differ."""
+
+import asyncio
+
+import msgspec
+
+from advertiser.formats.cluster_facts import AssignedVfs, Node, Pod
+from advertiser.inventory.facts import AssignedVfKey, ClusterFacts
+from advertiser.publish.cluster_view import read_drained
+from advertiser.publish.publisher import node_path, patch_inventory
+from advertiser.publish.scanner import Scanner
+from mooring import names
+from mooring.inventory import dump_inventory
+from mooring.kube.client import Client
+from mooring.kube.retry import until_definite
+from mooring.kube.watch import Decoder, watch
+
+
+async def publish_once(client: Client, scanner: Scanner) -> None:
+    """Publish what the host offers now; raise KubeError, NotFound where there is no such node."""
+    get, patch = until_definite(client.request), until_definite(patch_inventory)
+    node = msgspec.json.decode(await get("GET", node_path(scanner.node)), type=Node)
+    annotations = node.metadata.annotations or {}
+    drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
+    cluster_facts = ClusterFacts(await _assigned(client, scanner.node), drained)
+    scan = await asyncio.to_thread(scanner.scan, cluster_facts)
+    text = dump_inventory(scan.result.inventory)
+    if annotations.get(names.INVENTORY) != text:
+        await patch(client, scanner.node, text)
+
+
+async def _assigned(client: Client, node: str) -> frozenset[AssignedVfKey] | None:
+    pods = AssignedVfs(node)
+    async for event in watch(client, "/api/v1/pods", Decoder(Pod), {"fieldSelector": f"spec.nodeName={node}"}):
+        # The first is the whole list.
+        pods.take(event)
+        break
+    return pods.assigned

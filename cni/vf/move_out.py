@@ -1,0 +1,104 @@
+"""Move one VF out of its pod: its link goes down, its RDMA device leaves (in exclusive mode), then its netdev.
+
+Each is done where it is still to be done, and none where the pod's namespace is gone: the kernel then brings the VF
+home by itself, which is waited for.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from cni.kernel import driver, netlink, netns, pod_link, rdma
+from cni.spec.skel import TRY_AGAIN, CniError
+from cni.vf.node import RETURNS_S, Node, in_host_netns, temporary_name
+from mooring.ledger import LedgerEntry
+
+T = TypeVar("T")
+
+
+def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
+    """Move a VF of this boot to the host and wait until it is there; ``on_down`` is called once its link is down.
+
+    Raise CniError 11 where it has not come: a process may keep a namespace that has lost its path, and the VF still
+    works there, with its settings. Return False for a VF that has left the machine: it is not waited for.
+    """
+    name = _quiesce(entry)
+    if name is not None:
+        on_down()
+    _leave(node, entry, name)
+    if not node.sysfs.exists(entry.pci):
+        return False
+    # Whoever rebound its driver may have been killed in the middle.
+    driver.ensure_bound(node.sysfs, entry.pci)
+    if not in_host_netns(node, entry, RETURNS_S):
+        raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
+    return True
+
+
+def _quiesce(entry: LedgerEntry) -> str | None:
+    """Take the VF's netdev down in the pod: its addresses may be another's now. Return its name, None without one."""
+
+    def quiesce() -> str | None:
+        link = _find_in_pod(entry)
+        if link is not None:
+            pod_link.withdraw(link)
+            netlink.set_up(link.name, up=False)
+            # The pod's own, which may be somebody's on the host.
+            for altname in set(link.altnames) - set(entry.original.altnames):
+                netlink.remove_altname(link.name, altname)
+        return link.name if link is not None else None
+
+    return _in_pod_netns(entry, quiesce)
+
+
+def _leave(node: Node, entry: LedgerEntry, name: str | None) -> None:
+    """Move the VF's RDMA device, then its netdev of this name, out of the pod's namespace."""
+    host = f"/proc/{os.getpid()}/ns/net"
+    device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
+
+    def leave() -> None:
+        link = name
+        if device is not None and device in rdma.devices():
+            rdma.move(device, host)
+            # That of IPoIB is unmade with its device.
+            link = found.name if (found := _find_in_pod(entry)) is not None else None
+        if link is not None:
+            _move_to_host(link, host, temporary_name(entry.pci))
+
+    if name is not None or device is not None:
+        _in_pod_netns(entry, leave)
+
+
+def _move_to_host(name: str, host: str, to: str) -> None:
+    """Move a netdev to the host; altnames that a link there took meanwhile are in its way, and in its entry."""
+    try:
+        netlink.move(name, host, to)
+    except OSError as taken:
+        link = netlink.find(name) if taken.errno == errno.EEXIST else None
+        if link is None or not link.altnames:
+            raise
+        for altname in link.altnames:
+            netlink.remove_altname(name, altname)
+        netlink.move(name, host, to)
+
+
+def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
+    """Run ``work`` in the pod's namespace; None where it is gone, or the path is another one's by now."""
+    try:
+        return netns.run_in(entry.netns.path, lambda: work() if netns.own_cookie() == entry.netns.cookie else None)
+    except netns.NetnsGoneError:
+        return None
+    except OSError as stuck:
+        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot leave the pod {entry.pod!r}", str(stuck)) from stuck
+
+
+def _find_in_pod(entry: LedgerEntry) -> netlink.Link | None:
+    """Find the VF's netdev in this namespace: by its PCI address where the kernel tells it, else by name and MAC."""
+    found = netlink.links()
+    by_parent = next((link for link in found if link.parent == entry.pci), None)
+    if by_parent is not None:
+        return by_parent
+    macs = {entry.original.netdev_mac, entry.set.mac}
+    named = (link for link in found if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None)
+    return next((link for link in named if link.mac in macs), None)

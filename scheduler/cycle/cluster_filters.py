@@ -1,0 +1,151 @@
+"""The filters that look beyond a node, at other pods and at volumes, asked about one pod as the cluster is now."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.node_columns import Rows
+from scheduler.kube.affinity import AffinityInfo
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import (
+    ClusterFilter,
+    ClusterFilterPlugin,
+    Filter,
+    PreFilterExtensions,
+    Texts,
+    VolumeFilterPlugin,
+)
+from scheduler.plugins.registry import CLUSTER_FILTERS, VOLUME_FILTERS
+from scheduler.queue import NO_EVENT, ClusterEvent
+
+ClusterFilters = Sequence[tuple[ClusterFilterPlugin, ClusterFilter]]
+VolumeFilters = Sequence[tuple[VolumeFilterPlugin, Filter]]
+
+
+class NoNode(NamedTuple):
+    """Why a pod's volumes let it go to no node at all."""
+
+    reason: str
+    requeue_on: ClusterEvent
+
+
+def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
+    """Return the filters of other pods that have a say about a pod."""
+    prepared = ((plugin, plugin.pre_filter(pod_info, cache.nodes, cache.pod_counts)) for plugin in CLUSTER_FILTERS)
+    return [(plugin, one) for plugin, one in prepared if one is not None]
+
+
+def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
+    """Return the filters of volumes that have a say about a pod."""
+    found = list[tuple[VolumeFilterPlugin, Filter]]()
+    for plugin in VOLUME_FILTERS if pod_info.volumes else ():
+        prepared = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
+        if isinstance(prepared, str):
+            return NoNode(prepared, plugin.requeue_on & ~ClusterEvent.NODE)
+        if prepared is not None:
+            found.append((plugin, prepared))
+    return found
+
+
+def requeue_on(pod_info: PodInfo, cache: Cache) -> ClusterEvent:
+    """Return what can help by the filters of volumes and other pods, whichever nodes they refuse now."""
+    found = NO_EVENT
+    for plugin in VOLUME_FILTERS if pod_info.volumes else ():
+        found |= plugin.requeue_on
+    for other, _ in cluster_filters(pod_info, cache):
+        found |= other.requeue_on
+    return found
+
+
+class ClusterDryRun:
+    """What these filters have in common in all dry runs of one pod."""
+
+    def __init__(self, pod_info: PodInfo, cache: Cache) -> None:
+        self._pod_info, self._cache = pod_info, cache
+        self._has_say = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
+        self._refused: Mapping[int, Texts] | None = None
+        self._counted: dict[AffinityInfo, bool] = {}
+
+    @property
+    def needs_others(self) -> bool:
+        """Return whether the pod must find others where it goes."""
+        return any(plugin.needs_others(self._pod_info) for plugin in CLUSTER_FILTERS)
+
+    def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":
+        """Return their part for a row on which these pods are nominated; None if they have no say there."""
+        # No pod that goes makes such a filter speak of the pod, but a nominated one may keep it away.
+        if self._has_say or any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS):
+            return _OnRow(self, self._pod_info, self._cache, row)
+        return None
+
+    def refusal_before(self, row: int) -> Texts:
+        """Return what they have against a row as long as no pod has been moved."""
+        if self._refused is None:
+            self._refused = self.refusals(self._cache.nodes.all_rows())
+        return self._refused.get(row, ())
+
+    def refusals(self, rows: Rows) -> Mapping[int, Texts]:
+        """Ask about some rows as the cluster is now; return the reasons by row."""
+        volumes = volume_filters(self._pod_info, self._cache)
+        others = [one.filter for _, one in cluster_filters(self._pod_info, self._cache)]
+        found: dict[int, Texts] = {}
+        # All are asked whatever the others say: which pods a filter counts is known once it has been asked.
+        for judge in (*(() if isinstance(volumes, NoNode) else [one for _, one in volumes]), *others):
+            refusals = judge(rows)
+            if refusals is not None:
+                refused = np.flatnonzero(refusals.codes)
+                found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
+        return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else found
+
+    def is_counted(self, affinity_info: AffinityInfo) -> bool:
+        """Return whether any filter counts assigned pods of this kind; valid once each has run."""
+        found = self._counted.get(affinity_info)
+        if found is None:
+            found = self._counted[affinity_info] = not self._cache.pod_counts.is_passed_over(affinity_info)
+        return found
+
+
+class _OnRow(PreFilterExtensions):
+    """One node: pods are moved in the counts that the filters read, and only a move that counts asks them again."""
+
+    moves_cache = True
+
+    def __init__(self, cluster: ClusterDryRun, pod_info: PodInfo, cache: Cache, row: int) -> None:
+        self._cluster = cluster
+        self._row, self._node = row, cache.nodes.names[row]
+        self._has_volumes = bool(pod_info.volumes)
+        self._pod_counts, self._usage = cache.pod_counts, cache.volumes.usage
+        # Known as long as only pods were moved that no filter counts.
+        self._found: Texts | None = cluster.refusal_before(row)
+
+    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        for assigned in assigned_pods:
+            self._move_volumes(assigned, 1)
+            kind = assigned.affinity_info
+            if kind is not None and self._cluster.is_counted(kind):
+                self._pod_counts.add(self._row, kind)
+                self._ask_again_about(kind)
+
+    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+        for assigned in assigned_pods:
+            self._move_volumes(assigned, -1)
+            kind = assigned.affinity_info
+            if kind is not None and self._cluster.is_counted(kind):
+                self._ask_again_about(kind)
+                self._pod_counts.remove(self._row, kind)
+
+    def filter(self) -> Texts:
+        if self._found is None:
+            self._found = self._cluster.refusals(np.array([self._row])).get(self._row, ())
+        return self._found
+
+    def _move_volumes(self, assigned: AssignedPod, sign: int) -> None:
+        if assigned.volumes:
+            self._usage.shift(self._node, assigned.volumes, sign)
+            self._found = None if self._has_volumes else self._found
+
+    def _ask_again_about(self, kind: AffinityInfo) -> None:
+        if self._pod_counts.is_asked_about(kind):
+            self._found = None

@@ -1,0 +1,86 @@
+"""/getpfs of rit-k8s-rdma, field for field."""
+
+from advertiser.formats.getpfs import pfs_document
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Out, Pf
+from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.settings import VfSettings
+
+PF = Pf(
+    name="enp4s0f0",
+    pci="0000:04:00.0",
+    link="ethernet",
+    network="default",
+    mbps=100_000,
+    offer_mbps=100_000,
+    up=True,
+    vfs=Indexes.parse("0-2"),
+    vf0="0000:04:00.2",
+    out=(Out(Indexes.parse("2"), "bound to vfio-pci"),),
+)
+HELD = LedgerEntry(
+    pci="0000:04:00.3",
+    pf="enp4s0f0",
+    vf=1,
+    phase="held",
+    boot="b",
+    uid="u1",
+    pod="default/train",
+    container="c",
+    ifname="net1",
+    netns=Netns("/n", 1),
+    original=Original(),
+    set=VfSettings(min_tx_rate=5000, max_tx_rate=9000),
+)
+KERNEL = VfSettings(
+    min_tx_rate=15000,
+    max_tx_rate=20000,
+    mac="7a:00:00:00:00:01",
+    vlan=100,
+    qos=3,
+    trust=True,
+    spoofchk=True,
+    link_state="enable",
+)
+
+
+def test_every_field_is_as_in_rit_k8s_rdma() -> None:
+    """Names, words and units as rit-k8s-rdma's clients read them."""
+    (pf,) = pfs_document(Inventory("b", (PF,)), {"enp4s0f0": {0: KERNEL}}, {HELD.pci: HELD})
+    vfs = pf.pop("vfs")
+    assert pf == {
+        "name": "enp4s0f0",
+        "used_tx_rate": 20000,
+        "capacity_tx_rate": 100000,
+        "used_vfs": 2,
+        "capacity_vfs": 3,
+    }
+    assert isinstance(vfs, list)
+    assert vfs[0] == {
+        "vf": 0,
+        "mac": "7a:00:00:00:00:01",
+        "vlan": 100,
+        "qos": 3,
+        "vlan_proto": "802.1Q",
+        "spoof_check": "ON",
+        "trust": "ON",
+        "link_state": "Up",
+        "min_tx_rate": 15000,
+        "max_tx_rate": 20000,
+        "vgt_plus": "OFF",
+        "rate_group": 0,
+        "allocated": False,
+    }
+
+
+def test_what_the_kernel_does_not_report_is_the_ledgers() -> None:
+    """A driver without a VF list: the rates that were set are known all the same."""
+    (pf,) = pfs_document(Inventory("b", (PF,)), {}, {HELD.pci: HELD})
+    vfs = pf["vfs"]
+    assert isinstance(vfs, list)
+    assert [(vf["min_tx_rate"], vf["allocated"]) for vf in vfs] == [(0, False), (5000, True), (0, True)]
+
+
+def test_no_pf_is_an_empty_list() -> None:
+    """Not null, and no error."""
+    assert pfs_document(Inventory("b", ()), {}, {}) == []

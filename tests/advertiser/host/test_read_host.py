@@ -1,0 +1,47 @@
+"""Reading a whole host: one thing that cannot be read hides no other."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from advertiser.host.read_host import Roots, read_host
+from advertiser.inventory.facts import EswitchMode
+from devcluster.hosts import sysfs
+from devcluster.hosts.nic import describe_host
+
+PCI = "0000:04:00.5"
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Roots:
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    return Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run")
+
+
+def test_a_ledger_entry_that_is_no_file_is_one_that_cannot_be_read(roots: Roots) -> None:
+    """Its VF stays out; the host is read all the same."""
+    (roots.state / f"vfs/{PCI}.json").mkdir(parents=True)
+    assert read_host(roots).ledger == {PCI: None}
+
+
+def test_what_is_no_file_is_no_programs_version(roots: Roots) -> None:
+    """The versions are for people; none of them may cost a node its inventory."""
+    (roots.run / "version/old").mkdir(parents=True)
+    (roots.run / "version/mooring-cni").write_text("1.2\n")
+    assert read_host(roots).programs == {"mooring-cni": "1.2"}
+
+
+def test_devlink_is_asked_about_every_pf(roots: Roots) -> None:
+    """By its PCI address, not about a NIC without SR-IOV; what it does not tell stays unknown."""
+    sysfs.build(roots.sysfs, describe_host("n1", 1, vfs=1))
+    sysfs.write(roots.sysfs / "bus/pci/devices/0000:01:00.0", {"class": "0x020000"})
+    asked: list[str] = []
+
+    def modes(root: Path, addresses: Iterable[str]) -> dict[str, EswitchMode]:
+        asked.extend(addresses)
+        assert root == roots.sysfs
+        return {"0000:04:00.0": "legacy"}
+
+    assert read_host(roots, modes).eswitch == {"0000:04:00.0": "legacy"}
+    assert asked == ["0000:04:00.0", "0000:04:00.1"]

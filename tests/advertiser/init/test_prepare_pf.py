@@ -1,0 +1,117 @@
+"""`init` on a tree of files: what one PF meets stays that PF's own, and leaves nothing behind."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from advertiser.host.read_host import PREPARING, Roots
+from advertiser.init import prepare_pf
+from advertiser.init.prepare_pf import PfPreparer
+from advertiser.inventory.facts import EswitchMode
+from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+FIRST, SECOND = "0000:04:00.0", "0000:04:00.1"
+# A file of the kernel's that can be opened, and refuses to be written.
+REFUSES = Path("/proc/version")
+
+
+class Nic:
+    """Takes every setting, and keeps a list."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        self.told.append((pf, vf))
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None:
+        self.told.append((pf, vf))
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Roots:
+    """A host with two PFs whose two VFs have their drivers already: init finds nothing to make."""
+    build(tmp_path / "sys", describe_host("n1", 1, vfs=2))
+    roots = Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run")
+    for pf in (FIRST, SECOND):
+        (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")
+        (next((device(roots, pf) / "net").iterdir()) / "address").write_text("0c:42:a1:12:34:56\n")
+    return roots
+
+
+def device(roots: Roots, pci: str) -> Path:
+    return roots.sysfs / "bus/pci/devices" / pci
+
+
+def prepared(roots: Roots) -> tuple[list[str], list[str]]:
+    """Return what could not be prepared, as text, and the PFs of which every VF was counted."""
+    done: list[str] = []
+    offer = Offer((OfferEntry((), Terms(init=Init(2))),))
+    preparer = PfPreparer(roots, Nic(), lambda pf, count, of: done.extend([pf] * (count == of)))
+    return [str(failure) for failure in preparer.prepare_all(offer, "n1")], done
+
+
+def test_nothing_is_done_to_a_host_that_has_what_it_should(roots: Roots) -> None:
+    """Both PFs are looked through, autoprobe is as it was, no marker is left."""
+    assert prepared(roots) == ([], ["enp4s0f0", "enp4s0f1"])
+    assert (device(roots, FIRST) / "sriov_drivers_autoprobe").read_text().strip() == "1"
+    assert list((roots.run / PREPARING).iterdir()) == []
+
+
+def test_an_offer_without_init_prepares_nothing(roots: Roots) -> None:
+    """What the operator did not ask for is not touched."""
+    assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
+    assert not (roots.run / PREPARING).exists()
+
+
+def test_a_pf_that_devlink_says_is_in_switchdev_mode_is_not_prepared(roots: Roots) -> None:
+    """The other one is; of the first nothing was changed."""
+
+    def modes(_: Path, addresses: Iterable[str]) -> dict[str, EswitchMode]:
+        return {address: "switchdev" if address == FIRST else "legacy" for address in addresses}
+
+    nic, done = Nic(), []
+    offer = Offer((OfferEntry((), Terms(init=Init(1))),))
+    (failure,) = PfPreparer(roots, nic, lambda pf, *_: done.append(pf), modes).prepare_all(offer, "n1")
+    assert str(failure).startswith("enp4s0f0: the PF is in switchdev mode")
+    assert (device(roots, FIRST) / "sriov_numvfs").read_text() == "2\n"
+    assert done == ["enp4s0f1"]
+
+
+def test_a_pf_that_the_kernel_refuses_is_on_offer_as_before(roots: Roots) -> None:
+    """Its marker goes, or its VFs would be published as preparing for ever; the other PF is prepared."""
+    autoprobe = device(roots, FIRST) / "sriov_drivers_autoprobe"
+    autoprobe.unlink()
+    autoprobe.symlink_to(REFUSES)
+    failures, done = prepared(roots)
+    (failure,) = failures
+    assert failure.startswith("enp4s0f0: the kernel refused sriov_drivers_autoprobe 0 (EIO): ")
+    assert done == ["enp4s0f1"]
+    assert list((roots.run / PREPARING).iterdir()) == []
+
+
+def test_a_pf_whose_lock_stays_held_is_one_that_cannot_be_prepared(
+    roots: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name; the other one is prepared."""
+    monkeypatch.setattr(prepare_pf, "_LOCK_S", 0.05)
+    with hold(roots.run, FIRST, 1):
+        failures, done = prepared(roots)
+    assert failures == [f"the lock of '{FIRST}' is held by another call"]
+    assert done == ["enp4s0f1"]
+
+
+def test_an_infiniband_pf_without_its_rdma_device_is_one_that_cannot_be_prepared(roots: Roots) -> None:
+    """Its VFs' GUIDs are made from that device's; it may be in another network namespace."""
+    netdev = next((device(roots, FIRST) / "net").iterdir())
+    (netdev / "type").write_text("32\n")
+    for gone in (device(roots, FIRST) / "infiniband").iterdir():
+        gone.rename(roots.sysfs / gone.name)
+    failures, done = prepared(roots)
+    assert failures == ["enp4s0f0: no RDMA device in the host's network namespace, from which its VFs' GUIDs are made"]
+    assert done == ["enp4s0f1"]

@@ -1,0 +1,139 @@
+"""From sysfs trees to inventories: real layouts, and what is left of them when files go missing or turn to garbage."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advertiser.host.sysfs import SysfsError, read_functions
+from advertiser.inventory.build_inventory import InventoryResult, build_inventory
+from advertiser.inventory.facts import ClusterFacts, Host
+from advertiser.inventory.offer import EVERYTHING, Offer
+from mooring.inventory import dump_inventory, read_inventory
+
+Tree = Mapping[str, Any]
+
+
+def judged(sysfs: Path, offer: Offer = EVERYTHING) -> InventoryResult:
+    return build_inventory(Host("boot", read_functions(sysfs)), offer, ClusterFacts(), "n1")
+
+
+def published(found: InventoryResult) -> list[Any]:
+    document = json.loads(dump_inventory(found.inventory))
+    pfs: list[Any] = document["pfs"]
+    return pfs
+
+
+def test_a_layout_gives_the_inventory_that_a_person_wrote_down(layout: Tree, tree: Callable[[Tree], Path]) -> None:
+    """Every field of every PF, and the reason for every device that is left out."""
+    found = judged(tree(layout))
+    assert layout["pfs_expected"] == published(found)
+    assert layout["left_out"] == {left.pci: left.why for left in found.ignored}
+
+
+def test_240_vfs_fit_into_two_kibibytes(named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]) -> None:
+    """The annotation stays small where every VF is in use and some are out."""
+    found = judged(tree(named_layout("many-vfs-two-buses")))
+    assert len(dump_inventory(found.inventory)) < 1024
+
+
+def test_without_a_pci_bus_the_error_names_the_folder(tmp_path: Path) -> None:
+    """Nothing to read is not an empty inventory: an empty one would take back what was published."""
+    with pytest.raises(SysfsError, match=re.escape(str(tmp_path / "bus/pci/devices"))):
+        read_functions(tmp_path)
+
+
+_GARBAGE = st.one_of(
+    st.none(),
+    st.sampled_from([b"", b"-1", b"4294967295", b"99999999999999999999", b"\xff\xfe", b"\0", b"0x", b"65535", b"1\n2"]),
+    st.binary(max_size=40),
+)
+
+
+# The layout with 254 VFs is left out: it takes a second to copy, and its parts are those of the others.
+_SMALL = (
+    "bnxt-roce",
+    "broken",
+    "connectx6-infiniband",
+    "connectx4-infiniband-sdr",
+    "connectx6dx-inbox-ethernet",
+    "mlx4-two-ports",
+    "mlx5-switchdev",
+)
+
+
+@pytest.mark.parametrize("name", _SMALL)
+@given(data=st.data())
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_part_missing_or_garbage_gives_an_inventory_or_a_reason(
+    data: st.DataObject,
+    name: str,
+    named_layout: Callable[[str], Tree],
+    tree: Callable[[Tree], Path],
+    tmp_path: Path,
+) -> None:
+    """Every PF is either described, readable for the scheduler, or left out by name; nothing is raised."""
+    broken = tmp_path / "broken"
+    shutil.rmtree(broken, ignore_errors=True)
+    whole = tmp_path / "sys"
+    shutil.copytree(whole if whole.exists() else tree(named_layout(name)), broken, symlinks=True)
+    paths = sorted(path for path in broken.rglob("*") if "drivers" not in path.parts)
+    for path in data.draw(st.lists(st.sampled_from(paths), max_size=6, unique=True)):
+        spoil(path, data.draw(_GARBAGE))
+    try:
+        found = judged(broken)
+    except SysfsError:
+        return
+    assert read_inventory(dump_inventory(found.inventory)) == found.inventory
+    functions = {function.address for function in read_functions(broken)}
+    assert functions == {pf.pci for pf in found.inventory.pfs} | {left.pci for left in found.ignored}
+    assert all(left.why for left in found.ignored)
+
+
+def spoil(path: Path, content: bytes | None) -> None:
+    """Remove what is at a path, or put a file with this content there."""
+    if not path.is_symlink() and not path.exists():
+        return
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+
+def test_one_broken_pf_never_hides_the_other(named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]) -> None:
+    """With the first PF's whole folder unreadable the second is as it was."""
+    sysfs = tree(named_layout("connectx6dx-inbox-ethernet"))
+    before = published(judged(sysfs))
+    (sysfs / "bus/pci/devices/0000:3b:00.0/sriov_numvfs").write_text("many")
+    found = judged(sysfs)
+    assert published(found) == before[1:]
+    assert [left.pci for left in found.ignored] == ["0000:3b:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("a:b", "name: 'a:b' is not an interface name"),
+        ("a-name-of-16-char", "name: "),
+        ("ens1f1np1", "belongs to another"),
+    ],
+)
+def test_a_name_that_no_reader_takes_is_kept_out_of_the_annotation(
+    name: str, complaint: str, named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]
+) -> None:
+    """One bad name in the annotation would hide every PF of the node from the scheduler."""
+    sysfs = tree(named_layout("connectx6dx-inbox-ethernet"))
+    net = sysfs / "bus/pci/devices/0000:3b:00.0/net"
+    (net / "ens1f0np0").rename(net / name)
+    found = judged(sysfs)
+    assert len(found.inventory.pfs) == 1
+    assert read_inventory(dump_inventory(found.inventory)) == found.inventory
+    assert complaint in found.ignored[0].why

@@ -1,0 +1,60 @@
+"""The page for contributors names places in the code: each is there, under that name."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.pages import ROOT, section
+
+PAGE = "contributing.md"
+_FOLDERS = "mooring|scheduler|advertiser|cri_shim|cni|cli|devcluster|bench|tests|protos"
+_PLACE = re.compile(rf"`((?:{_FOLDERS})/[\w/.-]*)(?::([\w.]+))?`")
+_QUESTION = re.compile(r"^\| (Where .+?\?|What .+?\?) \| (.+) \|$", re.MULTILINE)
+
+
+def _definitions(path: str) -> Iterator[str]:
+    """Yield the names of a module's functions and classes, and of the methods as ``Class.method``."""
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef))
+
+
+def _places() -> list[tuple[str, str]]:
+    return _PLACE.findall((ROOT / "docs" / PAGE).read_text(encoding="utf-8"))
+
+
+def test_every_place_that_is_named_exists() -> None:
+    """A folder or module that moved is not promised any more."""
+    named = {path for path, _ in _places()}
+    assert named
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("place", [f"{path}:{name}" for path, name in _places() if name])
+def test_every_name_is_defined_in_its_module(place: str) -> None:
+    """A function or class that was renamed is not promised any more."""
+    path, name = place.split(":")
+    assert name in set(_definitions(path))
+
+
+def test_ten_questions_are_answered_by_a_name_in_the_code() -> None:
+    """Each question of somebody who knows kube-scheduler ends at a definition, not at a folder."""
+    answers = dict(_QUESTION.findall(section(PAGE, "Where is it?")))
+    assert len(answers) >= 10
+    assert {question for question, answer in answers.items() if not re.search(r"\.py:\w", answer)} == set()
+
+
+def test_the_rooms_of_the_scheduler_are_those_of_the_layers_contract() -> None:
+    """A room that is new or gone is new or gone on the page."""
+    rooms = re.findall(r"^\| `scheduler/([\w.]+?)/?` \|", section(PAGE, "Read the tree"), re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = (one["layers"] for one in contracts if one.get("containers") == ["scheduler"])
+    there = {name.strip() for layer in layers for name in layer.split("|")} - {"__main__"}
+    assert {room.removesuffix(".py") for room in rooms} == there

@@ -1,0 +1,83 @@
+"""The nominator by itself: for which pods a nomination counts, and which pods are requeued when it ends."""
+
+import pytest
+
+from scheduler.cycle.node_dry_run import assigned_pod_for
+from scheduler.cycle.nominations import Nomination
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.pending.nominator import Nominator
+from scheduler.queue import ClusterEvent, Queue
+from tests.scheduler.conftest import MakePod
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+@pytest.fixture
+def nominator(queue: Queue) -> Nominator:
+    return Nominator(queue)
+
+
+def _pod_info(make_pod: MakePod, priority: int) -> PodInfo:
+    pod_info = read_pod_info(make_pod(spec={"priority": priority}))
+    assert isinstance(pod_info, PodInfo)
+    return pod_info
+
+
+def _nomination(pod_info: PodInfo, node: str) -> Nomination:
+    return Nomination(assigned_pod_for(pod_info, node))
+
+
+def _add_unschedulable(queue: Queue, uid: str, waits_for: ClusterEvent) -> None:
+    queue.add(uid, 0, "", 0.0)
+    assert queue.pop(0.0) == uid
+    queue.add_unschedulable(uid, waits_for)
+
+
+def test_nominated_pods_count_for_others_of_no_higher_priority(nominator: Nominator, make_pod: MakePod) -> None:
+    """As kube-scheduler's filters with nominated pods have it; a pod's own nomination never stands in its way."""
+    low, high = _pod_info(make_pod, 1), _pod_info(make_pod, 3)
+    nominator.add(_nomination(low, "n1"))
+    nominator.add(_nomination(high, "n2"))
+    counting = {priority: sorted(nominator.counting_for(_pod_info(make_pod, priority))) for priority in (1, 2, 3, 4)}
+    assert counting == {1: ["n1", "n2"], 2: ["n2"], 3: ["n2"], 4: []}
+    assert sorted(nominator.counting_for(low)) == ["n2"]
+
+
+def test_a_nomination_on_another_node_replaces_the_first(nominator: Nominator, queue: Queue, make_pod: MakePod) -> None:
+    """What was kept on the first node is free: pods that wait for it are requeued."""
+    pod_info = _pod_info(make_pod, 1)
+    nominator.nominate(_nomination(pod_info, "n1"), 0.0)
+    _add_unschedulable(queue, "waits", ClusterEvent.POD_GONE)
+    nominator.nominate(_nomination(pod_info, "n2"), 5.0)
+    assert (nominator.on("n1"), [one.uid for one in nominator.on("n2")]) == ([], [pod_info.uid])
+    assert queue.pop(5.0) == "waits"
+
+
+def test_a_nomination_that_stays_on_its_node_requeues_no_pod(
+    nominator: Nominator, queue: Queue, make_pod: MakePod
+) -> None:
+    """A pod that is tried again and waits on has set nothing free."""
+    pod_info = _pod_info(make_pod, 1)
+    nominator.nominate(_nomination(pod_info, "n1"), 0.0)
+    _add_unschedulable(queue, "waits", ClusterEvent.POD_GONE)
+    nominator.nominate(_nomination(pod_info, "n1"), 5.0)
+    assert queue.pop(5.0) is None
+
+
+def test_a_nomination_rejects_those_of_lower_priority_on_its_node_only(
+    nominator: Nominator, queue: Queue, make_pod: MakePod
+) -> None:
+    """They are requeued whatever they wait for: the room that they waited for is given to another."""
+    low, equal, elsewhere = _pod_info(make_pod, 1), _pod_info(make_pod, 2), _pod_info(make_pod, 1)
+    nominator.nominate(_nomination(low, "n1"), 0.0)
+    nominator.nominate(_nomination(equal, "n1"), 0.0)
+    nominator.nominate(_nomination(elsewhere, "n2"), 0.0)
+    assert set(nominator) == {equal.uid, elsewhere.uid}
+    nominator.add(_nomination(low, "n1"))
+    _add_unschedulable(queue, low.uid, ClusterEvent.NODE_ADDED)
+    nominator.nominate(_nomination(_pod_info(make_pod, 2), "n1"), 5.0)
+    assert nominator.of(low.uid) is None
+    assert queue.pop(5.0) == low.uid
