@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from cli.plugin.arguments import PROGRAM, Arguments, parse
-from cli.plugin.commands import Asked, run
+from cli.plugin.commands import Invocation, run
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader
 from cli.plugin.reports.tables import Answer, draw, printable
@@ -72,16 +72,16 @@ def _ask(arguments: Arguments) -> Answer:
     try:
         access = load_access(kubeconfig, context)
         namespace = arguments.namespace or context_namespace(kubeconfig, context)
-        return asyncio.run(_run(access, Asked(arguments, namespace, time.time())))
+        return asyncio.run(_run(access, Invocation(arguments, namespace, time.time())))
     except (AccessError, KubeError) as failed:
         raise RuntimeError(str(failed)) from failed
 
 
-async def _run(access: Access, asked: Asked) -> Answer:
+async def _run(access: Access, invocation: Invocation) -> Answer:
     progress = Progress(sys.stderr, time.monotonic)
     try:
-        async with Client(access, _CONNECTIONS, asked.arguments.request_timeout) as client:
-            return await run(Reader(client, progress.tell), asked)
+        async with Client(access, _CONNECTIONS, invocation.arguments.request_timeout) as client:
+            return await run(Reader(client, progress.tell), invocation)
     finally:
         progress.end()
 

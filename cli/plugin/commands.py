@@ -20,7 +20,7 @@ _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Invocation:
     """A command line, the namespace that it is about, and the UNIX time."""
 
     arguments: Arguments
@@ -32,37 +32,39 @@ class Asked:
         return self.arguments.output == "wide"
 
 
-async def run(reader: Reader, asked: Asked) -> Answer:
+async def run(reader: Reader, invocation: Invocation) -> Answer:
     """Run a command; raise a KubeError, or UnreadableError, if the API gives no usable answer."""
-    answer = await COMMANDS[asked.arguments.command](reader, asked)
+    answer = await COMMANDS[invocation.arguments.command](reader, invocation)
     notes = tuple(dict.fromkeys(reader.notes))
     return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
 
 
-async def _nodes(reader: Reader, asked: Asked) -> Answer:
+async def _nodes(reader: Reader, invocation: Invocation) -> Answer:
     listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
-    return nodes.report(uses(listed, live), wide=asked.is_wide)
+    return nodes.report(uses(listed, live), wide=invocation.is_wide)
 
 
-async def _pods(reader: Reader, asked: Asked) -> Answer:
-    path = _PODS if asked.arguments.all_namespaces else f"/api/v1/namespaces/{asked.namespace}/pods"
-    return pods.report(await reader.must(path, Pod, _LIVE), wide=asked.is_wide)
+async def _pods(reader: Reader, invocation: Invocation) -> Answer:
+    path = _PODS if invocation.arguments.all_namespaces else f"/api/v1/namespaces/{invocation.namespace}/pods"
+    return pods.report(await reader.must(path, Pod, _LIVE), wide=invocation.is_wide)
 
 
-async def _explain(reader: Reader, asked: Asked) -> Answer:
-    name, namespace = asked.arguments.pod, asked.namespace
+async def _explain(reader: Reader, invocation: Invocation) -> Answer:
+    name, namespace = invocation.arguments.pod, invocation.namespace
     about = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name}"}
     events = reader.all(f"/api/v1/namespaces/{namespace}/events", Event, about)
     pod, told = await asyncio.gather(reader.one(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod), events)
-    found = None if asked.arguments.recompute else explain.latest(told or (), pod.metadata.uid)
+    found = None if invocation.arguments.recompute else explain.latest(told or (), pod.metadata.uid)
     if found is None and not pod.spec.node_name:
-        found = await _recomputed(reader, pod.metadata.uid, asked.now)
+        found = await _recomputed(reader, pod.metadata.uid, invocation.now)
     if found is None:
-        found = explain.Told("none", "the event that says why is gone: an API server keeps events for an hour", {})
+        found = explain.DecisionReport(
+            "none", "the event that says why is gone: an API server keeps events for an hour", {}
+        )
     return explain.report(pod, found)
 
 
-async def _recomputed(reader: Reader, uid: str, now: float) -> explain.Told:
+async def _recomputed(reader: Reader, uid: str, now: float) -> explain.DecisionReport:
     # The scheduler's rules use numpy, whose import takes longer than other commands take in all.
     from cli.plugin.reports.recompute import PATHS, recompute
 
@@ -71,16 +73,16 @@ async def _recomputed(reader: Reader, uid: str, now: float) -> explain.Told:
     listed = await asyncio.gather(*(reader.all(PATHS[kind], kind, live.get(PATHS[kind])) for kind in kinds))
     objects = {kind: found or [] for kind, found in zip(kinds, listed, strict=True)}
     if any(listed[index] is None for index in (0, 1)):
-        return explain.Told("none", "nothing can be decided without all nodes and pods", {})
+        return explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
     return recompute(objects, uid, now)
 
 
-async def _top(reader: Reader, asked: Asked) -> Answer:
+async def _top(reader: Reader, invocation: Invocation) -> Answer:
     listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.must(_PODS, Pod, _LIVE))
-    return top.report(uses(listed, live), live, asked.arguments.most)
+    return top.report(uses(listed, live), live, invocation.arguments.most)
 
 
-async def _doctor(reader: Reader, asked: Asked) -> Answer:
+async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
     listed, live, policies, bindings = await asyncio.gather(
         reader.must(_NODES, Node),
         reader.all(_PODS, Pod, _LIVE),
@@ -90,7 +92,7 @@ async def _doctor(reader: Reader, asked: Asked) -> Answer:
     return doctor.report(doctor.Patient(uses(listed, live), live, policies, bindings, version("mooring")))
 
 
-COMMANDS: Mapping[str, Callable[[Reader, Asked], Awaitable[Answer]]] = {
+COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
     "nodes": _nodes,
     "pods": _pods,
     "explain": _explain,

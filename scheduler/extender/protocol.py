@@ -25,7 +25,7 @@ class ProtocolError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExtenderArgs:
     """ExtenderArgs: a pod and the nodes in question, by name; ``items`` are the nodes themselves if they were sent."""
 
     pod: Pod
@@ -82,18 +82,18 @@ class _Nodes(Struct):
 _node = msgspec.json.Decoder(_Object).decode
 
 
-def read_asked(body: bytes) -> Asked:
+def read_extender_args(body: bytes) -> ExtenderArgs:
     """Read the arguments of `filter` and `prioritize`; raise ProtocolError."""
     try:
         fields = _fields(body)
         pod = _read_pod(fields)
         if (sent := fields.get("nodenames")) is not None:
-            return Asked(pod, msgspec.json.decode(sent, type=list[str]))
+            return ExtenderArgs(pod, msgspec.json.decode(sent, type=list[str]))
         listed = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
         items = {_node(item).metadata.name: item for item in listed.items or ()}
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderArgs: {wrong}") from wrong
-    return Asked(pod, list(items), items)
+    return ExtenderArgs(pod, list(items), items)
 
 
 def read_preemption(body: bytes) -> Preemption:
@@ -124,14 +124,14 @@ def read_binding(body: bytes) -> Binding:
     return Binding(*found)
 
 
-def filtered(asked: Asked, refused: Refused) -> bytes:
+def filtered(args: ExtenderArgs, refused: Refused) -> bytes:
     """Return an ExtenderFilterResult: the nodes that pass, in the form in which they were sent."""
-    passing = [node for node in asked.nodes if node not in refused.for_now and node not in refused.for_good]
-    nodes = None if asked.items is None else {"items": [asked.items[node] for node in passing]}
+    passing = [node for node in args.nodes if node not in refused.for_now and node not in refused.for_good]
+    nodes = None if args.items is None else {"items": [args.items[node] for node in passing]}
     return _encode(
         {
             "Nodes": nodes,
-            "NodeNames": passing if asked.items is None else None,
+            "NodeNames": passing if args.items is None else None,
             "FailedNodes": refused.for_now,
             "FailedAndUnresolvableNodes": refused.for_good,
             "Error": "",

@@ -18,7 +18,7 @@ Why = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DecisionReport:
     """What is known of a decision: its message, its data as in `mooring.dev/why`, and the source of both."""
 
     source: Literal["event", "recomputed", "none"]
@@ -27,7 +27,7 @@ class Told:
     when: str = ""
 
 
-def latest(events: Iterable[Event], uid: str) -> Told | None:
+def latest(events: Iterable[Event], uid: str) -> DecisionReport | None:
     """Return the scheduler's last report about the pod ``uid``; None if no event of it is left."""
     ours = [
         (event, when)
@@ -41,7 +41,7 @@ def latest(events: Iterable[Event], uid: str) -> Told | None:
         return None
     event, when = max(ours, key=lambda one: one[1])
     why = _read((event.metadata.annotations or {})[names.WHY])
-    return Told("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
+    return DecisionReport("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
 
 
 def _read(text: str) -> Why:
@@ -53,23 +53,23 @@ def _read(text: str) -> Why:
     return document if document.get("v") == 1 else {}
 
 
-def report(pod: Pod, told: Told) -> Answer:
+def report(pod: Pod, found: DecisionReport) -> Answer:
     """Return what the pod has, and the reasons of the decision."""
     one = standing(pod)
-    told_of = {"source": told.source, "when": told.when, "message": told.message, "decision": told.why}
-    document = {"kind": "MooringExplanation", "v": 1, **as_item(one), **told_of}
+    reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
+    document = {"kind": "MooringExplanation", "v": 1, **as_item(one), **reported}
     facts = [
         ("pod", pod.key),
         ("state", one.state),
-        ("why", one.why if one.why != told.message else ""),
+        ("why", one.why if one.why != found.message else ""),
         ("node", pod.spec.node_name),
-        ("decision", told.message),
-        ("known from", f"{told.source} {told.when}".strip()),
+        ("decision", found.message),
+        ("known from", f"{found.source} {found.when}".strip()),
     ]
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
     if one.vfs:
         tables.append(replace(vf_table(one.vfs), title="its VFs"))
-    return Answer(document, (*tables, *_reasons(told.why)))
+    return Answer(document, (*tables, *_reasons(found.why)))
 
 
 def _reasons(why: Why) -> Iterator[Table]:

@@ -8,7 +8,7 @@ kinds of resource (constraints), which are packages beside it.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cli.plugin.reports.explain import Told
+from cli.plugin.reports.explain import DecisionReport
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
@@ -30,18 +30,18 @@ from scheduler.state.cluster_objects import ClusterObjects
 PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **AROUND, **STORED}
 
 
-def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) -> Told:
+def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) -> DecisionReport:
     """Return the decision about the pod ``uid``; all nodes are named, however many one reason refuses."""
     pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
     if pod is None:
-        return Told("none", "the pod is gone", {})
+        return DecisionReport("none", "the pod is gone", {})
     pod_info = read_pod_info(pod)
     if isinstance(pod_info, Refusal):
-        return Told("recomputed", pod_info.reason, {"v": 1})
+        return DecisionReport("recomputed", pod_info.reason, {"v": 1})
     decision = _scheduling_cycle(objects, pod.spec.scheduler_name, now).decide(pod_info, now)
     if isinstance(decision, Bind):
-        return Told("recomputed", f"would be bound to {decision.assigned.node}", decision.why)
-    return Told("recomputed", decision.reason, decision.why)
+        return DecisionReport("recomputed", f"would be bound to {decision.assigned.node}", decision.why)
+    return DecisionReport("recomputed", decision.reason, decision.why)
 
 
 def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:

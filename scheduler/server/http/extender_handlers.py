@@ -20,7 +20,7 @@ from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
 from scheduler.extender import protocol
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
-from scheduler.extender.protocol import Asked, Binding, Refused
+from scheduler.extender.protocol import Binding, ExtenderArgs, Refused
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
@@ -78,31 +78,31 @@ class ExtenderHandlers:
 
     async def prioritize(self, body: bytes) -> bytes:
         """Score nodes."""
-        asked = protocol.read_asked(body)
-        pod_info = self._extender_pods.read(asked.pod)
+        args = protocol.read_extender_args(body)
+        pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refusal):
-            return protocol.prioritized(dict.fromkeys(asked.nodes, 0))
+            return protocol.prioritized(dict.fromkeys(args.nodes, 0))
         return protocol.prioritized(
-            {node: self._extender_pods.score(pod_info, node) async for node in _in_slices(asked.nodes)}
+            {node: self._extender_pods.score(pod_info, node) async for node in _in_slices(args.nodes)}
         )
 
     async def preempt(self, body: bytes) -> bytes:
         """Return on which nodes the pod would fit once the victims are gone, and which other pods have to go."""
-        asked = protocol.read_preemption(body)
-        pod_info = self._extender_pods.read(asked.pod)
+        args = protocol.read_preemption(body)
+        pod_info = self._extender_pods.read(args.pod)
         found = dict[str, protocol.Victims]()
         if isinstance(pod_info, PodInfo):
-            async for node in _in_slices(asked.victims):
-                victims = self._extender_pods.make_room(pod_info, node, asked.victims[node], self._clock())
+            async for node in _in_slices(args.victims):
+                victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock())
                 found |= {node: victims} if victims is not None else {}
         return protocol.preempted(found)
 
     async def bind(self, body: bytes) -> bytes:
         """Bind a pod to the chosen node, with exact VFs."""
-        asked = protocol.read_binding(body)
+        args = protocol.read_binding(body)
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return protocol.failed(await self._bind(asked))
+                return protocol.failed(await self._bind(args))
         except TimeoutError:
             return protocol.failed(
                 f"the API server has not answered within {_ANSWER_S:.0f} s: what is reserved stays so"
@@ -111,35 +111,35 @@ class ExtenderHandlers:
             return protocol.failed(str(failed))
 
     async def _filter(self, body: bytes, word: Wording) -> bytes:
-        asked = protocol.read_asked(body)
-        pod_info = self._extender_pods.read(asked.pod)
+        args = protocol.read_extender_args(body)
+        pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refusal):
-            return protocol.filtered(asked, _nowhere(asked, word(pod_info)))
+            return protocol.filtered(args, _nowhere(args, word(pod_info)))
         if fault := self._extender_pods.bound_without_vfs.fault:
-            return protocol.filtered(asked, _nowhere(asked, fault))
-        return protocol.filtered(asked, await self._judge(pod_info, asked, word))
+            return protocol.filtered(args, _nowhere(args, fault))
+        return protocol.filtered(args, await self._judge(pod_info, args, word))
 
-    async def _judge(self, pod_info: PodInfo, asked: Asked, word: Wording) -> Refused:
+    async def _judge(self, pod_info: PodInfo, args: ExtenderArgs, word: Wording) -> Refused:
         for_now, for_good = dict[str, str](), dict[str, str]()
-        async for node, verdict in _in_slices(self._extender_pods.judge(pod_info, asked.nodes, self._clock())):
+        async for node, verdict in _in_slices(self._extender_pods.judge(pod_info, args.nodes, self._clock())):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
-        if len(for_now) + len(for_good) < len(asked.nodes):
+        if len(for_now) + len(for_good) < len(args.nodes):
             self._extender_pods.offer(pod_info)
         return Refused(for_now, for_good)
 
-    async def _bind(self, asked: Binding) -> str:
+    async def _bind(self, args: Binding) -> str:
         """Bind and return why not, empty if bound; a second request during a bind waits for the same bind."""
-        known: _UnderWay | str | None = self._under_way.get(asked.uid)
+        known: _UnderWay | str | None = self._under_way.get(args.uid)
         if known is None:
-            await self._shown(asked.uid)
-            pod = await self._read(asked)
+            await self._shown(args.uid)
+            pod = await self._read(args)
             # Another request may have come first.
-            known = self._under_way.get(asked.uid) or self._begin(pod, asked)
+            known = self._under_way.get(args.uid) or self._begin(pod, args)
         if isinstance(known, str):
             return known
-        if known.node != asked.node:
-            return f"pod {asked.key} is being bound to node {known.node!r}"
+        if known.node != args.node:
+            return f"pod {args.key} is being bound to node {known.node!r}"
         outcome = await asyncio.shield(known.writing)
         return "" if outcome.kind == "bound" else f"{outcome.kind}: {outcome.reason}"
 
@@ -149,28 +149,28 @@ class ExtenderHandlers:
         while not self._extender_pods.knows(uid) and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
 
-    async def _read(self, asked: Binding) -> Pod:
-        path = f"/api/v1/namespaces/{asked.namespace}/pods/{asked.name}"
+    async def _read(self, args: Binding) -> Pod:
+        path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}"
         try:
             return _decode_pod(await self._clients.api.request("GET", path))
         except msgspec.MsgspecError as unreadable:
-            raise protocol.ProtocolError(f"pod {asked.key} cannot be read: {unreadable}") from unreadable
+            raise protocol.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 
-    def _begin(self, pod: Pod, asked: Binding) -> _UnderWay | str:
+    def _begin(self, pod: Pod, args: Binding) -> _UnderWay | str:
         """Reserve and start to bind; if there is nothing to bind return why, empty if the pod is bound as requested."""
         if why := self.standing_by():
             return f"this scheduler {why}"
-        if pod.metadata.uid != asked.uid:
-            return f"pod {asked.key} has the uid {pod.metadata.uid!r} now, not {asked.uid!r}"
+        if pod.metadata.uid != args.uid:
+            return f"pod {args.key} has the uid {pod.metadata.uid!r} now, not {args.uid!r}"
         pod_info = self._extender_pods.read(pod)
         if isinstance(pod_info, Refusal):
             return pod_info.reason
         if pod.spec.node_name:
-            return _bound_already(pod_info, asked.node)
-        decision = self._extender_pods.reserve(pod_info, asked.node, self._clock())
+            return _bound_already(pod_info, args.node)
+        decision = self._extender_pods.reserve(pod_info, args.node, self._clock())
         if isinstance(decision, str):
             return decision
-        begun = self._under_way[asked.uid] = _UnderWay(asked.node, self._loop.start(self._write(decision)))
+        begun = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))
         return begun
 
     async def _write(self, decision: Bind) -> Outcome:
@@ -188,8 +188,8 @@ class ExtenderHandlers:
         return outcome
 
 
-def _nowhere(asked: Asked, why: str) -> Refused:
-    return Refused({}, dict.fromkeys(asked.nodes, why))
+def _nowhere(args: ExtenderArgs, why: str) -> Refused:
+    return Refused({}, dict.fromkeys(args.nodes, why))
 
 
 def _bound_already(pod_info: PodInfo, node: str) -> str:

@@ -227,7 +227,7 @@ def test_the_latest_event_of_that_very_pod_explains_it() -> None:
 @pytest.mark.parametrize("why", [{"counts": 3}, {"counts": {"x": []}, "refused": []}, {"scores": "x"}, {"nodes": {}}])
 def test_an_event_that_says_nonsense_is_shown_as_far_as_it_goes(why: dict[str, object]) -> None:
     """Anybody may write events."""
-    answer = explain.report(as_pods(pod("a", "[{}]"))[0], explain.Told("event", "m", why))
+    answer = explain.report(as_pods(pod("a", "[{}]"))[0], explain.DecisionReport("event", "m", why))
     assert "default/a" in draw(answer.tables, coloured=True)
 
 

@@ -21,71 +21,71 @@ def about(app: str, *namespaces: str) -> Question:
 
 def test_pods_are_counted_row_by_row() -> None:
     """Pods assigned before the question and after it, of its namespaces only."""
-    seated = PodCounts()
-    seated.add(2, affinity_info("x"))
-    seated.add(2, affinity_info("x"))
-    seated.add(1, affinity_info("x", "b"))
-    assert seated.counts(about("x"), 4).tolist() == [0, 0, 2, 0]
-    seated.add(3, affinity_info("x"))
-    seated.remove(2, affinity_info("x"))
-    assert seated.counts(about("x"), 4).tolist() == [0, 0, 1, 1]
-    assert seated.counts(about("x", "a", "b"), 4).tolist() == [0, 1, 1, 1]
+    pods = PodCounts()
+    pods.add(2, affinity_info("x"))
+    pods.add(2, affinity_info("x"))
+    pods.add(1, affinity_info("x", "b"))
+    assert pods.counts(about("x"), 4).tolist() == [0, 0, 2, 0]
+    pods.add(3, affinity_info("x"))
+    pods.remove(2, affinity_info("x"))
+    assert pods.counts(about("x"), 4).tolist() == [0, 0, 1, 1]
+    assert pods.counts(about("x", "a", "b"), 4).tolist() == [0, 1, 1, 1]
 
 
 def test_a_change_of_namespace_labels_counts_again() -> None:
     """A namespace may be relabelled or removed while its pods stay."""
-    seated, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
-    seated.add(0, affinity_info("p"))
-    assert seated.counts(Question((within,)), 1).tolist() == [0]
-    assert seated.put_namespace("a", {"team": "x"})
-    assert not seated.put_namespace("a", {"team": "x"})
-    assert seated.counts(Question((within,)), 1).tolist() == [1]
-    seated.remove_namespace("a")
-    assert seated.counts(Question((within,)), 1).tolist() == [0]
+    pods, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
+    pods.add(0, affinity_info("p"))
+    assert pods.counts(Question((within,)), 1).tolist() == [0]
+    assert pods.put_namespace("a", {"team": "x"})
+    assert not pods.put_namespace("a", {"team": "x"})
+    assert pods.counts(Question((within,)), 1).tolist() == [1]
+    pods.remove_namespace("a")
+    assert pods.counts(Question((within,)), 1).tolist() == [0]
 
 
 def test_terms_are_removed_with_their_pods() -> None:
     """A term is found by the pods that it selects, once for all pods that have it, and removed with the last."""
     term = Term("zone", Scope(select_labels({"app": "y"}), frozenset("a")))
-    seated = PodCounts()
-    seated.add(5, affinity_info("x", "a", term))
-    seated.add(6, affinity_info("x", "a", term))
-    seated.add(6, affinity_info("z", "a", term))
-    assert seated.anti_affinity_terms.about(affinity_info("x"), {}) == []
-    assert seated.anti_affinity_terms.about(affinity_info("y", "b"), {}) == []
-    ((found, row_counts),) = seated.anti_affinity_terms.about(affinity_info("y"), {})
+    pods = PodCounts()
+    pods.add(5, affinity_info("x", "a", term))
+    pods.add(6, affinity_info("x", "a", term))
+    pods.add(6, affinity_info("z", "a", term))
+    assert pods.anti_affinity_terms.about(affinity_info("x"), {}) == []
+    assert pods.anti_affinity_terms.about(affinity_info("y", "b"), {}) == []
+    ((found, row_counts),) = pods.anti_affinity_terms.about(affinity_info("y"), {})
     assert found == term
     assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
-        seated.remove(row, affinity_info(app, "a", term))
-    assert seated.anti_affinity_terms.about(affinity_info("y"), {}) == []
-    seated.check([])
+        pods.remove(row, affinity_info(app, "a", term))
+    assert pods.anti_affinity_terms.about(affinity_info("y"), {}) == []
+    pods.check([])
 
 
 def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least recently asked one is dropped, and counted again when it is asked again."""
     monkeypatch.setattr(pod_counts, "_FEWEST_QUESTIONS", 2)
     monkeypatch.setattr(pod_counts, "_MOST_COUNTS", 0)
-    seated, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]
+    pods, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]
     for row, one in there:
-        seated.add(row, one)
+        pods.add(row, one)
     for _ in range(3):
         for number in range(4):
             expected = [int(row % 4 == number) for row in range(8)]
-            assert seated.counts(about(f"app{number}"), 8).tolist() == expected
-            seated.check(there)
-    seated.add(0, affinity_info("app1"))
-    assert seated.counts(about("app1"), 8).tolist() == [1, 1, 0, 0, 0, 1, 0, 0]
+            assert pods.counts(about(f"app{number}"), 8).tolist() == expected
+            pods.check(there)
+    pods.add(0, affinity_info("app1"))
+    assert pods.counts(about("app1"), 8).tolist() == [1, 1, 0, 0, 0, 1, 0, 0]
 
 
 def test_the_check_finds_a_pod_that_is_not_counted() -> None:
     """The check compares with a new count, so that a number that drifts is found."""
-    seated = PodCounts()
-    seated.add(0, affinity_info("x"))
-    seated.counts(about("x"), 1)
-    seated.check([(0, affinity_info("x"))])
+    pods = PodCounts()
+    pods.add(0, affinity_info("x"))
+    pods.counts(about("x"), 1)
+    pods.check([(0, affinity_info("x"))])
     with pytest.raises(AssertionError, match="counts other pods than are seated"):
-        seated.check([(0, affinity_info("x")), (1, affinity_info("y"))])
+        pods.check([(0, affinity_info("x")), (1, affinity_info("y"))])
 
 
 def test_counts_are_the_same_with_few_rows_and_many() -> None:
@@ -96,8 +96,8 @@ def test_counts_are_the_same_with_few_rows_and_many() -> None:
         row_counts.shift(row, by)
         expected[row] += by
         if step % 100 == 0:
-            rows, counts = row_counts.rows()
-            assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == {
+            rows, pods = row_counts.rows()
+            assert dict(zip(rows.tolist(), pods.tolist(), strict=True)) == {
                 row: count for row, count in enumerate(expected) if count
             }
             assert row_counts.array(300).tolist() == expected

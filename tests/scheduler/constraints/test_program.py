@@ -59,9 +59,9 @@ async def test_pods_get_units_and_vfs_from_the_running_scheduler(
         assert [vf.pf for vf in assignment.vfs] == ["pf0"]
         assert assignment.ext == {"licence": {"units": ["cad/0"]}}
         await cluster.add_pod("second", annotations=asking)
-        assert refusal(await cluster.told("second")) == "0/1 nodes are available: 1 not enough free cad licences."
+        assert refusal(await cluster.message_of("second")) == "0/1 nodes are available: 1 not enough free cad licences."
         await cluster.add_pod("third", annotations={"mooring.dev/request.fpga": "1"})
-        assert "no constraint 'fpga' is installed" in await cluster.told("third")
+        assert "no constraint 'fpga' is installed" in await cluster.message_of("third")
 
 
 async def test_a_constraint_that_hangs_stops_its_own_pods_only(
@@ -78,7 +78,7 @@ async def test_a_constraint_that_hangs_stops_its_own_pods_only(
     await cluster.add_pod("stuck", annotations={"mooring.dev/request.stuck": "x"})
     async with _scheduler(cluster, site):
         said = "constraint 'stuck' failed in read_request: it took longer than 0.5 s"
-        assert said in await cluster.told("stuck")
+        assert said in await cluster.message_of("stuck")
         await cluster.add_pod("other")
         await cluster.bound("other")
 

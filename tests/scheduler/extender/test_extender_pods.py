@@ -269,7 +269,7 @@ POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {}
 @pytest.mark.parametrize(("pod", "key"), [("Pod", "NodeNames"), ("pod", "nodenames")])
 def test_names_are_answered_by_names(pod: str, key: str) -> None:
     """In the Go fields' spelling and in that before it."""
-    asked = protocol.read_asked(json.dumps({pod: POD, "Nodes": None, key: ["a", "b", "c"]}).encode())
+    asked = protocol.read_extender_args(json.dumps({pod: POD, "Nodes": None, key: ["a", "b", "c"]}).encode())
     answer = json.loads(protocol.filtered(asked, protocol.Refused({"b": "full"}, {"c": "no PF"})))
     assert answer == {
         "Nodes": None,
@@ -284,7 +284,7 @@ def test_nodes_sent_whole_are_answered_whole_and_unchanged() -> None:
     """Including fields that Mooring does not know."""
     nodes = [{"metadata": {"name": name}, "spec": {"strange": [1.5, None]}} for name in ("a", "b")]
     body = json.dumps({"Pod": POD, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}).encode()
-    answer = json.loads(protocol.filtered(protocol.read_asked(body), protocol.Refused({"b": "full"}, {})))
+    answer = json.loads(protocol.filtered(protocol.read_extender_args(body), protocol.Refused({"b": "full"}, {})))
     assert (answer["Nodes"], answer["NodeNames"]) == ({"items": nodes[:1]}, None)
 
 
@@ -307,7 +307,7 @@ def test_victims_are_read_in_each_form_and_answered_by_uid(victims: dict[str, An
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": 7}', b'{"Pod": {"metadata": {"name": "p"}}}'])
 def test_a_request_outside_the_protocol_is_refused_in_words(body: bytes) -> None:
     """By each of the three readers."""
-    for read in (protocol.read_asked, protocol.read_preemption, protocol.read_binding):
+    for read in (protocol.read_extender_args, protocol.read_preemption, protocol.read_binding):
         with pytest.raises(protocol.ProtocolError, match=r"request|pod"):
             read(body)
 

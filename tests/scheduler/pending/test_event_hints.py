@@ -232,7 +232,7 @@ def _among(kind: str, label: str) -> Json:
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
-@pytest.mark.parametrize("how", ["labels", "seated"])
+@pytest.mark.parametrize("how", ["labels", "assigned"])
 def test_an_event_that_makes_preemption_possible_requeues_pods_refused_for_cpu(how: str, scene: Scene) -> None:
     """The plugin that prevented it rejects no node any more; a new pod then gets no old answer."""
     foreign = {"schedulerName": "default-scheduler", "priority": 100}

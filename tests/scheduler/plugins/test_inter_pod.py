@@ -72,9 +72,9 @@ def four() -> list[Json]:
     return [node(name, zone) for name, zone in ZONES]
 
 
-def ending(seated: Json) -> Json:
-    seated["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return seated
+def ending(assigned: Json) -> Json:
+    assigned["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return assigned
 
 
 @pytest.mark.parametrize(
@@ -123,29 +123,29 @@ def test_the_policies_say_whether_excluded_nodes_count() -> None:
     """By default nodes that the pod's node affinity excludes do not count, and tainted ones do."""
     picky = {"disk": "ssd"}
     nodes = [node("a", labels={"disk": "ssd"}), node("b"), node("y", labels={"disk": "ssd"})]
-    seated = crowd("aayyy")
+    assigned = crowd("aayyy")
     honored = pod(topologySpreadConstraints=[spread("node")], nodeSelector=picky)
-    assert verdicts(pod_topology_spread, nodes, seated, honored) == [FITS, FITS, SKEWED]
+    assert verdicts(pod_topology_spread, nodes, assigned, honored) == [FITS, FITS, SKEWED]
     ignored = pod(topologySpreadConstraints=[spread("node", nodeAffinityPolicy="Ignore")], nodeSelector=picky)
-    assert verdicts(pod_topology_spread, nodes, seated, ignored) == [SKEWED, FITS, SKEWED]
+    assert verdicts(pod_topology_spread, nodes, assigned, ignored) == [SKEWED, FITS, SKEWED]
     taint = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
     nodes = [node("a"), node("b", spec=taint), node("y")]
     ignored = pod(topologySpreadConstraints=[spread("node")])
-    assert verdicts(pod_topology_spread, nodes, seated, ignored) == [SKEWED, FITS, SKEWED]
+    assert verdicts(pod_topology_spread, nodes, assigned, ignored) == [SKEWED, FITS, SKEWED]
     honored = pod(topologySpreadConstraints=[spread("node", nodeTaintsPolicy="Honor")])
-    assert verdicts(pod_topology_spread, nodes, seated, honored) == [FITS, FITS, SKEWED]
+    assert verdicts(pod_topology_spread, nodes, assigned, honored) == [FITS, FITS, SKEWED]
 
 
 def test_match_label_keys_spread_each_revision_by_itself() -> None:
     """Pods of another revision do not count; a selector that the API server has merged stays as it is."""
-    seated = [pod("a", {"foo": "", "rev": "1"}), pod("a", {"foo": "", "rev": "1"}), pod("b", {"foo": "", "rev": "2"})]
+    assigned = [pod("a", {"foo": "", "rev": "1"}), pod("a", {"foo": "", "rev": "1"}), pod("b", {"foo": "", "rev": "2"})]
     nodes, own = [node("a"), node("b")], {"foo": "", "rev": "2"}
     incoming = pod(labels=own, topologySpreadConstraints=[spread("node", matchLabelKeys=["rev", "absent"])])
-    assert verdicts(pod_topology_spread, nodes, seated, incoming) == [FITS, SKEWED]
+    assert verdicts(pod_topology_spread, nodes, assigned, incoming) == [FITS, SKEWED]
     merged = {"matchExpressions": [*FOO["matchExpressions"], {"key": "rev", "operator": "In", "values": ["1"]}]}
     constraint = spread("node", labelSelector=merged, matchLabelKeys=["rev"])
     incoming = pod(labels=own, topologySpreadConstraints=[constraint])
-    assert verdicts(pod_topology_spread, nodes, seated, incoming) == [SKEWED, FITS]
+    assert verdicts(pod_topology_spread, nodes, assigned, incoming) == [SKEWED, FITS]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seated", "incoming", "expected"),
+    ("assigned", "incoming", "expected"),
     [
         ([pod("a")], pod(labels={}, affinity=affinity(term())), ["", "", "affinity", "affinity"]),
         ([pod("a")], pod(labels={}, affinity=affinity(term("rack"))), ["affinity"] * 4),
@@ -241,10 +241,10 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
         ),
     ],
 )
-def test_required_terms_of_both_sides_hold(seated: list[Json], incoming: Json, expected: list[str]) -> None:
+def test_required_terms_of_both_sides_hold(assigned: list[Json], incoming: Json, expected: list[str]) -> None:
     """The pod's own terms and the assigned pods' anti-affinity; the first pod of a group with affinity may start."""
     namespaces = {"default": {}, "n1": {"team": "1"}, "n2": {"team": "2"}}
-    assert verdicts(inter_pod_affinity, four(), seated, incoming, namespaces=namespaces) == expected
+    assert verdicts(inter_pod_affinity, four(), assigned, incoming, namespaces=namespaces) == expected
 
 
 @pytest.mark.parametrize("home", ["a", "r"])
@@ -261,7 +261,7 @@ def preferred(kind: str, weight: int, *, key: str = "zone") -> Json:
 
 
 @pytest.mark.parametrize(
-    ("seated", "incoming", "expected"),
+    ("assigned", "incoming", "expected"),
     [
         ([pod("a")], pod(), [0, 0, 0, 0]),
         ([pod("a")], pod(affinity=preferred("podAffinity", 5)), [100, 100, 0, 0]),
@@ -279,9 +279,9 @@ def preferred(kind: str, weight: int, *, key: str = "zone") -> Json:
         ([pod(home) for home in "abxy"], pod(affinity=preferred("podAffinity", 5)), [0, 0, 0, 0]),
     ],
 )
-def test_preferred_terms_of_both_sides_score(seated: list[Json], incoming: Json, expected: list[int]) -> None:
+def test_preferred_terms_of_both_sides_score(assigned: list[Json], incoming: Json, expected: list[int]) -> None:
     """Weights add up in each domain, an assigned pod's required affinity as 1; then 100 is the best and 0 the worst."""
-    cluster = Cluster(World(four(), seated))
+    cluster = Cluster(World(four(), assigned))
     assert scores(inter_pod_affinity, cluster, incoming, cluster.world.nodes) == expected
 
 

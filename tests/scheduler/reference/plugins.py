@@ -85,10 +85,10 @@ def affinity_refusal(world: World, pod: Json, node: Json) -> str:
     return ""
 
 
-def _bothered(world: World, owner: Json, other: Json, seated: Json, node: Json) -> bool:
+def _bothered(world: World, owner: Json, other: Json, assigned: Json, node: Json) -> bool:
     """Return whether the owner's anti-affinity keeps the other, assigned pod or candidate, off this node."""
     return any(
-        term_means(world, term, owner, other) and together(world, term["topologyKey"], node, seated)
+        term_means(world, term, owner, other) and together(world, term["topologyKey"], node, assigned)
         for term in terms(owner, "podAntiAffinity", REQUIRED)
     )
 

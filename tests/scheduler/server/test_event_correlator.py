@@ -15,30 +15,30 @@ def test_a_bucket_lets_a_burst_pass_and_then_its_rate() -> None:
 
 def test_a_repeated_event_is_counted_in_the_existing_one() -> None:
     """Another text, reason or object is another event; one that is gone is created again."""
-    told = EventCorrelator()
-    assert told.tell("u", "Failed", "why", EventRecord("e1", 1, "t1"), 0.0) == EventRecord("e1", 1, "t1")
-    assert told.tell("u", "Failed", "why", EventRecord("e2", 1, "t2"), 1.0) == EventRecord("e1", 2, "t1")
-    assert told.tell("u", "Failed", "other", EventRecord("e3", 1, "t3"), 2.0) == EventRecord("e3", 1, "t3")
-    assert told.tell("v", "Failed", "why", EventRecord("e4", 1, "t4"), 2.0) == EventRecord("e4", 1, "t4")
-    told.forget("u", "Failed", "why")
-    assert told.tell("u", "Failed", "why", EventRecord("e5", 1, "t5"), 3.0) == EventRecord("e5", 1, "t5")
+    correlator = EventCorrelator()
+    assert correlator.tell("u", "Failed", "why", EventRecord("e1", 1, "t1"), 0.0) == EventRecord("e1", 1, "t1")
+    assert correlator.tell("u", "Failed", "why", EventRecord("e2", 1, "t2"), 1.0) == EventRecord("e1", 2, "t1")
+    assert correlator.tell("u", "Failed", "other", EventRecord("e3", 1, "t3"), 2.0) == EventRecord("e3", 1, "t3")
+    assert correlator.tell("v", "Failed", "why", EventRecord("e4", 1, "t4"), 2.0) == EventRecord("e4", 1, "t4")
+    correlator.forget("u", "Failed", "why")
+    assert correlator.tell("u", "Failed", "why", EventRecord("e5", 1, "t5"), 3.0) == EventRecord("e5", 1, "t5")
 
 
 def test_an_object_with_too_many_events_gets_no_more() -> None:
     """25, then one in five minutes, as in client-go; others are not delayed by it."""
-    told = EventCorrelator()
-    found = [told.tell("u", "Failed", f"why {number}", EventRecord("e", 1, ""), 0.0) for number in range(30)]
+    correlator = EventCorrelator()
+    found = [correlator.tell("u", "Failed", f"why {number}", EventRecord("e", 1, ""), 0.0) for number in range(30)]
     assert [one is None for one in found] == [False] * 25 + [True] * 5
-    assert told.tell("v", "Failed", "why", EventRecord("e", 1, ""), 0.0) is not None
-    assert told.tell("u", "Failed", "at last", EventRecord("e", 1, ""), 301.0) is not None
-    assert told.tell("u", "Failed", "too soon", EventRecord("e", 1, ""), 302.0) is None
+    assert correlator.tell("v", "Failed", "why", EventRecord("e", 1, ""), 0.0) is not None
+    assert correlator.tell("u", "Failed", "at last", EventRecord("e", 1, ""), 301.0) is not None
+    assert correlator.tell("u", "Failed", "too soon", EventRecord("e", 1, ""), 302.0) is None
 
 
 def test_the_correlator_remembers_a_limited_number_of_events() -> None:
     """The least recently seen are dropped: the events of a cluster's whole life must fit into memory."""
-    told = EventCorrelator()
-    told.tell("first", "Failed", "why", EventRecord("e", 1, ""), 0.0)
+    correlator = EventCorrelator()
+    correlator.tell("first", "Failed", "why", EventRecord("e", 1, ""), 0.0)
     for number in range(5000):
-        told.tell(f"u{number}", "Failed", "why", EventRecord("e", 1, ""), 0.0)
-    again = told.tell("first", "Failed", "why", EventRecord("new", 1, ""), 0.0)
+        correlator.tell(f"u{number}", "Failed", "why", EventRecord("e", 1, ""), 0.0)
+    again = correlator.tell("first", "Failed", "why", EventRecord("new", 1, ""), 0.0)
     assert again == EventRecord("new", 1, "")

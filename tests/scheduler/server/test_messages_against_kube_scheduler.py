@@ -58,7 +58,7 @@ class Site:
         body = {"metadata": {"name": name}, "spec": {"schedulerName": scheduler, "containers": [container]} | spec}
         await self._post(PODS, body)
 
-    async def told(self, name: str) -> str:
+    async def message_of(self, name: str) -> str:
         async def found() -> str | None:
             pod = msgspec.json.decode(await self._client.request("GET", f"{PODS}/{name}"), type=Pod)
             said = (one for one in pod.status.conditions or () if one.type == "PodScheduled" and one.message)
@@ -114,6 +114,6 @@ async def test_pending_pods_get_the_messages_of_kube_scheduler(site: Site, tmp_p
         for name, spec in WAITING.items():
             for scheduler in ("default-scheduler", "mooring"):
                 await site.add_pod(f"{name}-{scheduler}", scheduler, **spec)
-        expected = {name: await site.told(f"{name}-default-scheduler") for name in WAITING}
-        assert {name: await site.told(f"{name}-mooring") for name in WAITING} == expected
+        expected = {name: await site.message_of(f"{name}-default-scheduler") for name in WAITING}
+        assert {name: await site.message_of(f"{name}-mooring") for name in WAITING} == expected
     assert expected["above-too-few"].count("preemption: ") == 1

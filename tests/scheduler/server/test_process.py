@@ -86,7 +86,7 @@ class Cluster:
 
         return await eventually(found)
 
-    async def told(self, name: str) -> str:
+    async def message_of(self, name: str) -> str:
         """Wait until a pod's PodScheduled condition is False; return its message."""
 
         async def found() -> str | None:
@@ -141,7 +141,7 @@ async def test_many_pods_at_once_on_one_remaining_vf_bind_exactly_one(
         for _ in range(2):
             pods = await eventually(lambda: _one_bound(cluster))
             (bound,) = [pod for pod in pods.values() if pod.spec.node_name]
-            told = [await cluster.told(name) for name, pod in pods.items() if pod is not bound]
+            told = [await cluster.message_of(name) for name, pod in pods.items() if pod is not bound]
             assert set(map(refusal, told)) == {"0/1 nodes are available: 1 not enough free RDMA VFs."}
             assert _assignment(bound).vfs[0].pci == "0000:04:00.2"
             await cluster.delete(bound.metadata.name)
@@ -167,7 +167,7 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_no
     assert len(given) == len(set(given)) == 8
     await cluster.add_pod("late", "[{}]")
     async with running(cluster, *ALONE):
-        assert refusal(await cluster.told("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
+        assert refusal(await cluster.message_of("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
 
 
 async def test_a_malformed_request_is_reported_and_scheduled_when_fixed(
@@ -180,7 +180,7 @@ async def test_a_malformed_request_is_reported_and_scheduled_when_fixed(
     async with running(cluster, *ALONE):
         await cluster.bound("good")
         rule = "annotation 'mooring.dev/interfaces'[1].min_tx_rte: unknown field"
-        assert rule in await cluster.told("bad")
+        assert rule in await cluster.message_of("bad")
         event = await eventually(lambda: _event(cluster, "bad", "FailedScheduling"))
         assert rule in event["message"]
         await cluster.annotate("bad", '[{"min_tx_rate":5}]')
@@ -277,7 +277,7 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
         # The phases of the first decision are timed.
         await cluster.bound("fits")
         await cluster.add_pod("waits", "[{},{}]")
-        await cluster.told("waits")
+        await cluster.message_of("waits")
 
         async def counted() -> str | None:
             async with session.get(f"http://{address}/metrics") as answer:

@@ -34,7 +34,7 @@ _SCARCE = ("[{},{},{}]", '[{"min_tx_rate":60000},{"network":"rail1"}]', '[{"min_
 _CPUS = ("100m", "100m", "1", "3", "9")
 
 
-class Acts:
+class Actions:
     """The random actions on a world."""
 
     def __init__(self, world: World) -> None:
@@ -46,7 +46,7 @@ class Acts:
         self._boots = 1
         weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
             (36, self._create),
-            (36, self._create_guest),
+            (36, self._create_for_kube_scheduler),
             (8, self._create_with_claim),
             (8, self._create_with_berths),
             (2, self._share_claim),
@@ -111,7 +111,7 @@ class Acts:
             owned, cpu = self._source.random() < 0.5, self._source.choice(_CPUS)
             self._cluster.create_pod(self._source.choice(_REQUESTS), owned=owned, cpu=cpu)
 
-    def _create_guest(self) -> None:
+    def _create_for_kube_scheduler(self) -> None:
         """Create a pod for kube-scheduler, sometimes with a high priority."""
         if len(self._cluster.pods()) < _MOST_PODS:
             spec: dict[str, object] = {"schedulerName": "default-scheduler"}

@@ -51,7 +51,7 @@ class PodState:
         return bool(self.document["spec"]["schedulerName"] == "mooring")
 
     @property
-    def is_guest(self) -> bool:
+    def is_of_kube_scheduler(self) -> bool:
         """Return whether kube-scheduler has to decide about it."""
         return bool(self.document["spec"]["schedulerName"] == "default-scheduler") and not self.node
 

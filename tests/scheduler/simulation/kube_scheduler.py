@@ -78,7 +78,7 @@ class KubeScheduler:
     def _next(self) -> PodState | None:
         """Return the most important pod that waits, of those that are not backing off."""
         now = self.loop.time()
-        waiting = [pod for uid, pod in self._pods.items() if pod.is_guest and uid not in self._assumed]
+        waiting = [pod for uid, pod in self._pods.items() if pod.is_of_kube_scheduler and uid not in self._assumed]
         due = [pod for pod in waiting if not pod.is_going and self._not_before.get(pod.uid, 0.0) <= now]
         return max(due, key=lambda pod: pod.priority, default=None)
 

@@ -53,7 +53,7 @@ class _Recorded(Machine):
         return instructions
 
 
-class RecordedGuests(ExtenderPods):
+class RecordedExtenderPods(ExtenderPods):
     """The decisions for kube-scheduler, recorded as well."""
 
     def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:

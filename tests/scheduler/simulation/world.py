@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 import structlog
 
-from tests.scheduler.simulation.actions import Acts
+from tests.scheduler.simulation.actions import Actions
 from tests.scheduler.simulation.api import Api, Json
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
@@ -26,7 +26,7 @@ from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.network import CLIENT, Network
 from tests.scheduler.simulation.oracle import placeable, told
 from tests.scheduler.simulation.promises import Promises
-from tests.scheduler.simulation.schedulers import Decision, RecordedGuests, Scheduler, machine
+from tests.scheduler.simulation.schedulers import Decision, RecordedExtenderPods, Scheduler, machine
 from tests.scheduler.simulation.storage import Storage
 
 NODES = ("n1", "n2", "n3")
@@ -111,7 +111,7 @@ class World:
 
     async def live(self, steps: int) -> None:
         """Do so many random actions, and check after each."""
-        acts = Acts(self)
+        acts = Actions(self)
         for _ in range(steps):
             await acts.one()
             await asyncio.sleep(self.source.expovariate(1 / _STEP_S))
@@ -201,7 +201,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(time, "time", loop.wall)
         patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
         patch.setattr("scheduler.__main__.Machine", machine)
-        patch.setattr("scheduler.state.machine.ExtenderPods", RecordedGuests)
+        patch.setattr("scheduler.state.machine.ExtenderPods", RecordedExtenderPods)
         patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         # A collection would end forgotten generators at any time: no two runs would be equal.

@@ -23,7 +23,7 @@ def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(
     life = Life(machine, make_node, make_pf, make_pod)
     pfs = make_pf(0, vfs=2), make_pf(1, vfs=4, network="rail1")
     machine.nodes(Changed(Identity("n1"), make_node("n1", pfs)), 0.0)
-    victim = life.seated(0, [{"network": "rail0"}])
+    victim = life.assigned(0, [{"network": "rail0"}])
     both = [{"network": "rail0"}, {"network": "rail0"}]
     high = life.pod(2, both)
     assert [order.node for order in life.decide() if isinstance(order, DeleteVictims)] == ["n1"]

@@ -67,7 +67,7 @@ class Life:
             self.machine.check()
         return found
 
-    def seated(self, priority: int, request: object = ({},), **fields: Any) -> Pod:
+    def assigned(self, priority: int, request: object = ({},), **fields: Any) -> Pod:
         """Create a pod that is bound at once."""
         self.pod(priority, request, **fields)
         return self.bind(self.decide())[0]
@@ -117,7 +117,7 @@ def _nominated(instructions: Iterable[Instruction]) -> list[tuple[str, str | Non
 def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     """The victim is deleted, the pod is nominated, told so, and bound with the same VF when the victim is gone."""
     life.node()
-    low = life.seated(0)
+    low = life.assigned(0)
     high = life.pod(1)
     found = life.decide()
     assert _victims(found) == [low.metadata.uid]
@@ -138,8 +138,8 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
 def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
     """VFs enough, Mb/s not: of two pods only the one goes whose rate is needed."""
     life.node(vfs=4)
-    slow = life.seated(0, [{"min_tx_rate": 20_000}])
-    fast = life.seated(0, [{"min_tx_rate": 60_000}])
+    slow = life.assigned(0, [{"min_tx_rate": 20_000}])
+    fast = life.assigned(0, [{"min_tx_rate": 60_000}])
     life.pod(1, [{"min_tx_rate": 50_000}])
     assert _victims(life.decide()) == [fast.metadata.uid]
     assert slow.metadata.uid
@@ -148,7 +148,7 @@ def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
 def test_equal_priority_and_the_policy_never_preempt_no_pod(life: Life) -> None:
     """A pod whose priority is not higher has no victims; one with the policy Never preempts nothing."""
     life.node()
-    life.seated(1)
+    life.assigned(1)
     life.pod(1)
     life.pod(5, spec={"preemptionPolicy": "Never"})
     assert _orders(life.decide()) == []
@@ -158,8 +158,8 @@ def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
     """Whatever else happens meanwhile, also before the watch shows that they terminate."""
     life.node()
     life.node("n2")
-    low = life.seated(0)
-    life.seated(0)
+    low = life.assigned(0)
+    life.assigned(0)
     life.pod(1)
     assert len(_victims(life.decide())) == 1
     life.node("n3", vfs=2, up=False)
@@ -172,7 +172,7 @@ def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
 def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
     """The pod is gone, its VF is not free yet: no bind, no further victims, until the inventory releases it."""
     life.node(vfs=2)
-    low, other = life.seated(0), life.seated(0)
+    low, other = life.assigned(0), life.assigned(0)
     high = life.pod(1)
     (victim,) = _victims(life.decide())
     went = low if low.metadata.uid == victim else other
@@ -193,10 +193,10 @@ def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[
     Return the pod, the one that is left on the node, and a function that shows the node, with or without that VF.
     """
     life.node(vfs=vfs)
-    seated = [life.seated(0) for _ in range(vfs)]
+    assigned = [life.assigned(0) for _ in range(vfs)]
     high = life.pod(1)
     (victim,) = _victims(life.decide())
-    (went,) = (one for one in seated if one.metadata.uid == victim)
+    (went,) = (one for one in assigned if one.metadata.uid == victim)
     vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
     out = Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000)
 
@@ -206,7 +206,7 @@ def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[
     show(is_held=True)
     life.gone(life.terminate(went))
     life.decide()
-    return high, next(one for one in seated if one is not went), show
+    return high, next(one for one in assigned if one is not went), show
 
 
 def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> None:
@@ -245,7 +245,7 @@ def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
     life.machine.tick(life.now + VF_PATIENCE_S)
     life.decide(VF_PATIENCE_S)
     whole = [{"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "8"}}}]
-    low = life.seated(0, None, spec={"containers": whole})
+    low = life.assigned(0, None, spec={"containers": whole})
     life.pod(1, None, spec={"containers": whole})
     assert low.metadata.uid in _victims(life.decide())
     assert stays.metadata.uid not in _victims(life.decide())
@@ -261,13 +261,13 @@ def slow(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Li
 
 def test_events_during_the_search_for_victims_count(slow: Life) -> None:
     """If a node has become free in between it is taken, and no pod is preempted."""
-    seated = [slow.seated(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
+    assigned = [slow.assigned(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
     high = slow.pod(1)
     slow.now += 15.0
     assert slow.machine.step(slow.now) == []
     assert slow.machine.is_trying
     assert slow.machine.next_due() == 0.0
-    slow.gone(seated[1])
+    slow.gone(assigned[1])
     found = slow.machine.step(slow.now)
     assert _binds(found or []) == [(high.metadata.uid, "n2")]
     assert not slow.machine.is_trying
@@ -278,7 +278,7 @@ def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slo
     """Deleted, it preempts nothing; with a smaller request, it is placed by that."""
     for name in ("n1", "n2"):
         slow.node(name)
-        slow.seated(0)
+        slow.assigned(0)
     high = slow.pod(1)
     slow.now += 15.0
     assert slow.machine.step(slow.now) == []
@@ -294,9 +294,9 @@ def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slo
 def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, earlier: int) -> None:
     """A reservation on a node that was examined already has ended: the pod is not left waiting."""
     slow.node("n1")
-    low = slow.seated(0)
+    low = slow.assigned(0)
     slow.node("n2")
-    slow.seated(9)
+    slow.assigned(9)
     rival = slow.pod(5)
     assert _victims(slow.decide()) == [low.metadata.uid]
     for _ in range(earlier):
@@ -312,7 +312,7 @@ def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, ear
 def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
     """Deleting the first victim did not help: another one goes."""
     life.node(vfs=2)
-    low, other = life.seated(0), life.seated(0)
+    low, other = life.assigned(0), life.assigned(0)
     life.pod(1)
     (victim,) = _victims(life.decide())
     went, stays = (low, other) if low.metadata.uid == victim else (other, low)
@@ -325,7 +325,7 @@ def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
 def test_a_pod_whose_vf_would_stay_out_is_no_victim(life: Life) -> None:
     """Its deletion frees nothing, so that a more important one has to go."""
     life.node(vfs=2)
-    low, middle = life.seated(0), life.seated(1)
+    low, middle = life.assigned(0), life.assigned(1)
     vf = read_assignment(low.annotations[names.ASSIGNMENT]).vfs[0].vf
     life.node(vfs=2, out=(Out(Indexes.of([vf]), "bound to vfio-pci"),))
     life.pod(2)
@@ -335,7 +335,7 @@ def test_a_pod_whose_vf_would_stay_out_is_no_victim(life: Life) -> None:
 def test_of_two_pods_that_claim_one_vf_one_alone_is_no_victim(life: Life) -> None:
     """The VF is free when both are gone; here the second has too high a priority, and a third pod goes."""
     life.node(vfs=2)
-    low, third = life.seated(0), life.seated(1)
+    low, third = life.assigned(0), life.assigned(1)
     twin = life.show(low, name="twin", uid="twin")
     document = msgspec.to_builtins(twin)
     document["spec"]["priority"] = 9
@@ -350,7 +350,7 @@ def test_of_two_pods_that_claim_one_vf_one_alone_is_no_victim(life: Life) -> Non
 def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life: Life) -> None:
     """Neither while the victims terminate nor when the VF is free; one that is more important gets it."""
     life.node()
-    low = life.seated(0)
+    low = life.assigned(0)
     middle = life.pod(1)
     assert _victims(life.decide()) == [low.metadata.uid]
     late = life.pod(0)
@@ -367,7 +367,7 @@ def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life
 def test_the_rate_that_is_kept_for_a_nominated_pod_is_not_given(life: Life) -> None:
     """Of 90 Gb/s 60 are kept: a less important pod may have 30 of them, and not 31."""
     life.node(vfs=4)
-    low = life.seated(0, [{"min_tx_rate": 80_000}])
+    low = life.assigned(0, [{"min_tx_rate": 80_000}])
     high = life.pod(1, [{"min_tx_rate": 60_000}])
     assert _victims(life.decide()) == [low.metadata.uid]
     life.gone(life.terminate(low))
@@ -381,7 +381,7 @@ def test_the_rate_that_is_kept_for_a_nominated_pod_is_not_given(life: Life) -> N
 def test_a_more_important_pod_takes_over_a_nomination(life: Life) -> None:
     """The less important one gets a message that its nomination has ended, and is scheduled again."""
     life.node()
-    low = life.seated(0)
+    low = life.assigned(0)
     middle = life.pod(1)
     assert _nominated(life.decide()) == [(middle.metadata.uid, "n1")]
     life.terminate(low)
@@ -396,8 +396,8 @@ def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
     """The pod gets a message, and is scheduled on the remaining nodes."""
     life.node()
     life.node("n2")
-    life.seated(0)
-    life.seated(0)
+    life.assigned(0)
+    life.assigned(0)
     high = life.pod(1)
     (order,) = _orders(life.decide())
     life.lose_node(order.node)
@@ -410,7 +410,7 @@ def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
 def test_a_nominated_pod_goes_to_another_node_that_has_become_free(life: Life) -> None:
     """Nothing is kept any more then, and a pod that was kept away gets the VF of the victim."""
     life.node()
-    low = life.seated(0)
+    low = life.assigned(0)
     high = life.pod(1)
     life.decide()
     late = life.pod(0)
@@ -422,7 +422,7 @@ def test_a_nominated_pod_goes_to_another_node_that_has_become_free(life: Life) -
 def test_a_nominated_pod_may_go_elsewhere_while_its_victims_terminate(life: Life) -> None:
     """The nomination ends with the bind."""
     life.node()
-    low = life.seated(0)
+    low = life.assigned(0)
     high = life.pod(1)
     life.decide()
     life.terminate(low)
@@ -434,7 +434,7 @@ def test_a_nominated_pod_may_go_elsewhere_while_its_victims_terminate(life: Life
 def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
     """A missing permission to delete pods must be visible; the pod waits out its backoff."""
     life.node()
-    life.seated(0)
+    life.assigned(0)
     high = life.pod(1)
     (order,) = _orders(life.decide())
     (report,) = life.machine.finished(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
@@ -448,7 +448,7 @@ def test_a_new_leader_takes_the_nomination_from_the_pods_status(life: Life) -> N
     """It preempts no other pod while the victims of its predecessor terminate."""
     life.node()
     life.node("n2")
-    low, other = life.seated(0), life.seated(0)
+    low, other = life.assigned(0), life.assigned(0)
     node = low.spec.node_name or ""
     high = life.pod(1, status={"nominatedNodeName": node})
     life.terminate(low)
@@ -463,7 +463,7 @@ def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Li
     for number in range(3):
         life.node(f"n{number}")
     for _ in range(3):
-        life.seated(0)
+        life.assigned(0)
     high = [life.pod(1).metadata.uid for _ in range(3)]
     orders = _orders(life.decide())
     assert sorted(order.node for order in orders) == ["n0", "n1", "n2"]
@@ -480,7 +480,7 @@ def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Li
 def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
     """A pod that was kept away is tried again."""
     life.node()
-    low = life.seated(0)
+    low = life.assigned(0)
     high = life.pod(1)
     life.decide()
     late = life.pod(0)
@@ -493,8 +493,8 @@ def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
 def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) -> None:
     """The pod that it must be near is gone: what its victims leave is kept for it no longer."""
     life.node(labels={"kubernetes.io/hostname": "n1"})
-    friend = life.seated(5, None, metadata={"labels": {"app": "x"}})
-    low = life.seated(0)
+    friend = life.assigned(5, None, metadata={"labels": {"app": "x"}})
+    low = life.assigned(0)
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     high = life.pod(1, spec={"affinity": near})

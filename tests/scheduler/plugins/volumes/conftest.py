@@ -132,7 +132,7 @@ class Store:
             found += self.machine.tick(self.now)
         return found
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Run, and return the reason in the only report of a pending pod."""
         (message,) = [one.message for one in self.run() if isinstance(one, Report)]
         return refusal(message)

@@ -97,7 +97,7 @@ class Site:
     async def node_of(self, pod: str) -> str:
         return str((await self.call("GET", f"{PODS}/{pod}"))["spec"].get("nodeName") or "")
 
-    async def told(self, pod: str) -> str:
+    async def message(self, pod: str) -> str:
         conditions = (await self.call("GET", f"{PODS}/{pod}"))["status"].get("conditions") or []
         return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
 
@@ -179,7 +179,7 @@ async def test_a_provisioner_that_gives_up_requeues_the_pod(site: Site) -> None:
     first = await site.selected("c")
     await site.call("PATCH", f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
     await site.call("PATCH", f"{CLAIMS}/c", {"metadata": {"annotations": {SELECTED_NODE: None}}})
-    assert await eventually(lambda: site.told("p")) == 'binding volumes: provisioning failed for PVC "c"'
+    assert await eventually(lambda: site.message("p")) == 'binding volumes: provisioning failed for PVC "c"'
     assert await site.selected("c") != first
 
 
@@ -188,7 +188,7 @@ async def test_a_missing_claim_requeues_its_pod_when_it_is_created(site: Site) -
     await site.pod("p", "c")
     nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     expected = f'0/2 nodes are available: persistentvolumeclaim "c" not found. {nobody}'
-    assert await eventually(lambda: site.told("p")) == expected
+    assert await eventually(lambda: site.message("p")) == expected
     await site.claim("c")
     assert await site.selected("c")
 

@@ -59,7 +59,7 @@ def test_capacity_without_a_matching_topology_does_not_count(fields: Any, driver
     _room(driver, "n1", "4Gi", **fields)
     driver.claim("c")
     driver.pod("c")
-    assert driver.told() == f"0/1 nodes are available: 1 {NO_ROOM}."
+    assert driver.message() == f"0/1 nodes are available: 1 {NO_ROOM}."
     driver.now = 10.0
     _room(driver, "n1", "4Gi")
     assert driver.pre_filter().plan.node == "n1"
@@ -90,7 +90,7 @@ def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(d
     _room(driver, "n1", "2Gi")
     driver.claim("c", size="4Gi")
     driver.pod("c")
-    assert NO_ROOM in driver.told()
+    assert NO_ROOM in driver.message()
     driver.now = 10.0
     _room(driver, "n1", "1Gi")
     driver.gone(CSIStorageCapacity, "on-n1")

@@ -59,7 +59,7 @@ def test_an_unusable_claim_refuses_the_pod_on_all_nodes(
     store.nodes("n1", "n2")
     arrange(store)
     store.pod("c")
-    assert store.told() == f"0/2 nodes are available: {reason}."
+    assert store.message() == f"0/2 nodes are available: {reason}."
     store.now = 100.0
     store.nodes("n3")
     store.claim("another")
@@ -76,7 +76,7 @@ def test_a_bound_volume_restricts_the_pod_to_nodes_where_it_can_be_used(store: S
     store.volume("v", where=on(HOST, "n3"), phase="Bound")
     store.claim("c", "v")
     store.pod("c")
-    assert store.told() == "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
+    assert store.message() == "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
     store.now = 10.0
     store.nodes("n3")
     assert store.choose() == "n3"
@@ -87,7 +87,7 @@ def test_a_bound_claim_without_its_volume_has_its_own_reason(store: Store) -> No
     store.nodes("n1")
     store.claim("c", "v")
     store.pod("c")
-    assert store.told() == '0/1 nodes are available: persistentvolume "v" not found.'
+    assert store.message() == '0/1 nodes are available: persistentvolume "v" not found.'
 
 
 def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store)
     store.volume("v", labels={ZONE: "b__c"})
     store.claim("c", "v")
     store.pod("c")
-    assert store.told() == "0/1 nodes are available: 1 node(s) had no available volume zone."
+    assert store.message() == "0/1 nodes are available: 1 node(s) had no available volume zone."
     store.now = 10.0
     store.nodes("n2", **{ZONE: "c"})
     assert store.choose() == "n2"
@@ -135,7 +135,7 @@ def test_a_volume_is_matched_against_labels_not_against_fields_of_the_node(store
         store.volume(name, where={"required": {"nodeSelectorTerms": [term]}})
         store.claim(f"c{name}", name)
         store.pod(f"c{name}")
-        assert (reason in store.told()) if reason else store.choose() == "n1"
+        assert (reason in store.message()) if reason else store.choose() == "n1"
 
 
 def test_the_deprecated_zone_label_matches_the_current_one(store: Store) -> None:
@@ -156,7 +156,7 @@ def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> 
     first = store.pod("c", node="n1")
     store.pod("c")
     reason = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-    assert store.told() == f"0/2 nodes are available: 2 node(s) unavailable {reason}."
+    assert store.message() == f"0/2 nodes are available: 2 node(s) unavailable {reason}."
     store.now = 10.0
     store.machine.pods(Removed(Identity(first.metadata.name, "default", first.metadata.uid)), store.now)
     assert store.choose() == "n1"
@@ -188,7 +188,7 @@ def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
     store.pod(node="n1", spec={"volumes": [{"name": "v", **there}]})
     store.pod(spec={"volumes": [{"name": "v", **new}]})
     if conflicts:
-        assert store.told() == "0/1 nodes are available: 1 node(s) had no available disk."
+        assert store.message() == "0/1 nodes are available: 1 node(s) had no available disk."
     else:
         assert store.choose() == "n1"
 
@@ -210,7 +210,7 @@ def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
     store.pod("cv2")
     assert store.choose() == "n1"
     store.pod("cv4")
-    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
     store.now = 10.0
     store.limit("n1", 4)
     assert store.choose() == "n1"
@@ -238,7 +238,7 @@ def test_an_in_tree_volume_counts_for_its_csi_driver(source: Any, driver: str, s
         store.claim(name, name)
     store.pod("old", node="n1")
     store.pod("other")
-    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
     store.pod("same")
     assert store.choose() == "n1"
 
@@ -250,7 +250,7 @@ def test_a_volume_of_an_in_tree_provisioner_counts_for_its_csi_driver(store: Sto
     store.storage_class("old", "kubernetes.io/cinder")
     store.claim("c", of="old")
     store.pod("c")
-    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
 def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
@@ -260,7 +260,7 @@ def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
     store.volume("v")
     store.claim("c", "v")
     store.pod("c")
-    assert store.told() == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
 def test_a_detached_volume_no_longer_counts(store: Store) -> None:
@@ -272,7 +272,7 @@ def test_a_detached_volume_no_longer_counts(store: Store) -> None:
         store.claim(f"c{name}", name)
     store.attach("n1", "v1")
     store.pod("cv2")
-    assert "exceed max volume count" in store.told()
+    assert "exceed max volume count" in store.message()
     store.now = 10.0
     store.attach("n1", "v1")
     assert store.machine.pending_pods.depths()["unschedulable"] == 1
@@ -295,11 +295,11 @@ def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: 
     store.nodes("n1")
     pod = store.pod(spec=EPHEMERAL, name="p")
     waits = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"'
-    assert store.told() == f"0/1 nodes are available: {waits}."
+    assert store.message() == f"0/1 nodes are available: {waits}."
     store.now = 10.0
     store.claim("p-scratch", "v")
     foreign = "PVC default/p-scratch was not created for pod default/p (pod is not owner)"
-    assert store.told() == f"0/1 nodes are available: {foreign}."
+    assert store.message() == f"0/1 nodes are available: {foreign}."
     store.now = 20.0
     store.volume("v")
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
@@ -318,7 +318,7 @@ def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> Non
     store.claim("c", of="local")
     store.pod("c")
     none = "node(s) didn't find available persistent volumes to bind"
-    assert store.told() == f"0/5 nodes are available: 5 {none}."
+    assert store.message() == f"0/5 nodes are available: 5 {none}."
     store.now = 10.0
     store.volume("right", of="local", where=on(HOST, "n5"))
     order = store.pre_filter()
@@ -341,7 +341,7 @@ def test_a_volume_of_another_kind_is_not_taken(volume: Any, claim: Any, store: S
     store.volume("v", of="local", **volume)
     store.claim("c", of="local", **claim)
     store.pod("c")
-    assert "didn't find available persistent volumes" in store.told()
+    assert "didn't find available persistent volumes" in store.message()
 
 
 def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> None:
@@ -375,7 +375,7 @@ def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
     store.nodes("n1", **{ZONE: "a"})
     store.claim("c", of="zonal")
     store.pod("c")
-    assert "didn't find available persistent volumes" in store.told()
+    assert "didn't find available persistent volumes" in store.message()
     store.now = 10.0
     store.nodes("n2", **{ZONE: "b"})
     order = store.pre_filter()
@@ -403,7 +403,7 @@ def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) 
     store.gone(PersistentVolume, "v")
     store.claim("d", of="local")
     store.pod("d")
-    assert "didn't find available persistent volumes" in store.told()
+    assert "didn't find available persistent volumes" in store.message()
 
 
 @pytest.mark.parametrize("free", [0, 7, 46, 69])
@@ -422,4 +422,4 @@ def test_of_many_nodes_the_one_with_a_free_disk_is_found(free: int, store: Store
     assert [match.volume.metadata.name for match in order.plan.matches] == [f"v{free}"]
     assert order.plan.node == f"n{free}"
     store.pod("d")
-    assert store.told() == "0/70 nodes are available: 70 node(s) didn't find available persistent volumes to bind."
+    assert store.message() == "0/70 nodes are available: 70 node(s) didn't find available persistent volumes to bind."

@@ -56,7 +56,7 @@ def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(stor
     order = _matched(store)
     store.claim("d")
     store.pod("d")
-    assert "didn't find available persistent volumes" in store.told()
+    assert "didn't find available persistent volumes" in store.message()
     store.prepared(order, "forbidden")
     pod = order.decision.pod_info.pod
     pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
@@ -76,7 +76,7 @@ def test_a_selected_node_that_is_given_up_no_longer_restricts_the_claims_other_p
     order = store.pre_filter()
     store.pod("c", spec={"nodeSelector": {"node": "2"}})
     store.nodes("n2", node="2")
-    assert "0/2 nodes are available" in store.told()
+    assert "0/2 nodes are available" in store.message()
     pod = order.decision.pod_info.pod
     pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
     store.show(pod)
@@ -99,7 +99,7 @@ def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: St
     store.volume("v", where=on(HOST, "n1"), claim=_OF_C)
     assert not any(isinstance(one, Bind) for one in store.run())
     store.now = 10.0
-    assert "annotations would have" in store.told()
+    assert "annotations would have" in store.message()
     store.show(pod)
     store.now = 30.0
     assert store.choose() == "n1"

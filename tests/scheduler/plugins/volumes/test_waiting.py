@@ -96,9 +96,9 @@ def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: Callable
     store.pod("c", spec=cpu)
     store.pre_filter()
     store.pod("d")
-    assert "didn't find available persistent volumes" in store.told()
+    assert "didn't find available persistent volumes" in store.message()
     store.pod(spec=cpu)
-    assert store.told() == "0/1 nodes are available: 1 Insufficient cpu."
+    assert store.message() == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_pods_that_share_a_claim_go_to_the_node_that_was_chosen_for_it(store: Store) -> None:
@@ -199,7 +199,7 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
     assert store.run() == []
     store.nodes("n1", disk="y")
     misplaced = 'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
-    assert store.told() == f"binding volumes: {misplaced}"
+    assert store.message() == f"binding volumes: {misplaced}"
 
 
 def test_a_refused_write_ends_the_reservation(store: Store) -> None:
