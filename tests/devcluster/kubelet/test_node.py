@@ -21,7 +21,7 @@ async def test_the_node_is_registered_ready_and_untainted(cluster: Any) -> None:
         nodes = json.loads(await cluster.client.request("GET", "/api/v1/nodes"))["items"]
         return next((node for node in nodes if not node["spec"].get("taints")), None)
 
-    node = await cluster.until(registered)
+    node = await cluster.eventually(registered)
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
     assert node["status"]["nodeInfo"]["bootID"] == "boot"
     assert node["status"]["allocatable"]["pods"] == "110"
@@ -32,7 +32,7 @@ async def test_the_node_is_registered_ready_and_untainted(cluster: Any) -> None:
         leases = json.loads(await cluster.client.request("GET", path))["items"]
         return leases[0] if leases else None
 
-    assert (await cluster.until(lease))["spec"]["holderIdentity"] == "n1"
+    assert (await cluster.eventually(lease))["spec"]["holderIdentity"] == "n1"
 
 
 def _of_type(conditions: list[dict[str, Any]], kind: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ async def test_a_missing_image_is_told_and_the_other_container_runs(cluster: Any
         bad, running = (await cluster.get("p1"))["status"]["containerStatuses"]
         return [bad, running] if running["ready"] else None
 
-    bad, _ = await cluster.until(statuses)
+    bad, _ = await cluster.eventually(statuses)
     assert bad["state"]["waiting"]["reason"] == "ErrImageNeverPull"
 
 
