@@ -17,7 +17,7 @@ from cli.plugin.arguments import PROGRAM, Arguments, parse
 from cli.plugin.commands import Invocation, run
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader
-from cli.plugin.tables import Answer, draw, printable
+from cli.plugin.reports.tables import Answer, draw, printable
 from mooring.kube.access import Access, AccessError, context_namespace, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _lint(arguments: Arguments) -> Answer:
     # The scheduler's reading of pods uses numpy, whose import takes as long as all else here together.
-    from cli.plugin.lint import report
+    from cli.plugin.reports.lint import report
 
     return report([(file, _text(file)) for file in arguments.files], arguments.scheduler)
 

@@ -1,13 +1,33 @@
-"""Which pod is looked at next.
+"""The scheduling queue: which pod is tried next, and what lets an unschedulable pod be tried again.
 
-Active pods go by priority, then by how long they are in the queue, as kube-scheduler's PrioritySort has it; pods that
-came together go by age. A pod that was tried waits out its backoff, 1 s doubled with every try to 10 s. A pod that fits
-nowhere is unschedulable until something happens that can help one of the rules that refused it: no polling.
+What it is: every pod is in one place, as in kube-scheduler's scheduling queue.
 
-Parked pods of one signature (equal in all that a rule reads) share one answer. What happens requeues the first of them
-only, the scout: finds it a place, the next is requeued, finds it none, none of the others would. One that comes while
-the answer still holds joins them. So a flood of replicas that fit nowhere costs one decision, not one each, when it
-comes and whatever happens then, however often.
+- active: a heap by priority, then by the time of queueing (PrioritySort), then by age.
+- backoff: a heap by the end of the backoff, which is 1 s after the first try and doubles with each try to 10 s.
+- unschedulable: no node fits. The pod waits for the cluster events that can help the plugins that refused it. Unlike in
+  kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod from here.
+- in flight: popped, and the outcome is not known yet.
+
+Unschedulable pods of one signature, which are equal in all that plugins read, form a group with one answer. An event
+requeues one pod of a group only, its probe. If the probe finds a node, the next pod of the group becomes the probe. If
+it finds none, neither would the others: the group waits again, by the probe's answer. A new pod joins a group without a
+try as long as the answer holds.
+
+Why it is right:
+
+- A heap entry counts only while it carries its pod's ticket. Each move gives the pod a new ticket, so that an old entry
+  needs no search: it is dropped when it comes to the top.
+- A group either waits for events or has a probe under way, never neither (`check`). A probe that is deleted, changes
+  itself or gets another signature is replaced at once, since what it was sent for may still help the others.
+- No event is lost on a pod that is being decided about. `missed` has what happened since the last pop; the
+  machine requeues the pod if that can help it. One pod is decided about at a time, so one value is enough.
+- A requeued pod still waits for the end of its backoff, and a try gives a pod a new time of queueing. So frequent
+  events do not make a pod that never fits hold up the others of its priority.
+
+What it costs: an operation on one pod takes O(log n), amortised. An event takes a look at each distinct set of awaited
+events, of which there are about as many as combinations of plugins that refuse pods, and O(log n) for each group that
+it requeues. 10,000 replicas that fit nowhere cost one decision when they come and one for each event that may help, not
+10,000. The memory is one entry a pod and one tuple a heap entry, including old ones that have not come to the top.
 """
 
 import enum
@@ -19,18 +39,18 @@ from typing import Literal
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
-# Who comes first; the uid at its end is nobody else's. In a heap the ticket follows, in one flat tuple: to compare
-# nested ones takes twice as long.
-Order = tuple[int, float, str, str]
+# Priority (negative), time of queueing, creation time and uid, which makes it unique. In a heap the ticket follows in
+# the same flat tuple: nested tuples take twice as long to compare.
+_SortKey = tuple[int, float, str, str]
 _Ordered = tuple[int, float, str, str, int]
 _Timed = tuple[float, str, int]
-# What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all that can help a unschedulable
-# pod.
+# What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help an
+# unschedulable pod.
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 
 class ClusterEvent(enum.Flag):
-    """What can help a unschedulable pod; kube-scheduler's ClusterEvents, as far as a rule of ours asks for them."""
+    """What can help an unschedulable pod; kube-scheduler's ClusterEvents, as far as a plugin of ours asks for them."""
 
     NODE_ADDED = enum.auto()
     NODE_REMOVED = enum.auto()  # its pods no longer count: skew and objections may be gone with it
@@ -73,7 +93,7 @@ class _Entry:
     signature: Hashable = None
 
     @property
-    def order(self) -> Order:
+    def sort_key(self) -> _SortKey:
         return (-self.priority, self.queued_at, self.created, self.uid)
 
 
@@ -86,22 +106,22 @@ class _SignatureGroup:
 
     waits_for: ClusterEvent
     members: set[str] = field(default_factory=set)
-    ripe: list[_Ordered] = field(default_factory=list)
-    unripe: list[_Timed] = field(default_factory=list)
-    # Who was sent to look whether what has happened helps; empty while nothing has.
+    ready: list[_Ordered] = field(default_factory=list)
+    in_backoff: list[_Timed] = field(default_factory=list)
+    # The pod that an event has requeued for the group; empty while none is under way.
     probe: str = ""
-    # Whose answer it is.
-    asker: str = ""
+    # The pod whose answer holds for the group.
+    answer_of: str = ""
 
 
 class Queue:
-    """Pods by uid, each in exactly one place: active, backoff, unschedulable, or out (popped, its outcome awaited)."""
+    """Pods by uid, each in exactly one place: active, backoff, unschedulable or in flight."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._active: list[_Ordered] = []
         self._backoff: list[_Timed] = []
-        self._kins: dict[Hashable, _SignatureGroup] = {}
+        self._groups: dict[Hashable, _SignatureGroup] = {}
         self._waiting: dict[ClusterEvent, set[Hashable]] = {}
         self._tickets = 0
         self._now = 0.0
@@ -121,13 +141,13 @@ class Queue:
         if entry is None:
             return
         if entry.place == "unschedulable":
-            self._unpark(entry)
+            self._leave_group(entry)
         else:
             self._send_next(entry)
 
     def pop(self, now: float) -> str | None:
         """Return the next pod's uid and count the try; None if none is ready."""
-        self._ripen(now)
+        self._end_backoffs(now)
         while self._active:
             _, _, _, uid, ticket = heapq.heappop(self._active)
             entry = self._entries.get(uid)
@@ -140,7 +160,7 @@ class Queue:
                 return uid
         return None
 
-    def is_tried(self, uid: str) -> bool:
+    def is_in_flight(self, uid: str) -> bool:
         """Return whether a pod was popped, and nothing has become of that yet."""
         entry = self._entries.get(uid)
         return entry is not None and entry.place == "in_flight"
@@ -148,23 +168,23 @@ class Queue:
     @property
     def has_unschedulable(self) -> bool:
         """Return whether any pod is unschedulable."""
-        return bool(self._kins)
+        return bool(self._groups)
 
     def answered(self, signature: Hashable) -> str:
         """Return the unschedulable pod whose answer holds for its whole signature; empty if something may have helped.
 
         A new pod of that signature needs no scheduling attempt.
         """
-        group = self._kins.get(signature)
-        return group.asker if group is not None and not group.probe and group.asker in group.members else ""
+        group = self._groups.get(signature)
+        return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
 
     def placed(self, uid: str) -> None:
-        """Say that a popped pod found a place: the next of its signature may find one too."""
+        """Record that a popped pod got a node: the next of its signature may get one too."""
         entry = self._entries.get(uid)
-        group = self._kins.get(entry.signature) if entry is not None else None
+        group = self._groups.get(entry.signature) if entry is not None else None
         if entry is not None and group is not None and group.probe in ("", uid):
             self._stop_waiting(entry.signature, group)
-            self._send_scout(group)
+            self._send_probe(group)
 
     def add_unschedulable(self, uid: str, waits_for: ClusterEvent, signature: Hashable = None) -> frozenset[str]:
         """Set a popped pod aside until something that it waits for happens; nothing: until it changes itself.
@@ -177,14 +197,14 @@ class Queue:
         signature = uid if signature is None or not waits_for else signature
         if entry.signature != signature:
             self._send_next(entry)
-        group = self._kins.setdefault(signature, _SignatureGroup(waits_for))
+        group = self._groups.setdefault(signature, _SignatureGroup(waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
         self._stop_waiting(signature, group)
-        group.waits_for, group.probe, group.asker = waits_for, "", uid
+        group.waits_for, group.probe, group.answer_of = waits_for, "", uid
         self._waiting.setdefault(waits_for, set()).add(signature)
         self._move(entry, "unschedulable", signature, "ScheduleAttemptFailure")
         group.members.add(uid)
-        heapq.heappush(group.unripe, (entry.ready_at, uid, entry.ticket))
+        heapq.heappush(group.in_backoff, (entry.ready_at, uid, entry.ticket))
         return differs
 
     def retry(self, uid: str) -> None:
@@ -197,7 +217,7 @@ class Queue:
         """Do as `move_on_event` for what has happened to these pods only, and to their signature."""
         self._now = max(self._now, now)
         uids = list(uids)
-        if any(self.is_tried(uid) for uid in uids):
+        if any(self.is_in_flight(uid) for uid in uids):
             self.missed |= cluster_event
         unschedulable = [
             self._entries[uid].signature
@@ -205,16 +225,16 @@ class Queue:
             if uid in self._entries and self._entries[uid].place == "unschedulable"
         ]
         for signature in dict.fromkeys(unschedulable):
-            group = self._kins.get(signature)
+            group = self._groups.get(signature)
             if group is not None and group.waits_for & cluster_event and not group.probe:
                 self._stop_waiting(signature, group)
-                self._send_scout(group)
+                self._send_probe(group)
 
     def requeue(self, uid: str) -> None:
         """Let one unschedulable pod come again after its backoff, whatever it waits for."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place == "unschedulable":
-            self._unpark(entry)
+            self._leave_group(entry)
             self._defer(entry, "ClusterEvent")
 
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
@@ -224,7 +244,7 @@ class Queue:
         self.missed = cluster_event if self.missed is NO_EVENT else self.missed | cluster_event
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
             for signature in self._waiting.pop(waits_for):
-                self._send_scout(self._kins[signature])
+                self._send_probe(self._groups[signature])
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready; None if there is none."""
@@ -244,30 +264,30 @@ class Queue:
 
     def check(self) -> None:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
-        active, backoff = self._standing(self._active), self._standing(self._backoff)
-        unschedulable = [uid for group in self._kins.values() for uid in group.members]
+        active, backoff = self._valid(self._active), self._valid(self._backoff)
+        unschedulable = [uid for group in self._groups.values() for uid in group.members]
         for place, uids in (("active", active), ("backoff", backoff), ("unschedulable", unschedulable)):
             expected = {uid for uid, entry in self._entries.items() if entry.place == place}
-            assert len(uids) == len(set(uids)), f"a pod stands twice among those {place}"
+            assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
             assert set(uids) == expected, f"{place}: {sorted(set(uids) ^ expected)} differ"
-        for signature, group in self._kins.items():
+        for signature, group in self._groups.items():
             assert group.members, f"signature {signature!r} is kept without a pod"
-            inside = self._standing(group.ripe) + self._standing(group.unripe)
+            inside = self._valid(group.ready) + self._valid(group.in_backoff)
             assert sorted(inside) == sorted(group.members), (
                 f"signature {signature!r}: its heaps differ from its members"
             )
             waiting = signature in self._waiting.get(group.waits_for, ())
-            assert waiting != bool(group.probe), f"signature {signature!r} neither waits nor has a scout on the way"
+            assert waiting != bool(group.probe), f"signature {signature!r} neither waits nor has a probe, or does both"
             assert not group.probe or group.probe in self._entries, (
-                f"signature {signature!r} waits for a scout that is gone"
+                f"signature {signature!r} waits for a probe that is gone"
             )
-        strays = {signature for kins in self._waiting.values() for signature in kins} - self._kins.keys()
-        assert not strays, f"kins that wait and are not known: {strays}"
+        strays = {signature for signatures in self._waiting.values() for signature in signatures} - self._groups.keys()
+        assert not strays, f"signatures that wait without a group: {strays}"
 
-    def _standing(self, heap: Sequence[_Ordered | _Timed]) -> list[str]:
+    def _valid(self, heap: Sequence[_Ordered | _Timed]) -> list[str]:
         return [one[-2] for one in heap if self._is_valid(one)]
 
-    def _ripen(self, now: float) -> None:
+    def _end_backoffs(self, now: float) -> None:
         self._now = max(self._now, now)
         while self._backoff and (self._backoff[0][0] <= now or not self._is_valid(self._backoff[0])):
             heap_entry = heapq.heappop(self._backoff)
@@ -280,7 +300,7 @@ class Queue:
 
     def _activate(self, entry: _Entry, event: Incoming) -> None:
         self._move(entry, "active", entry.signature, event)
-        heapq.heappush(self._active, (*entry.order, entry.ticket))
+        heapq.heappush(self._active, (*entry.sort_key, entry.ticket))
 
     def _defer(self, entry: _Entry, event: Incoming) -> None:
         self._move(entry, "backoff", entry.signature, event)
@@ -292,15 +312,15 @@ class Queue:
         self._entries[entry.uid] = entry
         entry.ticket, entry.place, entry.signature = self._tickets, place, signature
 
-    def _unpark(self, entry: _Entry) -> None:
-        group = self._kins[entry.signature]
+    def _leave_group(self, entry: _Entry) -> None:
+        group = self._groups[entry.signature]
         group.members.discard(entry.uid)
         if not group.members:
             self._drop(entry.signature, group)
 
     def _drop(self, signature: Hashable, group: _SignatureGroup) -> None:
         self._stop_waiting(signature, group)
-        del self._kins[signature]
+        del self._groups[signature]
 
     def _stop_waiting(self, signature: Hashable, group: _SignatureGroup) -> None:
         waiting = self._waiting.get(group.waits_for, set())
@@ -309,20 +329,20 @@ class Queue:
             self._waiting.pop(group.waits_for, None)
 
     def _send_next(self, entry: _Entry) -> None:
-        """Send another of its signature where a scout has found a place, or will never tell."""
-        group = self._kins.get(entry.signature)
+        """Requeue another pod of the signature if this one was the probe and will give no answer."""
+        group = self._groups.get(entry.signature)
         if group is not None and group.probe == entry.uid:
-            self._send_scout(group)
+            self._send_probe(group)
 
-    def _send_scout(self, group: _SignatureGroup) -> None:
-        """Let the best of those come whose backoff is over; where there is none, the first whose backoff will be."""
-        while group.unripe and (group.unripe[0][0] <= self._now or not self._is_valid(group.unripe[0])):
-            heap_entry = heapq.heappop(group.unripe)
+    def _send_probe(self, group: _SignatureGroup) -> None:
+        """Requeue the first pod whose backoff is over; if there is none, the one whose backoff ends first."""
+        while group.in_backoff and (group.in_backoff[0][0] <= self._now or not self._is_valid(group.in_backoff[0])):
+            heap_entry = heapq.heappop(group.in_backoff)
             if self._is_valid(heap_entry):
-                heapq.heappush(group.ripe, (*self._entries[heap_entry[-2]].order, heap_entry[-1]))
-        while group.ripe and not self._is_valid(group.ripe[0]):
-            heapq.heappop(group.ripe)
-        uid = (heapq.heappop(group.ripe) if group.ripe else heapq.heappop(group.unripe))[-2]
+                heapq.heappush(group.ready, (*self._entries[heap_entry[-2]].sort_key, heap_entry[-1]))
+        while group.ready and not self._is_valid(group.ready[0]):
+            heapq.heappop(group.ready)
+        uid = (heapq.heappop(group.ready) if group.ready else heapq.heappop(group.in_backoff))[-2]
         entry = self._entries[uid]
         group.probe = uid
         group.members.discard(uid)

@@ -1,28 +1,29 @@
 """What the advertiser counts, as Prometheus reads it."""
 
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from advertiser.inventory.build_inventory import InventoryResult
 
 
 class Metrics:
-    """Counters in a registry of their own; ``age_s`` returns the age of the last scan, in seconds."""
+    """Counters in a registry of their own."""
 
-    def __init__(self, age_s: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._patches = Counter(
             "mooring_inventory_patches", "Patches of the node's inventory annotation.", registry=self._registry
         )
         self._failures = Counter(
-            "mooring_inventory_look_failures", "Looks at the host that gave no inventory.", registry=self._registry
+            "mooring_inventory_scan_failures", "Scans of the host that gave no inventory.", registry=self._registry
         )
-        age = Gauge("mooring_inventory_age_seconds", "Since the host was last looked at.", registry=self._registry)
-        age.set_function(age_s)
-        self._vfs = Gauge("mooring_inventory_vfs", "VFs on offer and not out.", ("pf",), registry=self._registry)
+        self._last_scan = Gauge(
+            "mooring_inventory_last_scan_timestamp_seconds", "When the host was last scanned.", registry=self._registry
+        )
+        self._usable = Gauge(
+            "mooring_inventory_usable_vfs", "VFs on offer that may be used now.", ("pf",), registry=self._registry
+        )
         self._up = Gauge("mooring_inventory_pf_up", "1 where the PF's link is up.", ("pf",), registry=self._registry)
-        self._ignored = Gauge("mooring_inventory_left_out", "NICs that are not offered.", registry=self._registry)
+        self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not offered.", registry=self._registry)
 
     def patched(self) -> None:
         self._patches.inc()
@@ -32,12 +33,13 @@ class Metrics:
 
     def scanned(self, result: InventoryResult) -> None:
         """Show what a scan has found."""
-        self._vfs.clear()
+        self._usable.clear()
         self._up.clear()
         for pf in result.inventory.pfs:
-            self._vfs.labels(pf.name).set(len(pf.usable))
+            self._usable.labels(pf.name).set(len(pf.usable))
             self._up.labels(pf.name).set(pf.up)
         self._ignored.set(len(result.ignored))
+        self._last_scan.set_to_current_time()
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -38,7 +38,7 @@ class ScanLoop:
         self._publishers = publishers
         self._ignored: tuple[IgnoredNic, ...] = ()
         self._scanned_s = float("-inf")
-        self.metrics = Metrics(self.age_s)
+        self.metrics = Metrics()
         self.last: Scan | None = None
 
     def age_s(self) -> float:

@@ -12,11 +12,12 @@ from platform import node as host_name
 from typing import Any
 
 from cli.node import journal as journals
-from cli.node import kubelet, network, run, settings, steps, venv
+from cli.node import run, venv
 from cli.node.errors import NodeError
 from cli.node.look import below, state_of
+from cli.node.plan import kubelet, network, settings, steps
+from cli.node.plan.states import Link
 from cli.node.report import as_json, findings
-from cli.node.states import Link
 from cni.forwarder import render
 from mooring.config import ConfigError, load, option
 from mooring.files import record_paths

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.node import venv
 from cli.node.look import below, state_of
-from cli.node.states import Change, Edited, File, Link, Placed, State, edited, restored
+from cli.node.plan.states import Change, Edited, File, Link, Placed, State, edited, restored
 from mooring.files import sync_folder
 
 _NEW, _SAVED = ".mooring-new", ".mooring-saved"

@@ -13,7 +13,7 @@ from typing import Any
 from cli.node.apply import put
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.states import Change, File, from_json, merge, to_json
+from cli.node.plan.states import Change, File, from_json, merge, to_json
 from mooring.files import read_file
 
 FILE = "/var/lib/mooring/install/journal.json"

@@ -6,8 +6,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from cli.node import kubelet, network, settings, steps, texts
-from cli.node.states import File, Host, Link
+from cli.node.plan import kubelet, network, settings, steps, texts
+from cli.node.plan.states import File, Host, Link
 
 # Read whole: the files of others there decide what is changed.
 _FOLDERS = (network.FOLDER, *kubelet.DROP_INS)

@@ -10,9 +10,9 @@ from pathlib import Path
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.look import below
+from cli.node.plan.states import Built, Change, Edited
+from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
-from cli.node.states import Built, Change, Edited
-from cli.node.steps import Choices, Step, steps
 from mooring.files import read_file
 
 _VERSIONS = "/run/mooring/version"

@@ -13,8 +13,8 @@ from cli.node.apply import apply, remove_empty, undo
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
-from cli.node.states import Built, Change, Host, Link, Placed
-from cli.node.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
+from cli.node.plan.states import Built, Change, Host, Link, Placed
+from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
 from mooring.files import record_paths
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.states import Built
-from cli.node.steps import COMPLETE
+from cli.node.plan.states import Built
+from cli.node.plan.steps import COMPLETE
 from mooring.files import sync_folder, write_file
 
 _DIGEST_CHARS = 8

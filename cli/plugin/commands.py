@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from cli.plugin import doctor, explain, nodes, pods, top
 from cli.plugin.arguments import Arguments
-from cli.plugin.objects import Event, Guard, Node, Pod
 from cli.plugin.reading import Reader
-from cli.plugin.tables import Answer
-from cli.plugin.use import uses
+from cli.plugin.reports import doctor, explain, nodes, pods, top
+from cli.plugin.reports.objects import Event, Guard, Node, Pod
+from cli.plugin.reports.tables import Answer
+from cli.plugin.reports.use import uses
 
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
 _GUARD = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -66,7 +66,7 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
 
 async def _recomputed(reader: Reader, uid: str, now: float) -> explain.DecisionReport:
     # The scheduler's rules use numpy, whose import takes longer than other commands take in all.
-    from cli.plugin.recompute import PATHS, recompute
+    from cli.plugin.reports.recompute import PATHS, recompute
 
     kinds = list(PATHS)
     live = {_PODS: _LIVE}

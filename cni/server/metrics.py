@@ -1,4 +1,4 @@
-"""What the warm server counts, as Prometheus reads it: calls, repairs, and the ledger as the last look found it."""
+"""What the server counts, as Prometheus reads it: calls, repairs, and the ledger as the last reconcile found it."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class Metrics:
             "mooring_cni_calls", "CNI calls answered, by error code; 0 is success.", ("command", "code"), registry=own
         )
         self._call_s = Histogram(
-            "mooring_cni_call_seconds",
+            "mooring_cni_call_duration_seconds",
             "Time from a call's arrival to its answer.",
             ("command",),
             buckets=_BUCKETS_S,
@@ -35,17 +35,19 @@ class Metrics:
             "mooring_cni_repairs", "Orphaned VFs given back to the host.", ("reason",), registry=own
         )
         self._failed = Counter(
-            "mooring_cni_failed_repairs", "Tries to give back an orphaned VF that failed.", ("reason",), registry=own
+            "mooring_cni_repair_failures", "Repairs of orphaned VFs that failed.", ("reason",), registry=own
         )
         self._unreadable = Counter(
-            "mooring_cni_unreadable_entries", "Ledger entries that cannot be read, each counted once.", registry=own
+            "mooring_cni_unreadable_ledger_entries",
+            "Ledger entries that cannot be read, each counted once.",
+            registry=own,
         )
         self._entries = Gauge(
-            "mooring_cni_ledger_entries", "Ledger entries at the last look.", ("phase",), registry=own
+            "mooring_cni_ledger_entries", "Ledger entries at the last reconcile.", ("phase",), registry=own
         )
-        self._held = Gauge("mooring_cni_held_vfs", "VFs in pods' hands at the last look.", ("pf",), registry=own)
-        self._looked = Gauge(
-            "mooring_cni_last_reconcile_timestamp_seconds", "When a look through the ledger last ended.", registry=own
+        self._held = Gauge("mooring_cni_held_vfs", "VFs held by pods at the last reconcile.", ("pf",), registry=own)
+        self._last_reconcile = Gauge(
+            "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended.", registry=own
         )
         for reason in REASONS:
             self._repairs.labels(reason)
@@ -64,7 +66,7 @@ class Metrics:
         self._unreadable.inc()
 
     def ledger(self, entries: Iterable[LedgerEntry], unreadable: int) -> None:
-        """Show the ledger as a whole look has found it."""
+        """Show the ledger as a whole reconcile has found it."""
         known = list(entries)
         phases = Tally(entry.phase for entry in known)
         for phase in get_args(Phase):
@@ -73,7 +75,7 @@ class Metrics:
         self._held.clear()
         for pf, count in Tally(entry.pf for entry in known if entry.phase == "held").items():
             self._held.labels(pf).set(count)
-        self._looked.set_to_current_time()
+        self._last_reconcile.set_to_current_time()
 
     def serve(self, address: str) -> None:
         """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""

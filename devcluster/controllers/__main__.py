@@ -20,8 +20,8 @@ from devcluster.controllers.cluster_upkeep import plan_accounts, plan_bindings, 
 from devcluster.controllers.daemonsets import plan_daemonsets
 from devcluster.controllers.deployments import plan_deployments, plan_replicasets
 from devcluster.controllers.writes import PATHS, Change, Create, Object, Remove, View, Write
+from devcluster.kubelet.plan.status import timestamp
 from devcluster.kubelet.retry import Unfinished, retrying
-from devcluster.kubelet.status import timestamp
 from mooring.config import option
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client

@@ -15,7 +15,7 @@ from devcluster import program
 from devcluster.kubelet.agent import Agent
 from devcluster.kubelet.api import Api
 from devcluster.kubelet.logs import PORT, serving
-from devcluster.kubelet.node import Machine
+from devcluster.kubelet.plan.node import Machine
 from devcluster.kubelet.retry import retrying
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge

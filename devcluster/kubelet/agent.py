@@ -5,8 +5,8 @@ import asyncio
 import grpc
 import structlog
 
-from devcluster.kubelet.node import Machine
-from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.plan.node import Machine
+from devcluster.kubelet.plan.pods import Pod
 from devcluster.kubelet.retry import retrying
 from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import VolumeError

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from devcluster.kubelet import node
-from devcluster.kubelet.node import Machine
-from devcluster.kubelet.pods import Pod
-from devcluster.kubelet.status import Document, timestamp
+from devcluster.kubelet.plan import node
+from devcluster.kubelet.plan.node import Machine
+from devcluster.kubelet.plan.pods import Pod
+from devcluster.kubelet.plan.status import Document, timestamp
 from mooring.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound, Refused
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from devcluster.kubelet.pods import ContainerSpec, HttpGet, Pod, Probe
-from devcluster.kubelet.view import Container, State, View
+from devcluster.kubelet.plan.pods import ContainerSpec, HttpGet, Pod, Probe
+from devcluster.kubelet.plan.view import Container, State, View
 
 Ended = Callable[[ContainerSpec, Container, str], Awaitable[None]]
 

@@ -7,8 +7,8 @@ import grpc
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from devcluster.kubelet.requests import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
-from devcluster.kubelet.view import Container, Sandbox, State, View
+from devcluster.kubelet.plan.requests import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
+from devcluster.kubelet.plan.view import Container, Sandbox, State, View
 
 _STATES = {
     cri.CONTAINER_CREATED: State.CREATED,

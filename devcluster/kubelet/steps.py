@@ -9,14 +9,22 @@ from pathlib import Path
 
 import grpc
 
-from devcluster.kubelet import requests
 from devcluster.kubelet.api import Api, Event
 from devcluster.kubelet.logs import log_folder
-from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, RemoveSandbox, Step, StopContainer, StopSandbox
-from devcluster.kubelet.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan import requests
+from devcluster.kubelet.plan.next_steps import (
+    DeletePod,
+    Launch,
+    MakeSandbox,
+    RemoveSandbox,
+    Step,
+    StopContainer,
+    StopSandbox,
+)
+from devcluster.kubelet.plan.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan.status import Failure
+from devcluster.kubelet.plan.view import Mount, View
 from devcluster.kubelet.runtime import Runtime
-from devcluster.kubelet.status import Failure
-from devcluster.kubelet.view import Mount, View
 from devcluster.kubelet.volumes import VolumeError, Volumes, mounts
 
 Tell = Callable[[Event], Awaitable[None]]

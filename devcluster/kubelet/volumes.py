@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from devcluster.kubelet.pods import ContainerSpec, KeyToPath, Pod, ProjectedSource, Volume
-from devcluster.kubelet.view import Mount
+from devcluster.kubelet.plan.pods import ContainerSpec, KeyToPath, Pod, ProjectedSource, Volume
+from devcluster.kubelet.plan.view import Mount
 from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import structlog
 
-from devcluster.kubelet import status as pod_status
 from devcluster.kubelet import steps
 from devcluster.kubelet.api import Event
-from devcluster.kubelet.plan import DeletePod, Launch, MakeSandbox, Step, StopContainer, plan
-from devcluster.kubelet.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan import status as pod_status
+from devcluster.kubelet.plan.next_steps import DeletePod, Launch, MakeSandbox, Step, StopContainer, plan
+from devcluster.kubelet.plan.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan.status import Conditions, Document, Failure, StatusContext
+from devcluster.kubelet.plan.view import Container, View
 from devcluster.kubelet.probes import Prober
 from devcluster.kubelet.retry import Unfinished, retrying
-from devcluster.kubelet.status import Conditions, Document, Failure, StatusContext
 from devcluster.kubelet.steps import Edge, StepFailed
-from devcluster.kubelet.view import Container, View
 from mooring.kube.failures import KubeError
 
 _log = structlog.get_logger()

@@ -124,8 +124,8 @@ class PodCounts:
         # Questions by namespace; under None those that select namespaces by labels.
         self._asked_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self.repelling = Terms()
-        self.drawing = Terms()
+        self.anti_affinity_terms = Terms()
+        self.scoring_terms = Terms()
         self.selecting = Selecting()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
@@ -189,7 +189,10 @@ class PodCounts:
         for question, row_counts in self._questions.items():
             assert _same(row_counts, fresh._answer(question, 1)), f"{question} is not counted right"
         assert self._what_is_kept() == fresh._what_is_kept(), "the census counts other pods than are seated"
-        for kept, new in ((self.repelling, fresh.repelling), (self.drawing, fresh.drawing)):
+        for kept, new in (
+            (self.anti_affinity_terms, fresh.anti_affinity_terms),
+            (self.scoring_terms, fresh.scoring_terms),
+        ):
             assert kept.row_counts.keys() == new.row_counts.keys(), (
                 "terms of pods that are not seated, or some are missing"
             )
@@ -220,9 +223,9 @@ class PodCounts:
             terms.leave(term)
 
     def _terms_of(self, affinity_info: AffinityInfo) -> Iterator[tuple[Terms, Term, int]]:
-        yield from ((self.repelling, term, 1) for term in affinity_info.repelled)
-        yield from ((self.drawing, term, HARD_WEIGHT) for term in affinity_info.attracted)
-        yield from ((self.drawing, term, weight) for term, weight in affinity_info.preferred)
+        yield from ((self.anti_affinity_terms, term, 1) for term in affinity_info.required_anti_affinity)
+        yield from ((self.scoring_terms, term, HARD_WEIGHT) for term in affinity_info.required_affinity)
+        yield from ((self.scoring_terms, term, weight) for term, weight in affinity_info.preferred)
 
     def _answer(self, question: Question, size: int) -> RowCounts:
         row_counts = self._questions.get(question)

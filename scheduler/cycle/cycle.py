@@ -110,7 +110,7 @@ class SchedulingCycle:
         return self._signature_scores.budget_spent
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
-        """Decide about a pod at UNIX time ``now``; ``record_phase`` is told what has been done."""
+        """Decide about a pod at UNIX time ``now``; ``record_phase`` is called with each phase that ends."""
         made = self.proceed(pod_info, now, VictimSearch(), record_phase)
         assert made is not None, "a search without a limit ends in its first turn"
         return made
@@ -118,7 +118,7 @@ class SchedulingCycle:
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
     ) -> Decision | None:
-        """Decide as `decide` does, as things are now; None if the search for who has to go for the pod goes on.
+        """Decide as `decide` does, as things are now; None if the search for victims goes on.
 
         Then others get their turn, and it is called again with the same ``search``.
         """
@@ -247,7 +247,7 @@ class SchedulingCycle:
         if found.reason:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
-            # That no pod's going helps may hang on filters that refuse no node as the pods are now.
+            # That no victims help may depend on filters that refuse no node as the pods are now.
             heeded = self._heeded(pod_info) if rows else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | heeded)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})

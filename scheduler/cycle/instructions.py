@@ -12,7 +12,7 @@ from scheduler.cycle.decisions import Bind, Why
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 
-Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "surroundings", "constraint", "storage"]
+Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
 
 
 class Report(msgspec.Struct, frozen=True):

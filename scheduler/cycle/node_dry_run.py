@@ -2,9 +2,9 @@
 
 What it is: a set of parts (`PreFilterExtensions`), one for each plugin whose verdict hangs on the node's pods. Each
 starts from the node as the cache has it and follows every move. The filters of volumes and of other pods are one part
-together (`scheduler.cycle.cluster_filters`). Filters of what a node is have no part: no pod's going changes them.
+together (`scheduler.cycle.cluster_filters`). Filters of what a node is have no part: moving pods does not change them.
 
-Why it is right: all parts are told the same moves, so they always speak of the same pods, and the node passes exactly
+Why it is right: all parts get the same moves, so they always speak of the same pods, and the node passes exactly
 if none of them refuses. Most parts own their numbers. Where exact devices, counts of pods, or volumes in use decide, a
 copy of the cluster would cost more than the answer; such parts (``moves_cache``) move the pod in the cache itself.
 Moves add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It
@@ -66,7 +66,7 @@ class DryRuns:
         """Try a node on which these pods are nominated; when it ends, all is as before.
 
         With ``by_sums`` what VFs are left is only counted where that is enough: the dry run has no
-        `NodeDryRun.assigned` to tell.
+        `NodeDryRun.assigned`.
         """
         dry_run = NodeDryRun(self, row, tuple(nominated), by_sums=by_sums)
         try:

@@ -235,7 +235,7 @@ class SignatureScores:
         codes = self._codes_of[rule.name]
         code = codes.get(mark)
         if code is None:
-            code = codes[mark] = self._code(rule, judged.tell(mark))
+            code = codes[mark] = self._code(rule, judged.reasons(mark))
         return code
 
     def _refuse(self, codes: Marks, rule: FilterPlugin, refusals: Refusals | None) -> Marks:

@@ -35,14 +35,14 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A pod as other pods' terms and constraints see it.
 
-    ``attracted`` and ``repelled`` are its required affinity and anti-affinity terms, ``preferred`` the others with
-    their weights, those of anti-affinity below zero. ``terminating`` pods do not count for topology spread.
+    ``preferred`` are its preferred terms with their weights, those of anti-affinity below zero. ``terminating`` pods do
+    not count for topology spread.
     """
 
     namespace: str
     labels: tuple[tuple[str, str], ...] = ()
-    attracted: tuple[Term, ...] = ()
-    repelled: tuple[Term, ...] = ()
+    required_affinity: tuple[Term, ...] = ()
+    required_anti_affinity: tuple[Term, ...] = ()
     preferred: tuple[tuple[Term, int], ...] = ()
     terminating: bool = False
 

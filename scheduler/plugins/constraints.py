@@ -29,7 +29,7 @@ from scheduler.plugins.rdma_vfs import ExactDevices, fits_alone
 from scheduler.queue import ClusterEvent
 
 _NAME = "Constraints"
-# Reasons of one constraint that are told apart for pods of one shape; what comes after them is told as one.
+# Distinct reasons kept for one constraint and shape of pod; all further ones share one text.
 _MOST_REASONS = 256
 
 
@@ -44,7 +44,7 @@ class _Reasons:
             text = f"constraint {kind!r} refused the node(s)"
         return self._marks.setdefault(text, len(self._marks) + 1)
 
-    def tell(self, mark: int) -> tuple[str, ...]:
+    def of(self, mark: int) -> tuple[str, ...]:
         return (list(self._marks)[mark - 1],)
 
 
@@ -61,7 +61,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
             found = found + (found == 0) * view.judged(column, judge)
         return found
 
-    return UsageFilter(filter_rows, reasons.tell)
+    return UsageFilter(filter_rows, reasons.of)
 
 
 def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
@@ -143,7 +143,7 @@ class _Units(ExactDevices):
         self._show()
         nodes = self._cache.nodes
         if self._filter is not None and (mark := self._filter.judge(nodes.row_view(self._row))):
-            return self._filter.tell(mark)[0]
+            return self._filter.reasons(mark)[0]
         return _place(self._pod_info, nodes, self._row)
 
 

@@ -1,8 +1,8 @@
 """InterPodAffinity: pods near others, or away from them, as they ask or as the others ask.
 
 Required terms of the pod, and anti-affinity that assigned pods require of it, refuse nodes. What it prefers, what
-assigned pods prefer of it, and whom they require, score them. A pod whose required affinity nobody satisfies yet may
-come first if it satisfies it itself.
+assigned pods prefer of it, and the affinity that they require of it, score them. A pod whose required affinity no pod
+satisfies may come first if it satisfies it itself.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,26 +38,39 @@ _Asked = Sequence[tuple[Term, RowCounts]]
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Affinity | None":
     affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
-    objecting = pod_counts.repelling.about(affinity_info, labels)
-    drawing = pod_counts.drawing.about(affinity_info, labels)
-    if not (affinity_info.attracted or affinity_info.repelled or affinity_info.preferred or objecting or drawing):
+    existing_anti_affinity = pod_counts.anti_affinity_terms.about(affinity_info, labels)
+    scoring_terms = pod_counts.scoring_terms.about(affinity_info, labels)
+    if not (
+        affinity_info.required_affinity
+        or affinity_info.required_anti_affinity
+        or affinity_info.preferred
+        or existing_anti_affinity
+        or scoring_terms
+    ):
         return None
-    return Affinity(pod_info, nodes, pod_counts, objecting, drawing)
+    return Affinity(pod_info, nodes, pod_counts, existing_anti_affinity, scoring_terms)
 
 
 class Affinity:
     """One pod's terms, and the assigned pods' terms that speak of it, against the pods that are assigned now."""
 
     def __init__(
-        self, pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts, objecting: _Asked, drawing: _Asked
+        self,
+        pod_info: PodInfo,
+        nodes: NodeColumns,
+        pod_counts: PodCounts,
+        existing_anti_affinity: _Asked,
+        scoring_terms: _Asked,
     ) -> None:
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
-        self._objecting, self._drawing = objecting, drawing
+        self._existing_anti_affinity, self._scoring_terms = existing_anti_affinity, scoring_terms
         self._domains: dict[str, Domains] = {}
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
-        for code, refused in enumerate((self._unattracted(rows), self._repelled(rows), self._objected(rows)), 1):
+        for code, refused in enumerate(
+            (self._fails_affinity(rows), self._fails_anti_affinity(rows), self._fails_existing_anti_affinity(rows)), 1
+        ):
             if refused is not None:
                 codes[refused & (codes == 0)] = code
         return Refusals(codes, _TEXTS)
@@ -67,47 +80,47 @@ class Affinity:
         for term, weight in self._affinity_info.preferred:
             of = self._of(term.key)
             raw += weight * of.sums(self._counts((term,)))[of.ids[rows]]
-        for term, row_counts in self._drawing:
+        for term, row_counts in self._scoring_terms:
             of = self._of(term.key)
             raw += of.sums_of_few(*row_counts.rows())[of.ids[rows]]
         return _normalised(raw)
 
-    def _unattracted(self, rows: Rows) -> Flags | None:
+    def _fails_affinity(self, rows: Rows) -> Flags | None:
         """Return which rows are not near pods that satisfy all of the required affinity."""
-        terms = self._affinity_info.attracted
+        terms = self._affinity_info.required_affinity
         if not terms:
             return None
         counts = self._counts(terms)
-        in_domains, near, nobody = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_), True
+        in_domains, near, is_first = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_), True
         for key in {term.key for term in terms}:
             of = self._of(key)
             sums = of.sums(counts)
             in_domains &= of.have(rows)
             near &= sums[of.ids[rows]] > 0
-            nobody = nobody and not sums.any()
-        comes_first = nobody and self._satisfies_itself(terms)
+            is_first = is_first and not sums.any()
+        comes_first = is_first and self._satisfies_itself(terms)
         return ~in_domains if comes_first else ~near
 
     def _satisfies_itself(self, terms: Sequence[Term]) -> bool:
         affinity_info = self._affinity_info
         return _question(terms).counts(affinity_info, self._pod_counts.namespace_labels(affinity_info.namespace))
 
-    def _repelled(self, rows: Rows) -> Flags | None:
+    def _fails_anti_affinity(self, rows: Rows) -> Flags | None:
         """Return which rows are near pods that the pod keeps away from."""
-        if not self._affinity_info.repelled:
+        if not self._affinity_info.required_anti_affinity:
             return None
         near = np.zeros(len(rows), np.bool_)
-        for term in self._affinity_info.repelled:
+        for term in self._affinity_info.required_anti_affinity:
             of = self._of(term.key)
             near |= of.sums(self._counts((term,)))[of.ids[rows]] > 0
         return near
 
-    def _objected(self, rows: Rows) -> Flags | None:
+    def _fails_existing_anti_affinity(self, rows: Rows) -> Flags | None:
         """Return which rows are near pods that keep away from the pod."""
-        if not self._objecting:
+        if not self._existing_anti_affinity:
             return None
         near = np.zeros(len(rows), np.bool_)
-        for term, row_counts in self._objecting:
+        for term, row_counts in self._existing_anti_affinity:
             of = self._of(term.key)
             near |= of.sums_of_few(*row_counts.rows())[of.ids[rows]] > 0
         return near
@@ -137,12 +150,12 @@ def _normalised(raw: Amounts) -> Amounts:
 
 def needs_others(pod_info: PodInfo) -> bool:
     """Return whether a pod must be near others."""
-    return bool(pod_info.affinity_info.attracted)
+    return bool(pod_info.affinity_info.required_affinity)
 
 
 def keeps_others_off(assigned: AssignedPod) -> bool:
     """Return whether an assigned pod requires that some pods are not near it."""
-    return assigned.affinity_info is not None and bool(assigned.affinity_info.repelled)
+    return assigned.affinity_info is not None and bool(assigned.affinity_info.required_anti_affinity)
 
 
 FILTER = ClusterFilterPlugin(

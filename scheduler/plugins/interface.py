@@ -62,10 +62,10 @@ UsageScorer = Callable[[NodeView], Measure]
 
 
 class UsageFilter(NamedTuple):
-    """``judge`` gives a mark, 0 where the node passes; ``tell`` puts the reasons for any other mark in words."""
+    """``judge`` gives a mark, 0 where the node passes; ``reasons`` gives the reasons for any other mark."""
 
     judge: Callable[[NodeView], Measure]
-    tell: Callable[[int], Texts]
+    reasons: Callable[[int], Texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class ClusterFilter(Protocol):
 class ClusterFilterPlugin:
     """A rule about other pods, which scores too; ``pre_filter`` returns None where it has nothing to say about a pod.
 
-    ``lasting`` are the reasons that no pod's going turns around. ``needs_others`` says whether a pod must find others
-    where it goes, so that nominated pods, which may never come, must not count for it; ``keeps_others_off`` whether an
-    assigned pod may be a reason against pods about which the rule has otherwise nothing to say.
+    ``lasting`` are the reasons that stay whichever pods are removed. ``needs_others`` says whether a pod must find
+    others where it goes: nominated pods do not count for it, because they may never come. ``keeps_others_off`` says
+    whether an assigned pod may be a reason against pods about which the rule has otherwise nothing to say.
     """
 
     name: str

@@ -27,7 +27,7 @@ from scheduler.queue import ClusterEvent
 _NAME = "NodeResourcesFit"
 _TOO_MANY_PODS = "Too many pods"
 _SEEDS = "rdma-sriov/"
-# One bit of a mark each; nobody asks for as many.
+# One bit of a mark each; no pod asks for as many.
 _MOST_RESOURCES = 61
 
 
@@ -58,11 +58,11 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
             marks = marks | lack << bit
         return marks
 
-    def tell(mark: int) -> Texts:
+    def reasons(mark: int) -> Texts:
         texts = [_TOO_MANY_PODS, *(_insufficient(name) for name, _ in wanted[1:])]
         return tuple(text for bit, text in enumerate(texts) if mark >> bit & 1)
 
-    return UsageFilter(lacks, tell)
+    return UsageFilter(lacks, reasons)
 
 
 def least_allocated(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:

@@ -1,6 +1,6 @@
 """RdmaVfs: a node must have exactly the VFs that a pod asks for; pods without VFs keep away from the others' room.
 
-Two filters tell what the columns can tell: whether the inventory may be used at all and lists PFs that may give each
+Two filters judge what the columns can show: whether the inventory may be used at all and lists PFs that may give each
 interface, and whether there are enough free VFs and Mb/s in all. Whether the interfaces fit together is the work of
 `scheduler.placement.place`, asked for one node when that node is about to be chosen, and in a dry run.
 """
@@ -39,7 +39,7 @@ from scheduler.queue import ClusterEvent
 _NAME = "RdmaVfs"
 
 
-def prepare_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
     request = pod_info.request
     if request is None or not request.interfaces:
         return None
@@ -66,10 +66,10 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
         few, slow = view.left[VFS] < count, view.left[MBPS] < rate
         return few * 1 + (slow > few) * 2
 
-    return UsageFilter(lacks, _tell)
+    return UsageFilter(lacks, _reasons)
 
 
-def _tell(mark: int) -> Texts:
+def _reasons(mark: int) -> Texts:
     return (NOT_ENOUGH["vfs" if mark == 1 else "rate"],)
 
 
@@ -251,7 +251,7 @@ def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], M
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
-INVENTORY_FILTER = FilterPlugin(_NAME, prepare_inventory, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY)
+INVENTORY_FILTER = FilterPlugin(_NAME, pre_filter_inventory, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY)
 FILTER = UsageFilterPlugin(_NAME, pre_filter, _REQUEUE_ON)
 SCORE = UsageScorePlugin(_NAME, least_left)
 RESERVE = ReservePlugin(_NAME, reserve, _REQUEUE_ON)

@@ -39,7 +39,7 @@ class Claims:
 
 
 def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
-    """Look at a pod's claims; return why it can go nowhere, in words, if there is something amiss with one."""
+    """Sort a pod's claims; return the reason why it fits no node, if something is wrong with one."""
     bound: list[PersistentVolumeClaim] = []
     late: list[PersistentVolumeClaim] = []
     unbound = ""
@@ -100,12 +100,12 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 
     def filter_rows(rows: Rows) -> Refusals | None:
         conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
-        return _tell(conflict + _obstacles(claims.late, nodes, volume_cache, rows) + _CODES[_NOT_THERE] * lost)
+        return _refusals(conflict + _obstacles(claims.late, nodes, volume_cache, rows) + _CODES[_NOT_THERE] * lost)
 
     return filter_rows if lost or affinities or claims.late else None
 
 
-def prepare_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
     """Refuse where no volume at all is free for a claim that none is made for: cheaper than to ask which."""
     claims = sort_claims(pod_info, volume_cache) if pod_info.volumes.claims else Claims()
     if isinstance(claims, str) or claims.bound:
@@ -216,7 +216,7 @@ def _labels(nodes: NodeColumns, keys: Sequence[str], kinds: NDArray[np.int32]) -
         yield {key: values[number] for key, values, number in zip(keys, columns, kind, strict=True)}
 
 
-def _tell(codes: Amounts) -> Refusals | None:
+def _refusals(codes: Amounts) -> Refusals | None:
     """Name for each row all that is against it: the sum of the texts' codes."""
     if not np.count_nonzero(codes):
         return None
@@ -225,5 +225,5 @@ def _tell(codes: Amounts) -> Refusals | None:
 
 _REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
 _REQUEUE_ON |= ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS
-FREE_FILTER = VolumeFilterPlugin("VolumeBinding", prepare_free, _REQUEUE_ON)
+FREE_FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter_free, _REQUEUE_ON)
 FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, slow=True)

@@ -288,7 +288,7 @@ class Loop:
                 case Report():
                     self._report(instruction)
                 case Notice(blame, event, fields):
-                    metrics.NOTICES.by[blame,] += 1
+                    metrics.IGNORED_OBJECTS.by[blame,] += 1
                     _log.warning(event, **fields)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:

@@ -106,9 +106,9 @@ WAITED_S = Distribution(
     ["attempts"],
 )
 TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod was bound", [1, 2, 4, 8, 16])
-BINDS = Count("mooring_binds", "Binds by what became of them", ["outcome"])
-NOTICES = Count("mooring_left_out", "Objects left out or not believed, by what is to blame", ["blame"])
-EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by what became of them", ["outcome"])
+BINDS = Count("mooring_binds", "Binds, by result", ["result"])
+IGNORED_OBJECTS = Count("mooring_ignored_objects", "Objects ignored because they are invalid, by reason", ["reason"])
+EVICTIONS = Count("mooring_evictions", "Evictions of pods that can never start, by result", ["result"])
 # Prometheus computes an increase only from a series that exists: so the first eviction counts too.
 EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
@@ -118,7 +118,7 @@ VICTIMS = Distribution(
 EXTENDER_REQUESTS = Count(
     "mooring_extender_requests", "Requests of a kube-scheduler, by verb and HTTP status", ["verb", "code"]
 )
-REPORTS_DROPPED = Count("mooring_reports_dropped", "Events dropped because too many waited, or of one object")
+EVENTS_DROPPED = Count("mooring_events_dropped", "Events dropped because too many waited, or of one object")
 LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
 # kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MOST_ATTEMPTS = 15
@@ -222,14 +222,16 @@ class _Derived(Collector):
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
         yield from self._units()
-        faults = GaugeMetricFamily("mooring_nodes_without_inventory", "Nodes left out, by reason", labels=["reason"])
+        faults = GaugeMetricFamily(
+            "mooring_nodes_without_inventory", "Nodes without a usable inventory, by reason", labels=["reason"]
+        )
         for reason, count in self._faults().items():
             faults.add_metric([reason], count)
         yield faults
 
     def _networks(self) -> Iterable[GaugeMetricFamily]:
         vfs = GaugeMetricFamily("mooring_free_vfs", "VFs that may be given now", labels=["network"])
-        mbps = GaugeMetricFamily("mooring_free_mbps", "Rate not reserved, in Mb/s", labels=["network"])
+        rates = GaugeMetricFamily("mooring_free_bits_per_second", "Rate not reserved", labels=["network"])
         free: dict[str, tuple[int, int]] = {}
         nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
@@ -239,10 +241,10 @@ class _Derived(Collector):
             for pf, capacity in zip(nodes.free_vfs_of_row[row].pfs, nodes.free_vfs_of_row[row].capacities, strict=True):
                 known = free.get(pf.network, (0, 0))
                 free[pf.network] = (known[0] + capacity.vfs, known[1] + max(capacity.mbps, 0))
-        for network, (count, rate) in free.items():
+        for network, (count, mbps) in free.items():
             vfs.add_metric([network], count)
-            mbps.add_metric([network], rate)
-        return (vfs, mbps)
+            rates.add_metric([network], mbps * 1_000_000)
+        return (vfs, rates)
 
     def _units(self) -> Iterable[GaugeMetricFamily]:
         free = GaugeMetricFamily("mooring_free_units", "Units of other kinds that may be given now", labels=["kind"])

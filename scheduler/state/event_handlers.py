@@ -113,7 +113,7 @@ class EventHandlers:
         """Take what a watch tells of namespaces, services and controllers."""
         helps, unreadable_objects = self.cluster_objects.take(kind, event)
         self.queue.move_on_event(helps, now)
-        return self._leave_out_others(kind, event, "surroundings", unreadable_objects)
+        return self._leave_out_others(kind, event, "cluster_objects", unreadable_objects)
 
     def _leave_out_others(
         self, kind: type[Any], event: Change[Any], blame: Blame, unreadable_objects: Sequence[tuple[Identity, str]]

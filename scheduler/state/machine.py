@@ -192,7 +192,7 @@ class Machine:
 
         ``record_phase`` is told what has been done.
         """
-        if not self.queue.is_tried(self._trying):
+        if not self.queue.is_in_flight(self._trying):
             self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
             if not self._trying:
                 return None

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -55,12 +56,8 @@ class Advertiser:
                 await asyncio.sleep(0.02)
 
     async def _scanned_since(self) -> None:
-        now = asyncio.get_running_loop().time
-        since = now()
-        while True:
-            asked = now()
-            if asked - await self.metric("mooring_inventory_age_seconds") > since:
-                return
+        since = time.time()
+        while await self.metric("mooring_inventory_last_scan_timestamp_seconds") <= since:
             await asyncio.sleep(0.02)
 
     async def metric(self, name: str) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.node.steps import LISTEN, LISTEN_CRIO
+from cli.node.plan.steps import LISTEN, LISTEN_CRIO
 from cli.node.venv import release_of
 from tests.cli import wheelhouse
 from tests.cli.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost

@@ -244,7 +244,7 @@ def test_an_unreadable_entry_is_reported_once_and_never_guessed(host: Host, even
     assert len(host.entries()) == 4
     lines = [line for line in events if line["log_level"] == "error"]
     assert sorted(line["entry"] for line in lines) == host.entries()
-    assert host.value("unreadable_entries_total") == 4
+    assert host.value("unreadable_ledger_entries_total") == 4
     assert host.value("ledger_entries", phase="unreadable") == 4
     assert host.value("repairs_total", reason="netns_gone") == 1
 
@@ -262,7 +262,7 @@ def test_a_repair_that_fails_is_told_once_and_tried_again(host: Host, events: li
     assert host.entries() == [f"{PCI}.json"]
     assert [line["log_level"] for line in events] == ["warning"]
     assert "of another boot; ipam plugin 'nonesuch' is in none of /nonexistent" in events[0]["reason"]
-    assert host.value("failed_repairs_total", reason="other_boot") == 3
+    assert host.value("repair_failures_total", reason="other_boot") == 3
 
 
 @pytest.mark.root
@@ -309,8 +309,8 @@ def test_calls_and_repairs_are_served_to_prometheus(host: Host) -> None:
     host.reconciler.reconcile(0.0)
     assert host.value("calls_total", command="ADD", code="11") == 1
     assert host.value("calls_total", command="other", code="4") == 1
-    assert host.value("call_seconds_count", command="ADD") == 2
-    assert host.value("call_seconds_bucket", command="ADD", le="0.05") == 1
+    assert host.value("call_duration_seconds_count", command="ADD") == 2
+    assert host.value("call_duration_seconds_bucket", command="ADD", le="0.05") == 1
     assert [host.value("ledger_entries", phase=phase) for phase in get_args(Phase)] == [0, 0, 0]
 
 
@@ -342,11 +342,11 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
     flags = ["--socket", str(tmp_path / "cni.sock"), "--metrics-addr", address, *folders]
     server = subprocess.Popen([sys.executable, "-m", "cni", "serve", *flags], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 90
-        while "mooring_cni_unreadable_entries_total[]" not in (found := metrics_at(address)) or not found[LOOKED]:
+        deadline, unreadable = time.monotonic() + 90, "mooring_cni_unreadable_ledger_entries_total[]"
+        while unreadable not in (found := metrics_at(address)) or not found[LOOKED]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert found["mooring_cni_unreadable_entries_total[]"] == 1
+        assert found[unreadable] == 1
         forwarder = tmp_path / "mooring-cni"
         forwarder.write_text(render(str(tmp_path / "cni.sock"), ["/bin/false"]))
         for command in ("VERSION", "VERSION", "NONSENSE"):
@@ -356,7 +356,7 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
         found = metrics_at(address)
         assert found["mooring_cni_calls_total['0', 'VERSION']"] == 2
         assert found["mooring_cni_calls_total['4', 'other']"] == 1
-        assert found["mooring_cni_call_seconds_count['VERSION']"] == 2
+        assert found["mooring_cni_call_duration_seconds_count['VERSION']"] == 2
     finally:
         server.terminate()
         assert server.wait(90) == 0

@@ -8,6 +8,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,11 @@ async def seen(session: aiohttp.ClientSession, holds: Callable[[Pfs], bool]) -> 
 
 
 async def age_s(session: aiohttp.ClientSession) -> float:
-    """Return how long ago the advertiser last looked at the host, as it says itself."""
+    """Return how long ago the advertiser last scanned the host, as it says itself."""
     async with session.get(f"http://{PAGES}/metrics") as answer:
         lines = (await answer.text()).splitlines()
-    (age,) = (line.split()[1] for line in lines if line.startswith("mooring_inventory_age_seconds "))
-    return float(age)
+    (last,) = (line.split()[1] for line in lines if line.startswith("mooring_inventory_last_scan_timestamp_seconds "))
+    return time.time() - float(last)
 
 
 async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:

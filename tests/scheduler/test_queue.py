@@ -84,7 +84,7 @@ def test_a_deleted_pod_is_never_popped_again() -> None:
     assert queue.next_ready() is None
 
 
-def _make_all_unschedulable(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
+def _add_all_unschedulable(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
     """Pop all that are ready and make them unschedulable with one signature."""
     popped = []
     while (uid := queue.pop(now)) is not None:
@@ -98,12 +98,12 @@ def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe() -> None:
     queue = Queue()
     for number in range(10_000):
         queue.add(f"p{number:05}", 0, "", 0.0)
-    assert len(_make_all_unschedulable(queue, 0.0)) == 10_000
+    assert len(_add_all_unschedulable(queue, 0.0)) == 10_000
     tried = 0
     for second in range(20, 120, 10):
         for _ in range(100):
             queue.move_on_event(ClusterEvent.VFS_FREED, float(second))
-        tried += len(_make_all_unschedulable(queue, float(second)))
+        tried += len(_add_all_unschedulable(queue, float(second)))
     assert tried == 10
     queue.check()
 
@@ -113,7 +113,7 @@ def test_a_probe_that_finds_a_node_requeues_the_next() -> None:
     queue, places, tried = Queue(), 3, []
     for name in "abcde":
         queue.add(name, 0, name, 0.0)
-    _make_all_unschedulable(queue, 0.0)
+    _add_all_unschedulable(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     while (uid := queue.pop(5.0)) is not None:
         tried.append(uid)
@@ -133,7 +133,7 @@ def test_a_probe_without_an_outcome_is_replaced(lost: str) -> None:
     queue = Queue()
     for uid in "ab":
         queue.add(uid, 0, uid, 0.0)
-    _make_all_unschedulable(queue, 0.0)
+    _add_all_unschedulable(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     if lost == "deleted":
         queue.delete("a")
@@ -152,7 +152,7 @@ def test_a_pods_rejection_holds_for_its_signature() -> None:
     queue = Queue()
     for uid in "abc":
         queue.add(uid, 0, uid, 0.0)
-    _make_all_unschedulable(queue, 0.0)
+    _add_all_unschedulable(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     assert queue.pop(5.0) == "a"
     assert queue.add_unschedulable("a", ClusterEvent.NODE_TAINTS, "signature") == {"b", "c"}
@@ -183,13 +183,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.popped: set[str] = set()
 
     @rule(uid=st.sampled_from("abcde"), priority=st.integers(-1, 1))
-    def offer(self, uid: str, priority: int) -> None:
+    def add(self, uid: str, priority: int) -> None:
         self.queue.add(uid, priority, "", self.now)
         self.known.add(uid)
         self.popped.discard(uid)
 
     @rule(uid=st.sampled_from("abcde"))
-    def forget(self, uid: str) -> None:
+    def delete(self, uid: str) -> None:
         self.queue.delete(uid)
         self.known.discard(uid)
         self.popped.discard(uid)

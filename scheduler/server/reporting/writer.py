@@ -62,7 +62,7 @@ class Writer:
         try:
             self._events.put_nowait(report)
         except asyncio.QueueFull:
-            metrics.REPORTS_DROPPED.by[()] += 1
+            metrics.EVENTS_DROPPED.by[()] += 1
 
     def _await(self, newer: Report, older: Report | None) -> None:
         """Queue the newer of two reports about a pod; it keeps the older one's nomination unless it has its own."""
@@ -142,7 +142,7 @@ class Writer:
         about = (pod.uid, event_reason(report), report.message)
         record = self._event_correlator.tell(*about, new, time.monotonic())
         if record is None:
-            metrics.REPORTS_DROPPED.by[()] += 1
+            metrics.EVENTS_DROPPED.by[()] += 1
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
         if record.count > 1:

@@ -295,7 +295,7 @@ async def test_a_host_that_cannot_be_read_takes_nothing_back(
     devices = tmp_path / "sys/bus/pci/devices"
     devices.rename(tmp_path / "elsewhere")
     async with asyncio.timeout(PATIENCE_S):
-        while await advertiser.metric("mooring_inventory_look_failures_total") < 2:
+        while await advertiser.metric("mooring_inventory_scan_failures_total") < 2:
             await asyncio.sleep(0.02)
     assert inventory_of(await node(server)) == inventory_of(first)
     (tmp_path / "elsewhere").rename(devices)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cli.__main__ import main
-from cli.plugin.objects import Node, Pod
+from cli.plugin.reports.objects import Node, Pod
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from cli.plugin.objects import Event, Node
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader, UnreadableError
+from cli.plugin.reports.objects import Event, Node
 from mooring.kube.access import Access
 from mooring.kube.client import JSON, Client
 from mooring.kube.failures import Gone, Refused, Status

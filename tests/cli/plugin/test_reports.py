@@ -5,10 +5,10 @@ import json
 import msgspec
 import pytest
 
-from cli.plugin import doctor, explain, nodes, pods, top
-from cli.plugin.objects import Event, Guard
-from cli.plugin.tables import Answer, Cell, Table, cells, draw
-from cli.plugin.use import uses
+from cli.plugin.reports import doctor, explain, nodes, pods, top
+from cli.plugin.reports.objects import Event, Guard
+from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
+from cli.plugin.reports.use import uses
 from mooring import names
 from mooring.indexes import Indexes
 from mooring.inventory import Out

@@ -21,8 +21,8 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from devcluster.apiserver.serve import ApiServer
 from devcluster.kubelet.agent import Agent
 from devcluster.kubelet.api import Api
-from devcluster.kubelet.node import Machine
-from devcluster.kubelet.pods import Pod
+from devcluster.kubelet.plan.node import Machine
+from devcluster.kubelet.plan.pods import Pod
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import Volumes

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devcluster.kubelet.plan import (
+from devcluster.kubelet.plan.next_steps import (
     DeletePod,
     Launch,
     MakeSandbox,
@@ -16,8 +16,8 @@ from devcluster.kubelet.plan import (
     has_finished,
     plan,
 )
-from devcluster.kubelet.pods import Pod
-from devcluster.kubelet.view import Container, Sandbox, State, View
+from devcluster.kubelet.plan.pods import Pod
+from devcluster.kubelet.plan.view import Container, Sandbox, State, View
 
 MakePod = Callable[..., Pod]
 _READY = Sandbox("s0", 0, ready=True)

@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from devcluster.kubelet.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan.view import Container, Sandbox, State, View
 from devcluster.kubelet.probes import Prober
-from devcluster.kubelet.view import Container, Sandbox, State, View
 
 _VIEW = View((Sandbox("s", 0, True, ("127.0.0.1",)),), (Container("id", "c", "s", 0, State.RUNNING),))
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 from cri_api.v1 import api_pb2 as cri
 
-from devcluster.kubelet.pods import Pod
-from devcluster.kubelet.requests import container_config, sandbox_config
+from devcluster.kubelet.plan.pods import Pod
+from devcluster.kubelet.plan.requests import container_config, sandbox_config
 
 MakePod = Callable[..., Pod]
 

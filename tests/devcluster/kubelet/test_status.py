@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from devcluster.kubelet.pods import Pod
-from devcluster.kubelet.status import Failure, StatusContext, phase, since, status
-from devcluster.kubelet.view import Container, Sandbox, State, View
+from devcluster.kubelet.plan.pods import Pod
+from devcluster.kubelet.plan.status import Failure, StatusContext, phase, since, status
+from devcluster.kubelet.plan.view import Container, Sandbox, State, View
 
 MakePod = Callable[..., Pod]
 _NOW = StatusContext(time_s=1000, start_s=900, host_ip="192.0.2.1", conditions={})

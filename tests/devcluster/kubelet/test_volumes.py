@@ -9,8 +9,8 @@ import pytest
 
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.kubelet.logs import _text
-from devcluster.kubelet.pods import Pod
-from devcluster.kubelet.requests import container_config
+from devcluster.kubelet.plan.pods import Pod
+from devcluster.kubelet.plan.requests import container_config
 from devcluster.kubelet.volumes import VolumeError, Volumes, mounts
 from mooring.kube.access import load_access
 from mooring.kube.client import Client

@@ -11,8 +11,8 @@ from scheduler.kube.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selectors import EVERYTHING, select_labels
 
 
-def affinity_info(app: str, namespace: str = "a", *repelled: Term) -> AffinityInfo:
-    return AffinityInfo(namespace, (("app", app),), repelled=repelled)
+def affinity_info(app: str, namespace: str = "a", *required_anti_affinity: Term) -> AffinityInfo:
+    return AffinityInfo(namespace, (("app", app),), required_anti_affinity=required_anti_affinity)
 
 
 def about(app: str, *namespaces: str) -> Question:
@@ -51,14 +51,14 @@ def test_terms_are_removed_with_their_pods() -> None:
     pods.add(5, affinity_info("x", "a", term))
     pods.add(6, affinity_info("x", "a", term))
     pods.add(6, affinity_info("z", "a", term))
-    assert pods.repelling.about(affinity_info("x"), {}) == []
-    assert pods.repelling.about(affinity_info("y", "b"), {}) == []
-    ((found, row_counts),) = pods.repelling.about(affinity_info("y"), {})
+    assert pods.anti_affinity_terms.about(affinity_info("x"), {}) == []
+    assert pods.anti_affinity_terms.about(affinity_info("y", "b"), {}) == []
+    ((found, row_counts),) = pods.anti_affinity_terms.about(affinity_info("y"), {})
     assert found == term
     assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
         pods.remove(row, affinity_info(app, "a", term))
-    assert pods.repelling.about(affinity_info("y"), {}) == []
+    assert pods.anti_affinity_terms.about(affinity_info("y"), {}) == []
     pods.check([])
 
 
@@ -96,8 +96,8 @@ def test_counts_are_the_same_with_few_rows_and_many() -> None:
         row_counts.shift(row, by)
         expected[row] += by
         if step % 100 == 0:
-            rows, pods = row_counts.rows()
-            assert dict(zip(rows.tolist(), pods.tolist(), strict=True)) == {
+            rows, counts = row_counts.rows()
+            assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == {
                 row: count for row, count in enumerate(expected) if count
             }
             assert row_counts.array(300).tolist() == expected

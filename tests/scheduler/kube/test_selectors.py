@@ -68,17 +68,17 @@ def test_equal_selectors_are_one_however_they_are_written() -> None:
 def test_match_label_keys_ask_for_the_pods_own_values() -> None:
     """Labels that the pod lacks are ignored, and so are keys that the API server has merged already."""
     term: Json = {"labelSelector": {"matchLabels": {"app": "x"}}, "matchLabelKeys": ["rev", "absent"]}
-    (read,) = read_affinity_info(pod({"rev": "2"}, term)).repelled
+    (read,) = read_affinity_info(pod({"rev": "2"}, term)).required_anti_affinity
     assert read.scope.selector == read_selector(selector(matchLabels={"app": "x", "rev": "2"}))
     term = {"labelSelector": {"matchLabels": {"app": "x"}}, "mismatchLabelKeys": ["rev"]}
-    (read,) = read_affinity_info(pod({"rev": "2"}, term)).repelled
+    (read,) = read_affinity_info(pod({"rev": "2"}, term)).required_anti_affinity
     apart = selector(matchLabels={"app": "x"}, matchExpressions=[expression("rev", "NotIn", "2")])
     assert read.scope.selector == read_selector(apart)
     merged: Json = {"labelSelector": {"matchExpressions": [expression("rev", "In", "1")]}, "matchLabelKeys": ["rev"]}
-    (read,) = read_affinity_info(pod({"rev": "2"}, merged)).repelled
+    (read,) = read_affinity_info(pod({"rev": "2"}, merged)).required_anti_affinity
     assert read.scope.selector == read_selector(selector(matchLabels={"rev": "1"}))
     other: Json = {"labelSelector": {"matchExpressions": [expression("rev", "NotIn", "1")]}}
-    (read,) = read_affinity_info(pod({"rev": "2"}, other | {"mismatchLabelKeys": ["rev"]})).repelled
+    (read,) = read_affinity_info(pod({"rev": "2"}, other | {"mismatchLabelKeys": ["rev"]})).required_anti_affinity
     assert read.scope.selector == read_selector(msgspec.convert(other["labelSelector"], LabelSelector))
 
 
@@ -94,7 +94,7 @@ def test_match_label_keys_ask_for_the_pods_own_values() -> None:
 )
 def test_a_term_applies_to_its_namespaces(fields: Json, covered: set[str]) -> None:
     """Its pod's own namespace if it names none; else those named and those selected."""
-    (term,) = read_affinity_info(pod({}, {"labelSelector": {}} | fields)).repelled
+    (term,) = read_affinity_info(pod({}, {"labelSelector": {}} | fields)).required_anti_affinity
     labels = {"a": {}, "b": {}, "c": {"team": "x"}}
     assert {name for name in labels if term.scope.covers(name, labels[name])} == covered
 

@@ -260,7 +260,7 @@ async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNo
         assert (await get("/healthz"), await get("/livez")) == ("ok", "ok")
         text = await get("/metrics") or ""
         assert 'mooring_free_vfs{network="rail0"} 3.0' in text
-        assert 'mooring_left_out_total{blame="inventory"} 1.0' in text
+        assert 'mooring_ignored_objects_total{reason="inventory"} 1.0' in text
         assert 'reason="node(s) had an unreadable RDMA inventory"} 1.0' in text
 
 
@@ -282,7 +282,7 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
         async def counted() -> str | None:
             async with session.get(f"http://{address}/metrics") as answer:
                 text = await answer.text()
-            return text if 'mooring_binds_total{outcome="bound"} 1.0' in text else None
+            return text if 'mooring_binds_total{result="bound"} 1.0' in text else None
 
         text = await eventually(counted)
     for line in (
@@ -304,7 +304,7 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
         'scheduler_pending_pods{queue="unschedulable"} 1.0',
         'scheduler_pending_pods{queue="gated"} 1.0',
         'mooring_free_vfs{network="rail0"} 0.0',
-        'mooring_free_mbps{network="rail0"} 90000.0',
+        'mooring_free_bits_per_second{network="rail0"} 9e+10',
         "mooring_placement_budget_exhausted_total 0.0",
         "mooring_disputed_vfs 0.0",
     ):

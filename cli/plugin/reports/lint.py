@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cli.plugin.manifests import ManifestError, Place, PodPlace, pods
-from cli.plugin.tables import Answer, Cell, Table
+from cli.plugin.reports.manifests import ManifestError, Place, PodPlace, pods
+from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.parsing import MAX_BYTES, shorten

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from devcluster.kubelet import plan
-from devcluster.kubelet.pods import ContainerSpec, Pod
-from devcluster.kubelet.view import Container, State, View
+from devcluster.kubelet.plan import next_steps
+from devcluster.kubelet.plan.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan.view import Container, State, View
 
 Document = dict[str, object]
 # Conditions as last written: status and since when, by type.
@@ -48,8 +48,8 @@ def phase(pod: Pod, view: View) -> str:
     if pod.is_terminal:
         return pod.status.phase
     stopped = not any(container.state is State.RUNNING for container in view.containers) and not view.ready_sandbox()
-    if plan.has_finished(pod, view) or (pod.is_deleted and stopped):
-        return "Succeeded" if plan.succeeded(pod, view) else "Failed"
+    if next_steps.has_finished(pod, view) or (pod.is_deleted and stopped):
+        return "Succeeded" if next_steps.succeeded(pod, view) else "Failed"
     latest = [view.latest(container.name) for container in pod.spec.containers]
     started = all(container is not None and container.started_s for container in latest)
     return "Running" if started else "Pending"

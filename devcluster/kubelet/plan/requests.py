@@ -11,8 +11,8 @@ from typing import Any
 
 from cri_api.v1 import api_pb2 as cri
 
-from devcluster.kubelet.pods import ContainerSpec, Env, Pod, SecurityContext
-from devcluster.kubelet.view import Mount
+from devcluster.kubelet.plan.pods import ContainerSpec, Env, Pod, SecurityContext
+from devcluster.kubelet.plan.view import Mount
 
 POD_UID = "io.kubernetes.pod.uid"
 POD_NAME = "io.kubernetes.pod.name"

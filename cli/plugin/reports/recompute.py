@@ -8,7 +8,7 @@ kinds of resource (constraints), which are packages beside it.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cli.plugin.explain import DecisionReport
+from cli.plugin.reports.explain import DecisionReport
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache

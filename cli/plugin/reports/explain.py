@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from cli.plugin.objects import Event, Pod
-from cli.plugin.pods import as_item, standing, vf_table
-from cli.plugin.tables import Answer, Cell, Table, cells
+from cli.plugin.reports.objects import Event, Pod
+from cli.plugin.reports.pods import as_item, standing, vf_table
+from cli.plugin.reports.tables import Answer, Cell, Table, cells
 from mooring import names
 from mooring.parsing import shorten
 

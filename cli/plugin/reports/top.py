@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cli.plugin.objects import Pod
-from cli.plugin.tables import Answer, Cell, Table, cells
-from cli.plugin.use import NodeUse, PfUse
+from cli.plugin.reports.objects import Pod
+from cli.plugin.reports.tables import Answer, Cell, Table, cells
+from cli.plugin.reports.use import NodeUse, PfUse
 
 _FULL, _NEARLY = 95, 80
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cli.node.states import Host
+from cli.node.plan.states import Host
 
 UDEV = "/etc/udev/rules.d/79-mooring-vfs.rules"
 MODULES = "/etc/modules-load.d/mooring.conf"

@@ -9,8 +9,8 @@ pod's own removal from the API server.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from devcluster.kubelet.pods import ContainerSpec, Pod
-from devcluster.kubelet.view import Container, Sandbox, State, View
+from devcluster.kubelet.plan.pods import ContainerSpec, Pod
+from devcluster.kubelet.plan.view import Container, Sandbox, State, View
 
 # The real kubelet's back-off between restarts of a container, in seconds.
 _RESTART_FIRST_S = 10.0

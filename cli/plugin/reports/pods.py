@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from cli.plugin.objects import Pod
-from cli.plugin.tables import Answer, Cell, Table, Tone, cells
+from cli.plugin.reports.objects import Pod
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring import names
 from mooring.assignment import AssignedVf
 from mooring.request import asks_for_vfs

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from cli.plugin.tables import Answer, Cell, Table, cells, unknown
-from cli.plugin.use import NodeUse, PfUse
+from cli.plugin.reports.tables import Answer, Cell, Table, cells, unknown
+from cli.plugin.reports.use import NodeUse, PfUse
 
 _COLUMNS = ("NODE", "STATE", "PF", "NETWORK", "LINK", "VFS", "FREE", "USED", "OUT", "LEFT-MBPS", "OFFER-MBPS")
 _WIDE = ("PCI", "RDMA", "NUMA", "WHY-OUT")

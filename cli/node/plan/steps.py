@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.node import kubelet, network, settings, texts
-from cli.node.states import Built, Change, File, Host, Link, Placed, State
+from cli.node.plan import kubelet, network, settings, texts
+from cli.node.plan.states import Built, Change, File, Host, Link, Placed, State
 
 HOME = "/opt/mooring"
 CURRENT = f"{HOME}/current"

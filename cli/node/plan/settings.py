@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from cli.node.errors import NodeError
-from cli.node.states import Change, File, Host, Placed, added
+from cli.node.plan.states import Change, File, Host, Placed, added
 
 PATH = "/etc/mooring/config.yaml"
 _HEAD = "# Written by mooring-node install; every option of the programs may stand here (--help).\n"

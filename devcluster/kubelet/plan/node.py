@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from devcluster.kubelet.status import Document, timestamp
+from devcluster.kubelet.plan.status import Document, timestamp
 
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 LEASE_LASTS_S = 40

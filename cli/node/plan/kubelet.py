@@ -9,7 +9,7 @@ import re
 import yaml
 
 from cli.node.errors import NodeError
-from cli.node.states import Change, Edited, File, Host, Placed, added
+from cli.node.plan.states import Change, Edited, File, Host, Placed, added
 
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cli.plugin.objects import Node, Pod
+from cli.plugin.reports.objects import Node, Pod
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from cli.plugin.objects import Guard, Pod
-from cli.plugin.tables import Answer, Cell, Table, Tone, cells
-from cli.plugin.use import NO_INVENTORY, NodeUse
+from cli.plugin.reports.objects import Guard, Pod
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
+from cli.plugin.reports.use import NO_INVENTORY, NodeUse
 
 NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
 POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.node.errors import NodeError
-from cli.node.states import Change, File, Host, Placed
+from cli.node.plan.states import Change, File, Host, Placed
 
 FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"

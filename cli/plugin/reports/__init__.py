@@ -1,0 +1,4 @@
+"""What `kubectl mooring` says about a cluster: from API objects to tables, findings and explanations.
+
+Pure: values in, tables out. Nothing here reads from the API server or prints.
+"""
