@@ -47,7 +47,7 @@ class BoundWithoutVfs:
         """Check a bound pod; report it once if it requests VFs and has none."""
         uid, was_offered = pod.metadata.uid, pod.metadata.uid in self._offered
         self._offered.pop(uid, None)
-        if not _is_stranded(pod):
+        if not _is_bound_without_vfs(pod):
             self.drop(uid)
             return []
         is_new = uid not in self._pods
@@ -70,7 +70,7 @@ class BoundWithoutVfs:
         return (_report(pod) for pod in self._pods.values())
 
 
-def _is_stranded(pod: Pod) -> bool:
+def _is_bound_without_vfs(pod: Pod) -> bool:
     """Return whether a bound pod requests VFs and has no assignment; an unreadable request counts as none."""
     annotations = pod.annotations
     if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:

@@ -105,8 +105,8 @@ def test_a_unit_that_two_pods_claim_is_free_when_both_are_gone(
     life.see(*twins)
     assert isinstance(life.place(make_pod(annotations=_asking())), str)
     life.end(twins[0])
-    woken = life.step()
-    assert not isinstance(woken, Bind)
+    found = life.step()
+    assert not isinstance(found, Bind)
     life.end(twins[1])
     assert units_of(life.step(), "licence") == ["cad/0"]
 

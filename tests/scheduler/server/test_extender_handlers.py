@@ -20,7 +20,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Status
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.http import extender_handlers as desks
+from scheduler.server.http import extender_handlers
 from scheduler.server.http import extender_server as servers
 from scheduler.server.http.extender_handlers import SEED_BLIND, SEED_FULL, SEED_MALFORMED, ExtenderHandlers
 from scheduler.server.leader import LeaseUnsure
@@ -207,7 +207,7 @@ async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
     stage: Stage, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The VF stays reserved; a second request waits for the same bind, and the pod may not go elsewhere."""
-    monkeypatch.setattr(desks, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(extender_handlers, "_ANSWER_S", 0.5)
     async with stage.run():
         pod, other = await stage.add_pod("a"), await stage.add_pod("b")
         server.faults.plan(Fault("POST", "/a/binding", "drop_before", times=6))
@@ -269,7 +269,7 @@ async def test_scores_and_victims_are_given(stage: Stage) -> None:
 
 async def test_a_long_list_of_nodes_delays_no_other_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are judged in slices: others get their turn before the answer is there."""
-    monkeypatch.setattr(desks, "_SLICE_S", 0.0)
+    monkeypatch.setattr(extender_handlers, "_SLICE_S", 0.0)
     turns = 0
 
     async def count() -> None:
