@@ -19,7 +19,7 @@ What it is: an undo log of one record a VF. The phase says how much of a VF may 
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone, so
 that a crash at any moment leaves either nothing to undo or an entry that says what. ``original`` is read once, before
 the first change, and never written again: undoing needs the entry and the kernel's present state alone, no count of
-steps done, and may be begun anew as often as it takes. Whoever writes an entry holds its VF's lock (`mooring.locks`),
+steps done, and may be started again as often as needed. Whoever writes an entry holds its VF's lock (`mooring.locks`),
 which the kernel releases when its holder dies; files are replaced whole (`mooring.files`), so that readers need no lock
 and a disk that is full keeps the old form. Nothing is identified by what another thing may bear by now: a VF is its PCI
 address, by which its PF and its devices are found again under the names that they have then; a namespace is its cookie

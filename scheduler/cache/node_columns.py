@@ -9,18 +9,18 @@ Why it is right:
 
 - A row belongs to one node until that node is deleted. Then `valid` is false, and the next new node takes the row. Rows
   never move, so a row number that somebody keeps means the same node until `renewals` names that row.
-- Every write notes its row in a `Journal`, which numbers the changes. Whoever derives something from rows keeps the
+- Every change notes its row in a `Journal`, which numbers the changes. Whoever derives something from rows keeps the
   number `end` and asks later which rows have changed `since`. The journal holds the last change of each row only: it
   never outgrows the rows, and a reader misses nothing however late it asks.
 - A judgement depends on the value alone, so that rows with equal values can share it.
 - Line 0 is never written: a resource that no node has and no pod uses reads as 0 on every row.
-- Only `Cache` writes. Its `check` derives every row again from the node and its pods, and compares.
+- Only `Cache` writes (and `UnitPools`, a part of it). Its `check` derives every row again from the node and its pods.
 
 What it costs: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A
-plugin over all nodes is a few numpy calls, whose price hardly depends on the number of rows; for a single row plain
-integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over the
-nodes. The memory is 4 bytes a row and column, and 16 bytes a row and resource. A column drops the values that no row
-has once they outnumber the rows, so that its size stays bounded.
+plugin over all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row
+plain integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over
+the nodes. The memory is 4 bytes a row and column, and 16 bytes a row and resource. A column that has over twice as many
+values as rows drops those that no row has, so that its size stays bounded.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping

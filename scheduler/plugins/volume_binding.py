@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
-from scheduler.cache.volumes.matching import NO_ROOM, NONE_FREE, Asked, affinity_holds, ask, make_plan, obstacle
+from scheduler.cache.volumes.matching import (
+    NO_ROOM,
+    NONE_FREE,
+    UnboundClaim,
+    affinity_holds,
+    make_plan,
+    unbound_claims,
+    why_no_volume,
+)
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cache.volumes.pv_index import affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
@@ -111,7 +119,7 @@ def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeC
     if isinstance(claims, str) or claims.bound:
         # With several reasons against a node all are named: the slow rule knows them.
         return None
-    needy = [one for one in ask(claims.late, volume_cache) if one.needs_free]
+    needy = [one for one in unbound_claims(claims.late, volume_cache) if one.needs_free]
 
     def filter_rows(rows: Rows) -> Refusals | None:
         without: Flags = np.zeros(len(rows), np.bool_)
@@ -129,7 +137,7 @@ def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: 
         return None
     keys = _keys(claims.late, volume_cache)
     labels = {key: nodes.label(key)[row] for key in keys}
-    found = make_plan(ask(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
+    found = make_plan(unbound_claims(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
     return None if isinstance(found, str) else found
 
 
@@ -165,14 +173,14 @@ def _obstacles(
     places = np.flatnonzero(codes == 0)
     if not len(places):
         return codes
-    keys, asked = _keys(late, volume_cache), ask(late, volume_cache)
+    keys, asked = _keys(late, volume_cache), unbound_claims(late, volume_cache)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
-    judged = [_CODES[obstacle(asked, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
+    judged = [_CODES[why_no_volume(asked, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
     codes[places] = np.array(judged, np.int64)[kind_of]
     return codes
 
 
-def _may_be_free(asked: Asked, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
+def _may_be_free(asked: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
     """Return which nodes have volumes of the claim's class that are free."""
     free = volume_cache.pv_index.free(asked.claim.storage_class)
     if None in free:

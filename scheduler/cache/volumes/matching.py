@@ -54,7 +54,7 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UnboundClaim:
     """An unbound claim, with what is the same on every node.
 
     ``wanted`` is in bytes, ``own`` are the volumes reserved for the claim, ``maker`` is its class if that provisions
@@ -73,10 +73,10 @@ class Asked:
         return self.maker is None and not self.own and not self.is_being_made
 
 
-def ask(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[Asked]:
+def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
     """Return what these claims request, in allocation order: those that have begun, then the smallest, first."""
     found = [
-        Asked(
+        UnboundClaim(
             claim=claim,
             wanted=requested(claim),
             is_being_made=bool(volume_cache.selected_node(claim)),
@@ -88,7 +88,9 @@ def ask(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> l
     return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
 
 
-def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labels: Labels) -> VolumePlan | str:
+def make_plan(
+    unbound: Iterable[UnboundClaim], volume_cache: VolumeCache, node: str, labels: Labels
+) -> VolumePlan | str:
     """Return how these claims get their volumes on a node, or why they cannot all have one there.
 
     The caller ensures that claims with a selected node are considered for that node only.
@@ -96,7 +98,7 @@ def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labe
     found: list[Match] = []
     provisions: list[PersistentVolumeClaim] = []
     taken: set[str] = set()
-    for one in asked:
+    for one in unbound:
         volume = None if one.is_being_made else find_volume(one, volume_cache, labels, taken)
         if volume is not None:
             taken.add(volume.metadata.name)
@@ -110,25 +112,25 @@ def make_plan(asked: Iterable[Asked], volume_cache: VolumeCache, node: str, labe
     return VolumePlan(node, tuple(found), tuple(provisions))
 
 
-def obstacle(asked: Sequence[Asked], volume_cache: VolumeCache, labels: Labels) -> str:
+def why_no_volume(unbound: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
     """Return why `make_plan` fails, empty if it does not.
 
     The common case, one claim and disks of the nodes' own, takes a short cut.
     """
-    if len(asked) == 1 and asked[0].needs_free:
-        one = asked[0]
+    if len(unbound) == 1 and unbound[0].needs_free:
+        one = unbound[0]
         near = volume_cache.pv_index.near(one.claim.storage_class, labels)
         is_there = any(
             _is_for(volume, one, volume_cache) and affinity_holds(volume.affinity, labels) for volume in near
         )
         return "" if is_there else NONE_FREE
-    found = make_plan(asked, volume_cache, "", labels)
+    found = make_plan(unbound, volume_cache, "", labels)
     return found if isinstance(found, str) else ""
 
 
-def _is_for(volume: PersistentVolume, asked: Asked, volume_cache: VolumeCache) -> bool:
+def _is_for(volume: PersistentVolume, unbound: UnboundClaim, volume_cache: VolumeCache) -> bool:
     """Return whether a claim could get this volume, which no claim has yet."""
-    return volume_cache.is_free(volume) and _suits(volume, asked.claim, asked.wanted)
+    return volume_cache.is_free(volume) and _suits(volume, unbound.claim, unbound.wanted)
 
 
 def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
@@ -138,17 +140,17 @@ def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageCl
 
 
 def find_volume(
-    asked: Asked, volume_cache: VolumeCache, labels: Labels, taken: Collection[str] = ()
+    unbound: UnboundClaim, volume_cache: VolumeCache, labels: Labels, taken: Collection[str] = ()
 ) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None without one."""
-    claim, wanted = asked.claim, asked.wanted
-    for own in asked.own:
+    claim, wanted = unbound.claim, unbound.wanted
+    for own in unbound.own:
         if own.metadata.name not in taken and _can_be(own, claim, wanted):
             return own if affinity_holds(own.affinity, labels) else None
     best: tuple[int, str, PersistentVolume] | None = None
     for volume in volume_cache.pv_index.near(claim.storage_class, labels):
         name = volume.metadata.name
-        if name not in taken and _is_for(volume, asked, volume_cache) and affinity_holds(volume.affinity, labels):
+        if name not in taken and _is_for(volume, unbound, volume_cache) and affinity_holds(volume.affinity, labels):
             found = (_size(volume.spec.capacity), name, volume)
             best = found if best is None or found[:2] < best[:2] else best
     return best[2] if best is not None else None

@@ -96,8 +96,8 @@ def test_counts_are_the_same_with_few_rows_and_many() -> None:
         row_counts.shift(row, by)
         expected[row] += by
         if step % 100 == 0:
-            rows, pods = row_counts.rows()
-            assert dict(zip(rows.tolist(), pods.tolist(), strict=True)) == {
+            rows, counts = row_counts.rows()
+            assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == {
                 row: count for row, count in enumerate(expected) if count
             }
             assert row_counts.array(300).tolist() == expected
