@@ -291,10 +291,10 @@ class Cache:
         assert self._vf_accountings[name].is_disputed == bool(claimed_twice), (
             f"node {name!r}: disputes are missed or made up"
         )
-        assert nodes.free_vfs_of_row[row] == view.free_vfs, f"node {name!r}: the supply differs from a new one"
+        assert nodes.free_vfs_of_row[row] == view.free_vfs, f"node {name!r}: the free VFs differ from newly derived ones"
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
         capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
-        assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as a new supply has them"
+        assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"
         self.unit_pools.check(row, name, self._assignments(name))
         free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
         for claim in self._claims(name) if view.node_info.inventory is not None else ():

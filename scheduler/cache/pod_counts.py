@@ -188,7 +188,7 @@ class PodCounts:
             fresh.add(row, affinity_info)
         for question, row_counts in self._questions.items():
             assert _same(row_counts, fresh._answer(question, 1)), f"{question} is not counted right"
-        assert self._what_is_kept() == fresh._what_is_kept(), "the census counts other pods than are seated"
+        assert self._what_is_kept() == fresh._what_is_kept(), "the counts differ from those of the assigned pods"
         for kept, new in (
             (self.anti_affinity_terms, fresh.anti_affinity_terms),
             (self.scoring_terms, fresh.scoring_terms),

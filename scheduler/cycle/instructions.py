@@ -12,7 +12,7 @@ from scheduler.cycle.decisions import Bind, Why
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 
-Blame = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
+Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Report(msgspec.Struct, frozen=True):
 class Notice:
     """Something to log and to count: an object left out, an assignment not believed, a VF claimed twice."""
 
-    blame: Blame
+    subject: Subject
     event: str
     fields: Mapping[str, str] = field(default_factory=dict)
 

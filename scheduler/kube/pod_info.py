@@ -24,7 +24,7 @@ from scheduler.kube.spread_constraints import Constraint, read_constraints
 # Number, protocol, address.
 HostPort = tuple[int, str, str]
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
-Blame = Literal["malformed", "unsupported"]
+Cause = Literal["malformed", "unsupported"]
 
 
 class PodInfo(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 class Refusal:
     """Why a pod is not scheduled at all, in words for its owner."""
 
-    blame: Blame
+    cause: Cause
     reason: str
 
 

@@ -287,8 +287,8 @@ class Loop:
                     self.start(self._delete_victims(instruction))
                 case Report():
                     self._report(instruction)
-                case Notice(blame, event, fields):
-                    metrics.IGNORED_OBJECTS.by[blame,] += 1
+                case Notice(subject, event, fields):
+                    metrics.IGNORED_OBJECTS.by[subject,] += 1
                     _log.warning(event, **fields)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:

@@ -13,7 +13,7 @@ from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
-from scheduler.cycle.instructions import Blame, Instruction, Notice
+from scheduler.cycle.instructions import Subject, Instruction, Notice
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
@@ -116,14 +116,14 @@ class EventHandlers:
         return self._leave_out_others(kind, event, "cluster_objects", unreadable_objects)
 
     def _leave_out_others(
-        self, kind: type[Any], event: Change[Any], blame: Blame, unreadable_objects: Sequence[tuple[Identity, str]]
+        self, kind: type[Any], event: Change[Any], subject: Subject, unreadable_objects: Sequence[tuple[Identity, str]]
     ) -> list[Instruction]:
         if not unreadable_objects:
             self.unreadable_objects.drop(kind, event.identity)
         return [
             one
             for identity, why in unreadable_objects
-            for one in self.unreadable_objects.other(kind, identity, blame, why)
+            for one in self.unreadable_objects.other(kind, identity, subject, why)
         ]
 
     def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:

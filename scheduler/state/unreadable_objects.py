@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mooring.kube.events import Identity
-from scheduler.cycle.instructions import Blame, Instruction, Notice
+from scheduler.cycle.instructions import Subject, Instruction, Notice
 from scheduler.kube.objects import Node, Pod
 
 
@@ -24,9 +24,9 @@ class UnreadableObjects:
         about = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": why}
         return self._note(Pod, identity, Notice("pod", "pod left out", about))
 
-    def other(self, kind: type[Any], identity: Identity, blame: Blame, why: str) -> list[Instruction]:
+    def other(self, kind: type[Any], identity: Identity, subject: Subject, why: str) -> list[Instruction]:
         about = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": why}
-        return self._note(kind, identity, Notice(blame, "left out", about))
+        return self._note(kind, identity, Notice(subject, "left out", about))
 
     def _note(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
         reasons, key = self._why.setdefault(kind, {}), (identity.namespace, identity.name)

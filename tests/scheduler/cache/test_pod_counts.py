@@ -84,7 +84,7 @@ def test_the_check_finds_a_pod_that_is_not_counted() -> None:
     pods.add(0, affinity_info("x"))
     pods.counts(about("x"), 1)
     pods.check([(0, affinity_info("x"))])
-    with pytest.raises(AssertionError, match="counts other pods than are seated"):
+    with pytest.raises(AssertionError, match="counts differ from those of the assigned pods"):
         pods.check([(0, affinity_info("x")), (1, affinity_info("y"))])
 
 

@@ -141,7 +141,7 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
     assert words in told
     assert isinstance(life.place(make_pod()), Bind)
     (notice,) = [one for one in life.machine.tick(life.now) if isinstance(one, Notice)]
-    assert (notice.blame, notice.fields["constraint"]) == ("constraint", "box")
+    assert (notice.subject, notice.fields["constraint"]) == ("constraint", "box")
     assert life.machine.tick(life.now) == []
 
 

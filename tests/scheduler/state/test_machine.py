@@ -328,7 +328,7 @@ def test_a_vf_with_two_claims_is_free_when_both_are_gone(
     one, two = _claiming(make_pod, 0, name="one"), _claiming(make_pod, 0, name="two")
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), one)
     instructions = _see(machine, two)
-    assert [notice.blame for notice in _notices(instructions)] == ["dispute"]
+    assert [notice.subject for notice in _notices(instructions)] == ["dispute"]
     assert _notices(instructions)[0].fields["reason"] == "claimed by default/one, default/two"
     assert [one.pod.key for one in instructions if isinstance(one, Report)] == ["default/one", "default/two"]
     assert all("default/one, default/two" in message for message in _reports(instructions))
@@ -354,7 +354,7 @@ def test_an_assignment_is_valid_for_its_own_pod_and_node_only(
     """Any other causes a log line and nothing else."""
     forged = make_pod(node="n1", annotations={names.ASSIGNMENT: annotation})
     (notice,) = _notices(_see(machine, make_node(pfs=(make_pf(vfs=1),)), forged))
-    assert notice.blame == "assignment"
+    assert notice.subject == "assignment"
     assert why in notice.fields["reason"]
     _see(machine, make_pod(request=[{}]))
     assert len(_binds(_steps(machine))) == 1
@@ -416,11 +416,11 @@ def test_an_unreadable_object_is_ignored_and_reported_once(
     held = _claiming(make_pod, 0)
     _see(machine, make_node(pfs=(make_pf(vfs=1),)), held, make_pod(request=[{}]))
     broken = Unreadable(Identity("p", "default", held.metadata.uid), "Expected `str`")
-    assert [notice.blame for notice in _notices(machine.pods(broken, 0.0))] == ["pod"]
+    assert [notice.subject for notice in _notices(machine.pods(broken, 0.0))] == ["pod"]
     assert machine.pods(broken, 0.0) == []
     assert _binds(_steps(machine)) == []
     node = Unreadable(Identity("n9"), "Expected `object`")
-    assert [notice.blame for notice in _notices(machine.nodes(node, 0.0))] == ["node"]
+    assert [notice.subject for notice in _notices(machine.nodes(node, 0.0))] == ["node"]
     assert machine.nodes(node, 0.0) == []
 
 
@@ -476,7 +476,7 @@ def test_an_unreadable_inventory_is_reported_once_and_the_node_takes_pods_withou
     """One line in the log however often the node's heartbeat comes."""
     node = make_node(annotations={names.INVENTORY: "{"})
     (notice,) = _notices(_see(machine, node))
-    assert (notice.blame, notice.fields["node"]) == ("inventory", "n1")
+    assert (notice.subject, notice.fields["node"]) == ("inventory", "n1")
     assert _see(machine, make_node(annotations={names.INVENTORY: "{"}, labels={"a": "b"})) == []
     _see(machine, make_pod())
     assert len(_binds(_steps(machine))) == 1

@@ -69,7 +69,7 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
 def _told(instructions: list[Instruction]) -> tuple[list[str], list[str]]:
     """Return the pods with a report, and the names in the log."""
     reports = [one.pod.key for one in instructions if isinstance(one, Report)]
-    notices = [one.fields["reason"] for one in instructions if isinstance(one, Notice) and one.blame == "dispute"]
+    notices = [one.fields["reason"] for one in instructions if isinstance(one, Notice) and one.subject == "dispute"]
     return reports, notices
 
 
