@@ -291,7 +291,9 @@ class Cache:
         assert self._vf_accountings[name].is_disputed == bool(claimed_twice), (
             f"node {name!r}: disputes are missed or made up"
         )
-        assert nodes.free_vfs_of_row[row] == view.free_vfs, f"node {name!r}: the free VFs differ from newly derived ones"
+        assert nodes.free_vfs_of_row[row] == view.free_vfs, (
+            f"node {name!r}: the free VFs differ from newly derived ones"
+        )
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
         capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
         assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"

@@ -13,7 +13,7 @@ from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
-from scheduler.cycle.instructions import Subject, Instruction, Notice
+from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mooring.kube.events import Identity
-from scheduler.cycle.instructions import Subject, Instruction, Notice
+from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.objects import Node, Pod
 
 
