@@ -1,6 +1,6 @@
 """NodeResourcesFit: cpu, memory, ephemeral storage, extended resources, and the number of pods.
 
-The seeds' ``rdma-sriov/*`` resources count only on nodes that publish them: elsewhere the inventory says it better.
+rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them: elsewhere the inventory says it better.
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
