@@ -61,6 +61,11 @@ class RtnetlinkVfPort:
         if settings.guid is not None:
             self.write_guid(pf, vf, settings.guid)
 
+    def bring_up(self, pf: str) -> None:
+        """Set a PF's netdev up."""
+        with _session() as netlink:
+            netlink.link("set", index=_index(pf), state="up")
+
     def write_guid(self, pf: str, vf: int, guid: str) -> None:
         """Set a VF's node and port GUID on InfiniBand."""
         with _session() as netlink:
