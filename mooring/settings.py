@@ -17,6 +17,7 @@ LinkState = Literal["auto", "enable", "disable"]
 # IFLA_VF_RATE carries Mb/s in 32 bits.
 MAX_RATE_MBPS = 0xFFFF_FFFF
 MAX_VLAN = 4094
+_MLX4_NO_VLAN = 4095
 MAX_QOS = 7
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}", re.ASCII)
 _GUID = re.compile(r"(?:[0-9A-Fa-f]{2}:){7}[0-9A-Fa-f]{2}", re.ASCII)
@@ -73,6 +74,14 @@ def _read(document: Fields, read_mac: Callable[[Value], str]) -> VfSettings:
         link_state=document.optional("link_state", link_state),
         guid=document.optional("guid", guid),
     )
+
+
+def reported_vlan(vlan: int | None) -> int | None:
+    """Return the VLAN that a PF's driver reports, 0 for none.
+
+    mlx4's word for none is the reserved 4095 (MLX4_VGT: mlx4_get_vf_config in Linux 6.12), which no request may carry.
+    """
+    return 0 if vlan == _MLX4_NO_VLAN else vlan
 
 
 def rate(value: Value) -> int:

@@ -17,7 +17,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mooring.rdma_netlink import number, read_attributes
-from mooring.settings import LinkState, VfSettings
+from mooring.settings import LinkState, VfSettings, reported_vlan
 
 # RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
 _VF_WITHOUT_STATISTICS = 1 | 8
@@ -60,6 +60,11 @@ class RtnetlinkVfPort:
                 netlink.link("set", index=_index(pf), vf={"vf": vf, **attributes})
         if settings.guid is not None:
             self.write_guid(pf, vf, settings.guid)
+
+    def bring_up(self, pf: str) -> None:
+        """Set a PF's netdev up."""
+        with _session() as netlink:
+            netlink.link("set", index=_index(pf), state="up")
 
     def write_guid(self, pf: str, vf: int, guid: str) -> None:
         """Set a VF's node and port GUID on InfiniBand."""
@@ -127,7 +132,7 @@ def _read_info(info: Mapping[int, bytes]) -> tuple[int, VfSettings]:
         min_tx_rate=low,
         max_tx_rate=high,
         mac=mac[4:10].hex(":") if mac is not None else None,
-        vlan=vlan,
+        vlan=reported_vlan(vlan),
         qos=qos,
         trust=_flag(_setting(info, _VF_TRUST)),
         spoofchk=_flag(_setting(info, _VF_SPOOFCHK)),

@@ -9,7 +9,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mooring.settings import LinkState, VfSettings
+from mooring.settings import LinkState, VfSettings, reported_vlan
 
 # RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS in include/uapi/linux/rtnetlink.h.
 _VFS_WITHOUT_STATS = 1 | 8
@@ -53,7 +53,7 @@ def _vf(info: Any) -> tuple[int | None, VfSettings]:
         min_tx_rate=value("IFLA_VF_RATE", "min_tx_rate"),
         max_tx_rate=value("IFLA_VF_RATE", "max_tx_rate"),
         mac=value("IFLA_VF_MAC", "mac"),
-        vlan=value("IFLA_VF_VLAN", "vlan"),
+        vlan=reported_vlan(value("IFLA_VF_VLAN", "vlan")),
         qos=value("IFLA_VF_VLAN", "qos"),
         trust=_switch(value("IFLA_VF_TRUST", "trust")),
         spoofchk=_switch(value("IFLA_VF_SPOOFCHK", "spoofchk")),

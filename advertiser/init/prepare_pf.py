@@ -39,7 +39,9 @@ class NoSuchSettingError(ForbiddenError):
 
 
 class VfSettingsWriter(Protocol):
-    """How the settings of VFs are written to their PF; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
+    """How a PF is brought up and its VFs are set; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
+
+    def bring_up(self, pf: str) -> None: ...
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
 
@@ -87,7 +89,7 @@ class PfPreparer:
             mode = host.eswitch.get(function.address)
             plan = init_plan.plan(function, pf, link, found.terms.init, host.ledger, mode)
             if plan.recreate:
-                self._make_vfs(function, plan)
+                self._make_vfs(function, plan, link)
                 function = _function(self._read(), plan.pci)
             self._prepare_vfs(function, plan, link, host)
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
@@ -118,7 +120,14 @@ class PfPreparer:
                 _write(autoprobe, before)
             remove_file(marker)
 
-    def _make_vfs(self, function: PciFunction, plan: Plan) -> None:
+    def _make_vfs(self, function: PciFunction, plan: Plan, link: LinkType) -> None:
+        """Write sriov_numvfs, and read it again: bnxt_en makes none or fewer without an error.
+
+        Source: bnxt_sriov_configure in Linux 6.12, which does nothing on a PF that is down, and sriov_numvfs_store in
+        drivers/pci/iov.c, which only logs fewer VFs. An InfiniBand PF's netdev is IPoIB's and does not matter here.
+        """
+        if link == "ethernet":
+            self._bring_up(plan.pf)
         numvfs = self._device(plan.pci) / _NUMVFS
         try:
             if function.numvfs != "0":
@@ -126,6 +135,16 @@ class PfPreparer:
             _write(numvfs, str(plan.vfs))
         except OSError as refused:
             raise init_plan.refusal(function, plan.pf, _NUMVFS, str(plan.vfs), refused) from refused
+        made = (read_file(numvfs) or "").strip()
+        if made != str(plan.vfs):
+            raise init_plan.shortfall(function, plan, made)
+
+    def _bring_up(self, pf: str) -> None:
+        try:
+            self.writer.bring_up(pf)
+        except OSError as refused:
+            name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+            raise ForbiddenError(f"{pf}: the PF cannot be brought up ({name}); see the kernel's log") from refused
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
         address = self._pf_address(plan, function, link)

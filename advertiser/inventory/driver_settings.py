@@ -14,7 +14,8 @@ _INFINIBAND = frozenset({"guid", "link_state"})
 
 _BY_DRIVER = {
     "mlx5_core": _ETHERNET | _BOTH_RATES,
-    "mlx4_core": _ETHERNET - {"trust"} | _BOTH_RATES,
+    # mlx4_set_vf_rate refuses any min_tx_rate (EPROTONOSUPPORT).
+    "mlx4_core": _ETHERNET - {"trust"} | _MAX_RATE,
     "ice": _ETHERNET | _BOTH_RATES,
     # i40e_ndo_set_vf_bw and ixgbe_ndo_set_vf_bw refuse any min_tx_rate.
     "i40e": _ETHERNET | _MAX_RATE,

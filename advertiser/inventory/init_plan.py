@@ -99,6 +99,13 @@ def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure:
     return ForbiddenError(f"{pf}: the kernel refused {attribute} {value} ({name}): {text}")
 
 
+def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
+    """Return the error for a driver that makes fewer VFs than it was told to, and answers success."""
+    what = f"the driver {function.driver!r} took sriov_numvfs {plan.vfs} without an error, and made {made}"
+    why = "it has too few rings left for more VFs, VFs in virtual machines, or its firmware is being reset"
+    return ForbiddenError(f"{plan.pf}: {what}: {why}; see the kernel's log")
+
+
 def vf_mac(pf_mac: str, index: int) -> str:
     """Return a VF's MAC: locally administered, the same at every boot, another one for each VF of each PF of a maker.
 

@@ -1,6 +1,8 @@
 """Unbind a VF from its driver and bind it again, through sysfs.
 
-Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (unbind, bind, drivers_probe).
+Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (unbind, driver_override, drivers_probe). A VF whose PF has
+sriov_drivers_autoprobe 0 is probed only if its driver_override names a driver (pci_device_can_probe in
+drivers/pci/pci-driver.c of Linux 6.12), and drivers_probe answers success for one that is not.
 """
 
 import errno
@@ -16,11 +18,22 @@ _WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 
 
 def rebind(sysfs: Sysfs, pci: str) -> None:
-    """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time."""
-    driver = sysfs.driver(pci)
+    """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time.
+
+    driver_override names the driver before it is unbound: `ensure_bound` can then finish what was interrupted, whatever
+    autoprobe is. One that somebody else has set stays, and decides.
+    """
+    driver, override = sysfs.driver(pci), sysfs.root / "bus/pci/devices" / pci / "driver_override"
+    is_ours = driver is not None and sysfs.driver_override(pci) is None
     if driver is not None:
+        if is_ours:
+            _write(override, driver)
         _write(sysfs.root / "bus/pci/drivers" / driver / "unbind", pci)
     ensure_bound(sysfs, pci)
+    if sysfs.driver(pci) is None:
+        raise OSError(errno.ENODEV, f"no driver takes {pci}")
+    if is_ours:
+        _write(override, "\n")
 
 
 def ensure_bound(sysfs: Sysfs, pci: str) -> None:
@@ -29,13 +42,15 @@ def ensure_bound(sysfs: Sysfs, pci: str) -> None:
         _write(sysfs.root / "bus/pci/drivers_probe", pci)
 
 
-def _write(path: Path, pci: str) -> None:
-    """Write a PCI address into a file of sysfs, in a process of its own: what hangs in the kernel cannot be ended."""
-    command = [sys.executable, "-I", "-S", "-c", _WRITE, str(path), pci]
+def _write(path: Path, text: str) -> None:
+    """Write an attribute of sysfs in a process of its own: what hangs in the kernel cannot be ended."""
+    command = [sys.executable, "-I", "-S", "-c", _WRITE, str(path), text]
     writer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         status = writer.wait(REBIND_S)
     except subprocess.TimeoutExpired:
-        raise TimeoutError(errno.ETIMEDOUT, f"{str(path)!r} has not taken {pci} within {REBIND_S:.0f} s") from None
+        raise TimeoutError(
+            errno.ETIMEDOUT, f"{str(path)!r} has not taken {text.strip()!r} within {REBIND_S:.0f} s"
+        ) from None
     if status != 0:
-        raise OSError(errno.EIO, f"{str(path)!r} refuses {pci}")
+        raise OSError(errno.EIO, f"{str(path)!r} refuses {text.strip()!r}")

@@ -18,12 +18,12 @@ Mode = Literal["shared", "exclusive"]
 NAMELESS = 0
 # A list takes a millisecond, and a move of a VF, which spoils one, tens of them.
 _MOST_LISTS = 10
-# What a process makes on a device, and the table and the entry that it is listed in. RES_CTX_GET is younger (5.15).
-_TABLES = (
-    (rdma_netlink.RES_QP_GET, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY),
-    (rdma_netlink.RES_CM_ID_GET, rdma_netlink.RES_CM_ID, rdma_netlink.RES_CM_ID_ENTRY),
-    (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlink.RES_CTX_ENTRY),
-)
+# What a process makes on a device: the question, and the table and the entry that it is listed in.
+_Table = tuple[int, int, int]
+_QUEUE_PAIRS: _Table = (rdma_netlink.RES_QP_GET, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)
+_CM_IDS: _Table = (rdma_netlink.RES_CM_ID_GET, rdma_netlink.RES_CM_ID, rdma_netlink.RES_CM_ID_ENTRY)
+# Younger than the others (5.15).
+_CONTEXTS: _Table = (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlink.RES_CTX_ENTRY)
 
 
 # A kernel before 5.2 does not know the question.
@@ -92,23 +92,43 @@ def rename(name: str, to: str) -> None:
 def users(name: str) -> frozenset[int]:
     """Return the ids of the processes that have a device in use, with NAMELESS for what somebody else opened for one.
 
-    Objects of the kernel's own clients are none: they come and go with the device.
+    Objects of the kernel's own clients are none: they come and go with the device. A process has queue pairs on a
+    context alone, and contexts are counted and listed without asking the driver.
     """
     index = _index(name)
     (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
-    contexts = dict(_counts(summary)).get("ctx", 0)
-    named = [_users_in(command, index, table, entry) for command, table, entry in _TABLES]
-    return frozenset(chain(*named)) | (frozenset((NAMELESS,)) if contexts > len(named[-1]) else frozenset())
+    contexts = dict(_counts(summary)).get("ctx")
+    opened = _users_in(_CONTEXTS, index)
+    found = frozenset(chain(opened, _users_in(_CM_IDS, index), _users_of_queue_pairs(index, contexts)))
+    return found | (frozenset((NAMELESS,)) if (contexts or 0) > len(opened) else frozenset())
 
 
-def _users_in(command: int, index: Mapping[int, bytes], table: int, entry: int) -> list[int]:
+def _users_of_queue_pairs(index: Mapping[int, bytes], contexts: int | None) -> Sequence[int]:
+    """Return whom the kernel names for queue pairs: somebody where it cannot, unless there is no context.
+
+    The driver is asked about each, and its first error ends the list (fill_res_qp_entry_query in nldev.c): mlx5 has
+    ENOSYS for those of RSS (mlx5_ib_query_qp), and any error for all of a sick VF, the kernel's own among them.
+    """
     try:
-        answer = rdma_netlink.exchange(command, index, dump=True)
+        return _read_users(_QUEUE_PAIRS, index)
+    except OSError:
+        return () if contexts == 0 else (NAMELESS,)
+
+
+def _users_in(table: _Table, index: Mapping[int, bytes]) -> list[int]:
+    """Return whom a table names, nobody where the kernel does not have it."""
+    try:
+        return _read_users(table, index)
     except OSError as unknown:
         if unknown.errno in (errno.EINVAL, errno.EOPNOTSUPP):
             return []
         raise
-    return [pid for message in answer for pid in users_listed(message, table, entry)]
+
+
+def _read_users(table: _Table, index: Mapping[int, bytes]) -> list[int]:
+    command, kind, entry = table
+    answer = rdma_netlink.exchange(command, index, dump=True)
+    return [pid for message in answer for pid in users_listed(message, kind, entry)]
 
 
 def users_listed(message: Sequence[rdma_netlink.Attribute], table: int, entry: int) -> Iterator[int]:

@@ -55,6 +55,14 @@ class Sysfs:
         except OSError:
             return None
 
+    def driver_override(self, pci: str) -> str | None:
+        """Return the only driver that the kernel may bind a function to, None where any that knows it may."""
+        try:
+            named = (self._device(pci) / "driver_override").read_text().strip()
+        except OSError:
+            return None
+        return named if named != "(null)" else None
+
     def pf_pci(self, vf: AssignedVf) -> str:
         """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned."""
         device = self._device(vf.pci)

@@ -1,5 +1,9 @@
 """RDMA devices without a lab: what a resource table says, and a kernel that has none."""
 
+import errno
+import os
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,3 +73,69 @@ def test_a_refusal_names_pf_vf_setting_and_errno() -> None:
     """The kernel's name for the error, which for 95 is not the C library's."""
     text = attachment.refusal_text(VF, VfSettings(vlan=7), OSError(95, "Operation not supported"))
     assert text == "pf 'eth0' refuses vlan 7 for vf 3: EOPNOTSUPP (Operation not supported)"
+
+
+class Nldev:
+    """Answers as nldev.c of Linux 6.12 does, about one device on which user processes have opened contexts.
+
+    A dump of queue pairs asks the driver about each (fill_res_qp_entry_query), and ends with the first error. mlx5 has
+    ENOSYS for a queue pair with an indirection table, as RSS makes them (mlx5_ib_query_qp), and firmware's error for
+    any on a sick VF, ib_core's own GSI queue pair among them. Contexts and cm_ids are listed without the driver.
+    """
+
+    def __init__(self, query: int, *contexts: int, of: int | None = None, has_context_table: bool = True) -> None:
+        self._query, self._contexts, self._has_context_table = query, contexts, has_context_table
+        self._count = len(contexts) if of is None else of
+
+    def exchange(
+        self, command: int, attributes: Mapping[int, bytes], *, dump: bool = False
+    ) -> list[Sequence[rdma_netlink.Attribute]]:
+        if command == rdma_netlink.GET:
+            return [((rdma_netlink.DEV_NAME, b"mlx5_5\0"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5)))]
+        assert attributes == {rdma_netlink.DEV_INDEX: rdma_netlink.u32(5)}
+        if command == rdma_netlink.RES_GET:
+            return [((rdma_netlink.RES_SUMMARY, self._summary()),)]
+        if command == rdma_netlink.RES_QP_GET:
+            raise OSError(self._query, os.strerror(self._query))
+        if command == rdma_netlink.RES_CTX_GET and not self._has_context_table:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return [((rdma_netlink.RES_CTX, self._table()),)] if command == rdma_netlink.RES_CTX_GET else []
+
+    def _summary(self) -> bytes:
+        counts = {"qp": self._count + 1, "ctx": self._count}
+        entries = [
+            {
+                rdma_netlink.RES_SUMMARY_ENTRY_NAME: name.encode() + b"\0",
+                rdma_netlink.RES_SUMMARY_ENTRY_CURR: struct.pack("=Q", count),
+            }
+            for name, count in counts.items()
+        ]
+        return b"".join(_nested(rdma_netlink.RES_SUMMARY_ENTRY, entry) for entry in entries)
+
+    def _table(self) -> bytes:
+        pids = [{rdma_netlink.RES_PID: rdma_netlink.u32(pid)} for pid in self._contexts]
+        return b"".join(_nested(rdma_netlink.RES_CTX_ENTRY, pid) for pid in pids)
+
+
+def _nested(kind: int, attributes: Mapping[int, bytes]) -> bytes:
+    return rdma_netlink.pack_attributes({kind: rdma_netlink.pack_attributes(attributes)})
+
+
+@pytest.mark.parametrize("query", [errno.ENOSYS, errno.EINVAL, errno.EIO])
+def test_a_queue_pair_that_cannot_be_asked_is_somebodys(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opened the device is known, who else has one of its queue pairs is not."""
+    monkeypatch.setattr(rdma_netlink, "exchange", Nldev(query, 77).exchange)
+    assert rdma.users("mlx5_5") == {77, rdma.NAMELESS}
+
+
+@pytest.mark.parametrize("query", [errno.ENOSYS, errno.EIO])
+def test_a_sick_vf_without_a_context_is_nobodys(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process has a queue pair on a context only: the one that cannot be asked is the kernel's, for ever."""
+    monkeypatch.setattr(rdma_netlink, "exchange", Nldev(query).exchange)
+    assert rdma.users("mlx5_5") == frozenset()
+
+
+def test_a_context_that_no_table_lists_is_somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel before 5.15 counts contexts and does not list them; a queue pair that cannot be asked names nobody."""
+    monkeypatch.setattr(rdma_netlink, "exchange", Nldev(errno.ENOSYS, of=1, has_context_table=False).exchange)
+    assert rdma.users("mlx5_5") == {rdma.NAMELESS}

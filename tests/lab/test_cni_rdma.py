@@ -211,6 +211,20 @@ def test_a_process_that_keeps_its_queue_pair_loses_it(lab: Lab) -> None:
     assert lines == ["add 0 null", "del 0", "none", "1", "alive", "0", "same names"]
 
 
+def test_a_vf_whose_pf_has_autoprobe_off_is_rebound_all_the_same(lab: Lab) -> None:
+    """The kernel's own pci_device_can_probe: the VF has its driver again, and no driver_override."""
+    lines = run(
+        lab,
+        f"""echo 0 >$functions/0000:3b:00.0/sriov_drivers_autoprobe
+        {SERVER} add; keep; del; phase; rebound
+        test -e $functions/0000:3b:01.0/driver && echo bound; cat $functions/0000:3b:01.0/driver_override
+        same_names
+        """,
+        FIRST,
+    )
+    assert lines == ["add 0 null", "del 0", "none", "1", "bound", "(null)", "same names"]
+
+
 def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab) -> None:
     """DEL is successful and the VF is restored, but nobody gets it until the process is gone."""
     lines = run(

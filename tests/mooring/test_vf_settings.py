@@ -4,7 +4,9 @@ import struct
 
 import pytest
 
-from mooring.settings import VfSettings
+from mooring.errors import RecordError
+from mooring.parsing import dump, parse
+from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings
 from mooring.vf_settings import settings_listed
 
 MAC, VLAN, SPOOFCHK, LINK_STATE, RATE, TRUST, NODE_GUID = 1, 2, 4, 5, 6, 9, 10
@@ -14,11 +16,11 @@ def attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def info(vf: int, *more: bytes) -> bytes:
+def info(vf: int, *more: bytes, vlan: int = 7, qos: int = 3) -> bytes:
     """struct ifla_vf_mac has room for 32 bytes; every other one begins with the VF's number too."""
     plain = (
         attribute(MAC, struct.pack("=I6s26x", vf, bytes((2, 0, 0, 0, 0, vf)))),
-        attribute(VLAN, struct.pack("=III", vf, 7, 3)),
+        attribute(VLAN, struct.pack("=III", vf, vlan, qos)),
         attribute(RATE, struct.pack("=III", vf, 100, 2000)),
     )
     return attribute(1, b"".join((*plain, *more)))
@@ -53,3 +55,13 @@ def test_a_node_guid_is_read_and_one_that_was_never_set_is_none(guid: int, read:
     content = struct.pack("=I4xQ", 0, guid)
     found = settings_listed("ib0", link(1, info(0, attribute(NODE_GUID, content))))
     assert found[0].guid == read
+
+
+def test_a_vf_of_mlx4_without_a_vlan_has_vlan_0() -> None:
+    """mlx4_get_vf_config answers 4095 (MLX4_VGT), also after mlx4_set_vf_vlan was told 0: 0 is what to restore.
+
+    The ledger's entry holds what was found: one that cannot be read again would keep the VF for ever.
+    """
+    found = settings_listed("eth0", link(1, info(0, vlan=4095, qos=0)))[0]
+    assert (found.vlan, found.qos) == (0, 0)
+    assert read_found_settings(parse(dump(found.to_fields()), "entry", RecordError).fields(SETTING_NAMES)) == found

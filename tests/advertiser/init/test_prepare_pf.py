@@ -1,5 +1,6 @@
 """`init` on a tree of files: what one PF meets stays that PF's own, and leaves nothing behind."""
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,12 +26,43 @@ class Nic:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
+        self.brought_up: list[str] = []
+
+    def bring_up(self, pf: str) -> None:
+        self.brought_up.append(pf)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         self.told.append((pf, vf))
 
     def write_guid(self, pf: str, vf: int, guid: str) -> None:
         self.told.append((pf, vf))
+
+
+class Bnxt(Nic):
+    """The PFs of bnxt_en, of Linux 6.12: what becomes of a number written to sriov_numvfs.
+
+    bnxt_sriov_configure answers 0, which is success, and changes nothing while the PF is down; bnxt_sriov_enable makes
+    as many VFs as there are rings for, and its error is dropped. sriov_numvfs_store only logs fewer.
+    """
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room = room
+
+    def sriov_configure(self, path: Path, text: str) -> None:
+        if path.name == "sriov_numvfs" and {entry.name for entry in (path.parent / "net").iterdir()} & {
+            *self.brought_up
+        }:
+            path.write_text(f"{min(int(text), self._room)}\n")
+        elif path.name != "sriov_numvfs":
+            path.write_text(text)
+
+
+class Closed(Nic):
+    """A PF that its driver does not open: firmware is being updated, for instance."""
+
+    def bring_up(self, pf: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
 
 
 @pytest.fixture
@@ -48,11 +80,11 @@ def device(roots: Roots, pci: str) -> Path:
     return roots.sysfs / "bus/pci/devices" / pci
 
 
-def prepared(roots: Roots) -> tuple[list[str], list[str]]:
+def prepared(roots: Roots, nic: Nic | None = None) -> tuple[list[str], list[str]]:
     """Return what could not be prepared, as text, and the PFs of which every VF was counted."""
     done: list[str] = []
     offer = Offer((OfferEntry((), Terms(init=Init(2))),))
-    preparer = PfPreparer(roots, Nic(), lambda pf, count, of: done.extend([pf] * (count == of)))
+    preparer = PfPreparer(roots, nic or Nic(), lambda pf, count, of: done.extend([pf] * (count == of)))
     return [str(failure) for failure in preparer.prepare_all(offer, "n1")], done
 
 
@@ -115,3 +147,48 @@ def test_an_infiniband_pf_without_its_rdma_device_is_one_that_cannot_be_prepared
     failures, done = prepared(roots)
     assert failures == ["enp4s0f0: no RDMA device in the host's network namespace, from which its VFs' GUIDs are made"]
     assert done == ["enp4s0f1"]
+
+
+@pytest.fixture
+def without_vfs(roots: Roots) -> Roots:
+    """The same host before its VFs were made."""
+    for pf in (FIRST, SECOND):
+        (device(roots, pf) / "sriov_numvfs").write_text("0\n")
+    return roots
+
+
+def test_a_pf_is_up_before_its_vfs_are_made(without_vfs: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bnxt_en makes none on one that is down, and says that it has."""
+    nic = Bnxt(room=2)
+    monkeypatch.setattr(prepare_pf, "_write", nic.sriov_configure)
+    assert prepared(without_vfs, nic) == ([], ["enp4s0f0", "enp4s0f1"])
+    assert (device(without_vfs, FIRST) / "sriov_numvfs").read_text() == "2\n"
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_driver_that_makes_fewer_vfs_without_an_error_is_named(
+    without_vfs: Roots, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """The VFs that are there are not those that the offer counts on: the PF is not prepared."""
+    nic = Bnxt(room)
+    monkeypatch.setattr(prepare_pf, "_write", nic.sriov_configure)
+    failures, done = prepared(without_vfs, nic)
+    assert [failure.partition(": it has")[0] for failure in failures] == [
+        f"enp4s0f{index}: the driver 'mlx5_core' took sriov_numvfs 2 without an error, and made {room}"
+        for index in (0, 1)
+    ]
+    assert done == []
+
+
+def test_a_pf_that_cannot_be_brought_up_makes_no_vfs(without_vfs: Roots) -> None:
+    """By name, with the kernel's reason."""
+    failures, _ = prepared(without_vfs, Closed())
+    assert failures[0].startswith("enp4s0f0: the PF cannot be brought up (EIO)")
+    assert (device(without_vfs, FIRST) / "sriov_numvfs").read_text() == "0\n"
+
+
+def test_a_pf_that_has_its_vfs_stays_down(roots: Roots) -> None:
+    """Nothing is made: the PF is as the operator left it."""
+    nic = Nic()
+    assert prepared(roots, nic) == ([], ["enp4s0f0", "enp4s0f1"])
+    assert nic.brought_up == []
