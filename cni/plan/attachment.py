@@ -97,12 +97,13 @@ NO_MAC = "00:00:00:00:00:00"
 def effective(wished: VfSettings, found: VfSettings, netdev_mac: str | None = None) -> VfSettings:
     """Return what to set: the wish, and no rate left over from before where the pod asks for none.
 
-    A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof check holds
-    a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
+    A wish of 0 or false is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof
+    check holds a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
     """
     if wished.spoofchk and wished.mac is None and found.mac is not None:
         wished = replace(wished, mac=netdev_mac if found.mac == NO_MAC else found.mac)
-    unknown = [name for name in ("min_tx_rate", "max_tx_rate", "vlan", "qos") if getattr(found, name) is None]
+    zeros = ("min_tx_rate", "max_tx_rate", "vlan", "qos", "trust", "spoofchk")
+    unknown = [name for name in zeros if getattr(found, name) is None]
     wished = replace(wished, **{name: None for name in unknown if getattr(wished, name) == 0})
     return replace(
         wished,

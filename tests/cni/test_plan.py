@@ -210,7 +210,7 @@ def test_a_rate_left_over_from_before_is_cleared() -> None:
     assert attachment.effective(VfSettings(), VfSettings(min_tx_rate=5, max_tx_rate=9)) == VfSettings(0, 0)
     assert attachment.effective(VfSettings(), VfSettings()) == VfSettings()
     assert attachment.effective(VfSettings(vlan=5), VfSettings(0, 0)) == VfSettings(vlan=5)
-    assert attachment.effective(VfSettings(min_tx_rate=0, qos=0), VfSettings()) == VfSettings()
+    assert attachment.effective(VfSettings(min_tx_rate=0, qos=0, trust=False), VfSettings()) == VfSettings()
     assert attachment.effective(VfSettings(min_tx_rate=5), VfSettings()) == VfSettings(min_tx_rate=5)
 
 

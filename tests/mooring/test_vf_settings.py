@@ -53,3 +53,12 @@ def test_a_node_guid_is_read_and_one_that_was_never_set_is_none(guid: int, read:
     content = struct.pack("=I4xQ", 0, guid)
     found = settings_listed("ib0", link(1, info(0, attribute(NODE_GUID, content))))
     assert found[0].guid == read
+
+
+def test_on_infiniband_only_link_state_and_guid_are_read() -> None:
+    """The MAC there is the PF's own, and rates, VLAN, trust and spoof check are zeros (mlx5_ib_get_vf_config)."""
+    zeros = [attribute(kind, struct.pack("=II", 0, 0)) for kind in (SPOOFCHK, TRUST)]
+    down = attribute(LINK_STATE, struct.pack("=II", 0, 2))
+    node_guid = attribute(NODE_GUID, struct.pack("=I4xQ", 0, 0x0200000000000001))
+    found = settings_listed("ib0", link(1, info(0, *zeros, down, node_guid)), hardware=32)
+    assert found == {0: VfSettings(link_state="disable", guid="02:00:00:00:00:00:00:01")}
