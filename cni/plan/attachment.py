@@ -94,12 +94,18 @@ ATTRIBUTES: tuple[tuple[str, ...], ...] = (
 NO_MAC = "00:00:00:00:00:00"
 
 
-def effective(wished: VfSettings, found: VfSettings, netdev_mac: str | None = None) -> VfSettings:
+def effective(
+    wished: VfSettings, found: VfSettings, netdev_mac: str | None = None, link: names.LinkType = "ethernet"
+) -> VfSettings:
     """Return what to set: the wish, and no rate left over from before where the pod asks for none.
 
     A wish of 0 or false is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof
     check holds a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
+    An InfiniBand VF starts with the policy Down, read as "disable" (mlx_to_net_policy in the kernel's
+    drivers/infiniband/hw/mlx5/ib_virt.c): its port would never become active, so that "auto" is what a pod means.
     """
+    if link == "infiniband" and wished.link_state is None and found.link_state == "disable":
+        wished = replace(wished, link_state="auto")
     if wished.spoofchk and wished.mac is None and found.mac is not None:
         wished = replace(wished, mac=netdev_mac if found.mac == NO_MAC else found.mac)
     zeros = ("min_tx_rate", "max_tx_rate", "vlan", "qos", "trust", "spoofchk")

@@ -74,7 +74,7 @@ def _as_pending(
     """Return a VF as it was found, with its entry; nothing is changed yet."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
-    settings = attachment.effective(vf.settings, original.settings, original.netdev_mac)
+    settings = attachment.effective(vf.settings, original.settings, original.netdev_mac, vf.link)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,

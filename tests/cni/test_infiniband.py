@@ -27,7 +27,7 @@ from devcluster.hosts.vftable import INFINIBAND, VfTable
 from mooring.assignment import AssignedVf, Assignment
 from mooring.ledger import Netns
 from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.settings import LinkState, VfSettings
 
 PF, VF0 = "enp4s0f0", "0000:04:00.2"
 HERE = "/proc/self/ns/net"
@@ -91,6 +91,21 @@ def test_rates_of_zero_are_not_written(node: Node) -> None:
     _add(node, VfSettings(min_tx_rate=0, max_tx_rate=0, vlan=0, qos=0, trust=False, spoofchk=False))
     assert all(set(each.to_fields()) <= {"link_state"} for each in _written(node))
     assert _delete(node)
+
+
+def test_a_vf_whose_port_is_held_down_gets_auto_and_down_again(node: Node) -> None:
+    """As mlx5_ib_get_vf_config reads a fresh VF (MLX5_POLICY_DOWN): its port would never become active."""
+    _add(node, VfSettings())
+    assert node.port.read(PF, 0).link_state == "auto"
+    assert _delete(node)
+    assert node.port.read(PF, 0).link_state == "disable"
+
+
+@pytest.mark.parametrize("wish", ["disable", "enable"])
+def test_a_wished_link_state_is_kept(node: Node, wish: LinkState) -> None:
+    """Whoever asks for a port that stays down gets it."""
+    _add(node, VfSettings(link_state=wish))
+    assert node.port.read(PF, 0).link_state == wish
 
 
 def test_a_vf_that_the_ledger_has_lost_is_given_back(node: Node) -> None:
