@@ -1,6 +1,6 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
-Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → name →
+Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → MTU →
 addresses → up → held. A VF without a netdev takes those of them that need none. Whatever fails, every VF that was
 entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD does the same.
 """
@@ -47,8 +47,6 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
             _take_down(pending, names)
         _set(node, conf, entered)
         entered = [guid.take_effect(node, pending) for pending in entered]
-        for pending in entered:
-            _set_mtu(conf, pending)
         for pending in entered:
             if not has_netdev(pending):
                 move_device_in(node, pending.entry)
@@ -178,14 +176,3 @@ def _set_mac(pending: PendingAttachment, mac: str) -> None:
     if not wait_until(ensure_mac, _MAC_S):
         text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *refusals[-1:])
         raise CniError(NIC_REFUSED, f"{text}; its netdev does not get it")
-
-
-def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
-    mtu = conf.network_of(pending.vf.network).mtu
-    if mtu is None or not has_netdev(pending):
-        return
-    try:
-        netlink.set_mtu(temporary_name(pending.entry.pci), mtu)
-    except OSError as refused:
-        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} refuses mtu {mtu}"
-        raise CniError(NIC_REFUSED, what, attachment.symbol(refused)) from refused
