@@ -118,6 +118,22 @@ def effective(
     )
 
 
+def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
+    """Return those of the settings that a VF does not have yet: a NIC may refuse a value that it has already.
+
+    What one netlink attribute carries stays together; the half that is not wanted is sent as 0. MAC and GUID are always
+    written: ice, i40e and bnxt report the VF's own MAC where none was set (ice_get_vf_cfg, i40e_ndo_get_vf_config,
+    bnxt_get_vf_config), and a port GUID is not read.
+    """
+    kept: dict[str, object] = {}
+    for attribute in ATTRIBUTES:
+        present = {name: value for name in attribute if (value := getattr(wanted, name)) is not None}
+        is_as_found = all((getattr(wanted, name) or 0) == (getattr(found, name) or 0) for name in attribute)
+        if attribute in (("mac",), ("guid",)) or not is_as_found:
+            kept |= present
+    return replace(VfSettings(), **kept)  # type: ignore[arg-type]
+
+
 def one_by_one(settings: VfSettings) -> list[VfSettings]:
     """Split settings into one piece for each netlink attribute: the kernel does not say which one a NIC refuses."""
     present = settings.to_fields()

@@ -127,19 +127,22 @@ def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
             wanted = {pending.vf.vf: pending.settings for pending in of_pf}
             rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
-            attachment.check_rates(pf, rate, node.port.read_all(pf), wanted)
+            found = node.port.read_all(pf)
+            attachment.check_rates(pf, rate, found, wanted)
             for pending in of_pf:
-                _set_one(node, pending)
+                _set_one(node, pending, found[pending.vf.vf])
 
 
-def _set_one(node: Node, pending: PendingAttachment) -> None:
+def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     vf, settings = pending.vf, pending.settings
     if settings == VfSettings():
         return
+    changes = attachment.changes(settings, found)
     try:
-        node.port.write(vf.pf, vf.vf, settings)
+        if changes != VfSettings():
+            node.port.write(vf.pf, vf.vf, changes)
     except OSError as refused:
-        raise _refusal(node, vf, settings, refused) from refused
+        raise _refusal(node, vf, changes, refused) from refused
     if wrong := attachment.differences(settings, node.port.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
     if settings.mac is not None and has_netdev(pending):

@@ -103,9 +103,10 @@ def test_a_vf_whose_port_is_held_down_gets_auto_and_down_again(node: Node) -> No
 
 @pytest.mark.parametrize("wish", ["disable", "enable"])
 def test_a_wished_link_state_is_kept(node: Node, wish: LinkState) -> None:
-    """Whoever asks for a port that stays down gets it."""
+    """Whoever asks for a port that stays down gets it; what the VF has already is not written."""
     _add(node, VfSettings(link_state=wish))
     assert node.port.read(PF, 0).link_state == wish
+    assert _written(node) == ([] if wish == "disable" else [VfSettings(link_state=wish)])
 
 
 def test_a_vf_that_the_ledger_has_lost_is_given_back(node: Node) -> None:
