@@ -28,6 +28,8 @@ _HEADER, _LINK = struct.Struct("=IHHII"), struct.Struct("=BxHiII")
 _GET_LINK, _ERROR, _EXT_MASK, _NUM_VF, _VFINFO_LIST = 18, 2, 29, 21, 22
 _VF_MAC, _VF_VLAN, _VF_SPOOFCHK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST, _VF_NODE_GUID = 1, 2, 4, 5, 6, 9, 10
 _MOST_BYTES = 1 << 18
+# ARPHRD_* of include/uapi/linux/if_arp.h.
+_ETHERNET, _INFINIBAND = 1, 32
 
 
 class VfPort(Protocol):
@@ -46,13 +48,15 @@ class RtnetlinkVfPort:
     """The kernel's: the PF's driver answers."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
-        settings = settings_listed(pf, _link_with_vfs(pf), vf).get(vf)
+        hardware, link = _link_with_vfs(pf)
+        settings = settings_listed(pf, link, vf, hardware).get(vf)
         if settings is None:
             raise OSError(errno.EINVAL, f"pf {pf!r} has no vf {vf}")
         return settings
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        return settings_listed(pf, _link_with_vfs(pf))
+        hardware, link = _link_with_vfs(pf)
+        return settings_listed(pf, link, hardware=hardware)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         with _session() as netlink:
@@ -90,8 +94,8 @@ def _index(name: str) -> int:
         raise OSError(errno.ENODEV, f"no interface {name!r}") from None
 
 
-def _link_with_vfs(pf: str) -> bytes:
-    """Request a PF's link with its VFs; return the attributes' bytes.
+def _link_with_vfs(pf: str) -> tuple[int, bytes]:
+    """Request a PF's link with its VFs; return its ARPHRD number and the attributes' bytes.
 
     Parsed here: pyroute2 (0.9) takes a GUID of 16 bytes for one of 36 and fails on every InfiniBand PF.
     """
@@ -103,14 +107,17 @@ def _link_with_vfs(pf: str) -> bytes:
     if kind == _ERROR:
         code = -struct.unpack_from("=i", answer, _HEADER.size)[0]
         raise OSError(code, os.strerror(code))
-    return answer[_HEADER.size + _LINK.size : length]
+    _, hardware, *_ = _LINK.unpack_from(answer, _HEADER.size)
+    return hardware, answer[_HEADER.size + _LINK.size : length]
 
 
-def settings_listed(pf: str, link: bytes, only: int | None = None) -> Mapping[int, VfSettings]:
+def settings_listed(
+    pf: str, link: bytes, only: int | None = None, hardware: int = _ETHERNET
+) -> Mapping[int, VfSettings]:
     """Return the settings of every VF in a link's attributes, or of one; raise OSError where some VFs are missing.
 
     IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has 16 bits for its length
-    and is truncated without an error.
+    and is truncated without an error. ``hardware`` is the link's ARPHRD number.
     """
     attributes = dict(read_attributes(link))
     # Every VF's first attribute starts with its number.
@@ -119,7 +126,17 @@ def settings_listed(pf: str, link: bytes, only: int | None = None) -> Mapping[in
     if len(listed) != expected:
         raise OSError(errno.EMSGSIZE, f"the kernel lists {len(listed)} of the {expected} vfs of pf {pf!r}")
     wanted = listed if only is None else listed.keys() & {only}
-    return dict(_read_info(dict(read_attributes(listed[vf]))) for vf in wanted)
+    found = dict(_read_info(dict(read_attributes(listed[vf]))) for vf in wanted)
+    return {vf: reported_by_ipoib(each) for vf, each in found.items()} if hardware == _INFINIBAND else found
+
+
+def reported_by_ipoib(answer: VfSettings) -> VfSettings:
+    """Return what a PF's answer says of a VF on InfiniBand: its link state and GUID.
+
+    The rest says nothing: mlx5_ib_get_vf_config (drivers/infiniband/hw/mlx5/ib_virt.c) fills it with zeros, and
+    ipoib_get_vf_config (drivers/infiniband/ulp/ipoib/ipoib_main.c) puts the PF's own address in the MAC's place.
+    """
+    return VfSettings(link_state=answer.link_state, guid=answer.guid)
 
 
 def _read_info(info: Mapping[int, bytes]) -> tuple[int, VfSettings]:

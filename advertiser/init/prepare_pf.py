@@ -88,6 +88,9 @@ class PfPreparer:
                 return
             mode = host.eswitch.get(function.address)
             plan = init_plan.plan(function, pf, link, found.terms.init, host.ledger, mode)
+            if plan.left_out:
+                names = ", ".join(plan.left_out)
+                _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)
             if plan.recreate:
                 self._make_vfs(function, plan, link)
                 function = _function(self._read(), plan.pci)

@@ -6,6 +6,7 @@ more than a GUID and a link state to set, whichever driver lies below.
 """
 
 from mooring.names import LinkType
+from mooring.settings import VfSettings
 
 _ETHERNET = frozenset({"mac", "vlan", "qos", "trust", "spoofchk", "link_state"})
 _BOTH_RATES = frozenset({"min_tx_rate", "max_tx_rate"})
@@ -33,3 +34,16 @@ def settings_of(driver: str | None, link: LinkType) -> frozenset[str]:
     """Return the names of the settings that a PF with this driver takes."""
     taken = _BY_DRIVER.get(driver or "", frozenset())
     return _INFINIBAND if taken and link == "infiniband" else taken
+
+
+def refused_settings(settings: VfSettings, driver: str | None, link: LinkType) -> tuple[str, ...]:
+    """Return the names of those of ``settings`` that a PF with this driver has no operation for.
+
+    On Ethernet a driver that is not listed is asked: what it refuses is only then known. On InfiniBand IPoIB answers
+    for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c).
+    """
+    if link == "infiniband":
+        taken = _INFINIBAND
+    elif (taken := settings_of(driver, link)) == frozenset():
+        return ()
+    return tuple(name for name in settings.to_fields() if name not in taken)

@@ -6,8 +6,9 @@ wanted number stay: only what they lack is made up, so that a second run, or one
 
 import errno
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from advertiser.inventory.driver_settings import refused_settings
 from advertiser.inventory.facts import EswitchMode, PciFunction
 from advertiser.inventory.offer import Init
 from advertiser.inventory.port import is_in_switchdev
@@ -46,7 +47,10 @@ class ForbiddenError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to make of one PF; ``recreate`` says that its present VFs go first."""
+    """What to make of one PF.
+
+    ``recreate`` says that its present VFs go first, ``left_out`` names the settings of the offer that it does not take.
+    """
 
     pci: str
     pf: str
@@ -54,6 +58,7 @@ class Plan:
     recreate: bool
     driver: str
     settings: VfSettings
+    left_out: tuple[str, ...] = ()
 
 
 def plan(
@@ -81,14 +86,28 @@ def plan(
         why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
     own = function.driver or ""
+    left_out = refused_settings(init.settings, function.driver, link)
     return Plan(
         pci=function.address,
         pf=pf,
         vfs=wanted,
         recreate=present != wanted,
         driver=init.driver or _VF_DRIVERS.get(own, own),
-        settings=init.settings,
+        settings=_settings(init.settings, left_out, link),
+        left_out=left_out,
     )
+
+
+def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType) -> VfSettings:
+    """Return what the PF takes of an offer's settings; on InfiniBand link state "auto" where the offer names none.
+
+    mlx5's InfiniBand VFs start with the policy Down (mlx5_ib_get_vf_config in the kernel's
+    drivers/infiniband/hw/mlx5/ib_virt.c): no port of theirs would ever become active.
+    """
+    taken = replace(wished, **dict.fromkeys(left_out))
+    if link == "infiniband" and taken.link_state is None:
+        return replace(taken, link_state="auto")
+    return taken
 
 
 def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure: OSError) -> ForbiddenError:
@@ -134,11 +153,13 @@ def vf_guid(pf_guid: str, index: int) -> str:
 def settings_in_order(settings: VfSettings, mac: str | None) -> tuple[VfSettings, ...]:
     """Return what to write, one message each: MAC, rates, trust, spoofchk, link state.
 
-    spoofchk comes after the MAC: some drivers check frames against the MAC that the PF knows by then.
+    spoofchk comes after the MAC: some drivers check frames against the MAC that the PF knows by then. ``mac`` is None
+    on InfiniBand, which knows no rates either.
     """
+    rates = VfSettings(min_tx_rate=0, max_tx_rate=0) if mac is not None else VfSettings()
     wishes = (
         VfSettings(mac=mac),
-        VfSettings(min_tx_rate=0, max_tx_rate=0),
+        rates,
         VfSettings(trust=settings.trust),
         VfSettings(spoofchk=settings.spoofchk),
         VfSettings(link_state=settings.link_state),

@@ -94,21 +94,44 @@ ATTRIBUTES: tuple[tuple[str, ...], ...] = (
 NO_MAC = "00:00:00:00:00:00"
 
 
-def effective(wished: VfSettings, found: VfSettings, netdev_mac: str | None = None) -> VfSettings:
+def effective(
+    wished: VfSettings, found: VfSettings, netdev_mac: str | None = None, link: names.LinkType = "ethernet"
+) -> VfSettings:
     """Return what to set: the wish, and no rate left over from before where the pod asks for none.
 
-    A wish of 0 is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof check holds
-    a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
+    A wish of 0 or false is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof
+    check holds a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
+    An InfiniBand VF starts with the policy Down, read as "disable" (mlx_to_net_policy in the kernel's
+    drivers/infiniband/hw/mlx5/ib_virt.c): its port would never become active, so that "auto" is what a pod means.
     """
+    if link == "infiniband" and wished.link_state is None and found.link_state == "disable":
+        wished = replace(wished, link_state="auto")
     if wished.spoofchk and wished.mac is None and found.mac is not None:
         wished = replace(wished, mac=netdev_mac if found.mac == NO_MAC else found.mac)
-    unknown = [name for name in ("min_tx_rate", "max_tx_rate", "vlan", "qos") if getattr(found, name) is None]
+    zeros = ("min_tx_rate", "max_tx_rate", "vlan", "qos", "trust", "spoofchk")
+    unknown = [name for name in zeros if getattr(found, name) is None]
     wished = replace(wished, **{name: None for name in unknown if getattr(wished, name) == 0})
     return replace(
         wished,
         min_tx_rate=0 if wished.min_tx_rate is None and found.min_tx_rate else wished.min_tx_rate,
         max_tx_rate=0 if wished.max_tx_rate is None and found.max_tx_rate else wished.max_tx_rate,
     )
+
+
+def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
+    """Return those of the settings that a VF does not have yet: a NIC may refuse a value that it has already.
+
+    What one netlink attribute carries stays together; the half that is not wanted is sent as 0. MAC and GUID are always
+    written: ice, i40e and bnxt report the VF's own MAC where none was set (ice_get_vf_cfg, i40e_ndo_get_vf_config,
+    bnxt_get_vf_config), and a port GUID is not read.
+    """
+    kept: dict[str, object] = {}
+    for attribute in ATTRIBUTES:
+        present = {name: value for name in attribute if (value := getattr(wanted, name)) is not None}
+        is_as_found = all((getattr(wanted, name) or 0) == (getattr(found, name) or 0) for name in attribute)
+        if attribute in (("mac",), ("guid",)) or not is_as_found:
+            kept |= present
+    return replace(VfSettings(), **kept)  # type: ignore[arg-type]
 
 
 def one_by_one(settings: VfSettings) -> list[VfSettings]:

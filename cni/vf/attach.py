@@ -1,6 +1,6 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
-Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → name →
+Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → MTU →
 addresses → up → held. A VF without a netdev takes those of them that need none. Whatever fails, every VF that was
 entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD does the same.
 """
@@ -48,8 +48,6 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         _set(node, conf, entered)
         entered = [guid.take_effect(node, pending) for pending in entered]
         for pending in entered:
-            _set_mtu(conf, pending)
-        for pending in entered:
             if not has_netdev(pending):
                 move_device_in(node, pending.entry)
         return move_all_in(node, call, conf, record, [pending for pending in entered if has_netdev(pending)])
@@ -74,7 +72,7 @@ def _as_pending(
     """Return a VF as it was found, with its entry; nothing is changed yet."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
-    settings = attachment.effective(vf.settings, original.settings, original.netdev_mac)
+    settings = attachment.effective(vf.settings, original.settings, original.netdev_mac, vf.link)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,
@@ -129,19 +127,22 @@ def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
             wanted = {pending.vf.vf: pending.settings for pending in of_pf}
             rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
-            attachment.check_rates(pf, rate, node.port.read_all(pf), wanted)
+            found = node.port.read_all(pf)
+            attachment.check_rates(pf, rate, found, wanted)
             for pending in of_pf:
-                _set_one(node, pending)
+                _set_one(node, pending, found[pending.vf.vf])
 
 
-def _set_one(node: Node, pending: PendingAttachment) -> None:
+def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     vf, settings = pending.vf, pending.settings
     if settings == VfSettings():
         return
+    changes = attachment.changes(settings, found)
     try:
-        node.port.write(vf.pf, vf.vf, settings)
+        if changes != VfSettings():
+            node.port.write(vf.pf, vf.vf, changes)
     except OSError as refused:
-        raise _refusal(node, vf, settings, refused) from refused
+        raise _refusal(node, vf, changes, refused) from refused
     if wrong := attachment.differences(settings, node.port.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
     if settings.mac is not None and has_netdev(pending):
@@ -178,14 +179,3 @@ def _set_mac(pending: PendingAttachment, mac: str) -> None:
     if not wait_until(ensure_mac, _MAC_S):
         text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *refusals[-1:])
         raise CniError(NIC_REFUSED, f"{text}; its netdev does not get it")
-
-
-def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
-    mtu = conf.network_of(pending.vf.network).mtu
-    if mtu is None or not has_netdev(pending):
-        return
-    try:
-        netlink.set_mtu(temporary_name(pending.entry.pci), mtu)
-    except OSError as refused:
-        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} refuses mtu {mtu}"
-        raise CniError(NIC_REFUSED, what, attachment.symbol(refused)) from refused

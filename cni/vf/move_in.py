@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cni.kernel import ipoib, netlink, netns, pod_link, rdma
-from cni.plan import addressing
+from cni.plan import addressing, attachment
 from cni.plan.addressing import Addressing, InterfaceConfig
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
-from cni.spec.skel import IO_FAILURE, Call, CniError
+from cni.spec.skel import IO_FAILURE, NIC_REFUSED, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import Node, temporary_name
 from mooring.assignment import AssignedVf
@@ -48,6 +48,7 @@ def move_all_in(
         asked = meanwhile.submit(lambda: [_request_addresses(node, call, pending) for pending in all_pending])
         for pending in all_pending:
             _move_in(node, pending.entry)
+            _set_mtu(conf, pending)
         given = asked.result()
     configs = [
         InterfaceConfig(pending.entry.ifname, one.addresses, one.routes, conf.network_of(pending.vf.network).routes)
@@ -115,6 +116,18 @@ def _move_in(node: Node, entry: LedgerEntry) -> None:
         netlink.move(temporary_name(entry.pci), entry.netns.path, entry.ifname)
         if _move_rdma(entry):
             ipoib.follow(node.sysfs, entry.pci, entry.ifname, entry.netns.path)
+
+
+def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
+    """Set an MTU in the pod: IPoIB's netdev is made again when its RDMA device moves, with an MTU of its own."""
+    entry, mtu = pending.entry, conf.network_of(pending.vf.network).mtu
+    if mtu is None:
+        return
+    try:
+        netns.run_in(entry.netns.path, lambda: netlink.set_mtu(entry.ifname, mtu))
+    except OSError as refused:
+        what = f"vf {entry.vf} of pf {entry.pf!r} refuses mtu {mtu}"
+        raise CniError(NIC_REFUSED, what, attachment.symbol(refused)) from refused
 
 
 def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> AttachedVf:

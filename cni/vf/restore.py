@@ -39,14 +39,19 @@ def reset(node: Node, entry: LedgerEntry) -> None:
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    """Set what was changed and is not as wanted: one that the NIC refuses keeps no other."""
+    """Set what was changed and is not as wanted: one that the NIC refuses keeps no other.
+
+    What the PF does not report it cannot be set to. Entries have such settings where an earlier version took the zeros
+    of an InfiniBand PF for settings. A GUID that was never set is not reported either.
+    """
     refusals = []
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
         found = node.port.read(entry.pf, entry.vf)
         for attribute in _ATTRIBUTES:
             values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
-            differs = any(getattr(found, name) != value for name, value in values.items())
+            reported = {name for name in values if name == "guid" or getattr(found, name) is not None}
+            differs = any(getattr(found, name) != values[name] for name in reported)
             if differs and changed & set(attribute):
                 settings = VfSettings(**values)
                 try:

@@ -4,9 +4,11 @@
 
 ``set`` holds what differs from a fresh mlx5. A write goes setting by setting in the kernel's order, and the first
 refusal ends it: what came before it stays set. Source: do_setvfinfo in net/core/rtnetlink.c (order, the check of both
-rates, GUIDs on InfiniBand only); drivers/net/ethernet/mellanox/mlx5/core/esw (which values are refused) and
-drivers/infiniband/ulp/ipoib (link state and GUIDs are all that an InfiniBand PF takes). As there, nobody checks the
-sum of min rates, and an admin MAC does not reach the VF's netdev.
+rates, GUIDs on InfiniBand only); drivers/net/ethernet/mellanox/mlx5/core/esw (which values are refused). As there,
+nobody checks the sum of min rates, and an admin MAC does not reach the VF's netdev.
+
+An InfiniBand PF takes a link state and GUIDs and refuses all else with EOPNOTSUPP (ipoib_netdev_ops_pf in
+drivers/infiniband/ulp/ipoib/ipoib_main.c has no other ndo_set_vf_*), zeros too (rtnl_set_vf_rate).
 """
 
 import errno
@@ -15,7 +17,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from devcluster.hosts.nic import Host
 from mooring.files import write_file
 from mooring.parsing import dump
 from mooring.settings import MAX_QOS, MAX_VLAN, VfSettings
+from mooring.vf_settings import reported_by_ipoib
 
 ETHERNET = VfSettings(
     min_tx_rate=0,
@@ -34,7 +37,21 @@ ETHERNET = VfSettings(
     spoofchk=False,
     link_state="auto",
 )
-INFINIBAND = VfSettings(link_state="auto", guid="00:00:00:00:00:00:00:00")
+# What the kernel answers (mlx5_ib_get_vf_config in drivers/infiniband/hw/mlx5/ib_virt.c): zeros for all that IPoIB has
+# no operation for, and the port's policy, which is Down (0) until somebody writes one: sriov_restore_guids in
+# mlx5/core/sriov.c writes none by itself. ipoib_get_vf_config then copies the PF's own address to where a MAC is read:
+# flags, queue pair, and the first bytes of its GID.
+INFINIBAND = VfSettings(
+    min_tx_rate=0,
+    max_tx_rate=0,
+    mac="00:00:10:87:fe:80",
+    vlan=0,
+    qos=0,
+    trust=False,
+    spoofchk=False,
+    link_state="disable",
+)
+_IPOIB_TAKES = frozenset({"link_state", "guid"})
 # What one netlink attribute carries is set together, attribute by attribute in this order.
 _ATTRIBUTES = (
     ("mac",),
@@ -55,12 +72,12 @@ class VfTable:
 
     def read(self, pf: str, vf: int) -> VfSettings:
         """Return one VF's settings; raise OSError ENODEV for an unknown PF, EINVAL for an unknown VF."""
-        return _settings(_pf(self._load(), pf), vf)
+        return _reported(_pf(self._load(), pf), vf)
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         """Return the settings of every VF of a PF."""
         found = _pf(self._load(), pf)
-        return {vf: _settings(found, vf) for vf in range(found["vfs"])}
+        return {vf: _reported(found, vf) for vf in range(found["vfs"])}
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         """Set what is not None; raise OSError with the kernel's errno, what came before the refusal being set."""
@@ -111,6 +128,11 @@ def _settings(pf: Mapping[str, Any], vf: int) -> VfSettings:
     return replace(_fresh(pf["link"]), **pf["set"].get(str(vf), {}))
 
 
+def _reported(pf: Mapping[str, Any], vf: int) -> VfSettings:
+    answer = _settings(pf, vf)
+    return reported_by_ipoib(answer) if pf["link"] == "infiniband" else answer
+
+
 def _fresh(link: str) -> VfSettings:
     return ETHERNET if link == "ethernet" else INFINIBAND
 
@@ -133,8 +155,7 @@ def _apply(pf: Mapping[str, Any], now: VfSettings, wanted: Mapping[str, Any]) ->
 
 
 def _known(link: str) -> frozenset[str]:
-    fresh = _fresh(link)
-    return frozenset(field.name for field in fields(fresh) if getattr(fresh, field.name) is not None)
+    return _IPOIB_TAKES if link == "infiniband" else frozenset(ETHERNET.to_fields())
 
 
 def _is_valid(after: VfSettings) -> bool:

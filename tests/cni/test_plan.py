@@ -210,8 +210,19 @@ def test_a_rate_left_over_from_before_is_cleared() -> None:
     assert attachment.effective(VfSettings(), VfSettings(min_tx_rate=5, max_tx_rate=9)) == VfSettings(0, 0)
     assert attachment.effective(VfSettings(), VfSettings()) == VfSettings()
     assert attachment.effective(VfSettings(vlan=5), VfSettings(0, 0)) == VfSettings(vlan=5)
-    assert attachment.effective(VfSettings(min_tx_rate=0, qos=0), VfSettings()) == VfSettings()
+    assert attachment.effective(VfSettings(min_tx_rate=0, qos=0, trust=False), VfSettings()) == VfSettings()
     assert attachment.effective(VfSettings(min_tx_rate=5), VfSettings()) == VfSettings(min_tx_rate=5)
+
+
+def test_what_a_vf_has_already_is_not_written() -> None:
+    """A NIC cannot refuse it then. One attribute is written whole: both rates, a VLAN with its priority."""
+    found = VfSettings(0, 0, "02:00:00:00:00:01", 7, 3, trust=False, spoofchk=True, link_state="auto", guid=None)
+    assert attachment.changes(VfSettings(0, 0, trust=False, spoofchk=True, link_state="auto"), found) == VfSettings()
+    assert attachment.changes(VfSettings(5, 0, trust=True), found) == VfSettings(5, 0, trust=True)
+    assert attachment.changes(VfSettings(vlan=7, qos=3), found) == VfSettings()
+    assert attachment.changes(VfSettings(vlan=7), found) == VfSettings(vlan=7)
+    assert attachment.changes(VfSettings(mac="02:00:00:00:00:01"), found) == VfSettings(mac="02:00:00:00:00:01")
+    assert attachment.changes(VfSettings(guid="02:00:00:00:00:00:00:01"), VfSettings()).guid is not None
 
 
 def test_min_rates_within_the_line_rate_pass_and_one_more_does_not() -> None:

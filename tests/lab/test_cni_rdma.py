@@ -335,10 +335,10 @@ def test_a_networks_mtu_is_set_and_put_back(lab: Lab) -> None:
 def test_a_refusal_names_the_setting_and_the_errno(lab: Lab) -> None:
     """The kernel stops at the first refusal and says why, not which: pf, vf, setting and errno stand in the error."""
     script = "echo 16 >/sys/module/simvf/parameters/refuse; add; jq -r .msg /tmp/answer; same"
-    lines = run(lab, script, FIRST | {"mac": "02:00:00:00:00:99", "vlan": 5, "spoofchk": False, "trust": True})
+    lines = run(lab, script, FIRST | {"mac": "02:00:00:00:00:99", "vlan": 5, "spoofchk": True, "trust": True})
     assert lines == [
         "add 1 101",
-        "pf 'eth0' refuses spoofchk False for vf 0: EOPNOTSUPP (Operation not supported)",
+        "pf 'eth0' refuses spoofchk True for vf 0: EOPNOTSUPP (Operation not supported)",
         "same",
     ]
 

@@ -65,3 +65,12 @@ def test_a_vf_of_mlx4_without_a_vlan_has_vlan_0() -> None:
     found = settings_listed("eth0", link(1, info(0, vlan=4095, qos=0)))[0]
     assert (found.vlan, found.qos) == (0, 0)
     assert read_found_settings(parse(dump(found.to_fields()), "entry", RecordError).fields(SETTING_NAMES)) == found
+
+
+def test_on_infiniband_only_link_state_and_guid_are_read() -> None:
+    """The MAC there is the PF's own, and rates, VLAN, trust and spoof check are zeros (mlx5_ib_get_vf_config)."""
+    zeros = [attribute(kind, struct.pack("=II", 0, 0)) for kind in (SPOOFCHK, TRUST)]
+    down = attribute(LINK_STATE, struct.pack("=II", 0, 2))
+    node_guid = attribute(NODE_GUID, struct.pack("=I4xQ", 0, 0x0200000000000001))
+    found = settings_listed("ib0", link(1, info(0, *zeros, down, node_guid)), hardware=32)
+    assert found == {0: VfSettings(link_state="disable", guid="02:00:00:00:00:00:00:01")}

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from advertiser.inventory.facts import EswitchMode
 from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from devcluster.hosts.vftable import VfTable
 from mooring.locks import hold
 from mooring.settings import VfSettings
 
@@ -63,6 +65,22 @@ class Closed(Nic):
 
     def bring_up(self, pf: str) -> None:
         raise OSError(errno.EIO, "Input/output error")
+
+
+class InfinibandNic:
+    """The VF table of InfiniBand PFs: it takes a link state and GUIDs, as IPoIB does."""
+
+    def __init__(self, table: VfTable) -> None:
+        self.table = table
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        self.table.write(pf, vf, settings)
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None:
+        self.table.write(pf, vf, VfSettings(guid=guid))
+
+    def bring_up(self, pf: str) -> None:
+        """Do nothing: only Ethernet PFs are brought up."""
 
 
 @pytest.fixture
@@ -192,3 +210,40 @@ def test_a_pf_that_has_its_vfs_stays_down(roots: Roots) -> None:
     nic = Nic()
     assert prepared(roots, nic) == ([], ["enp4s0f0", "enp4s0f1"])
     assert nic.brought_up == []
+
+
+@pytest.fixture
+def infiniband(tmp_path: Path) -> tuple[Roots, VfTable]:
+    """A host with two InfiniBand PFs whose two VFs each have no driver yet."""
+    host = describe_host("n1", 1, vfs=2)
+    host = replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs))
+    roots = Roots(tmp_path / "ib", tmp_path / "state", tmp_path / "run")
+    build(roots.sysfs, host)
+    for pf in (FIRST, SECOND):
+        (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")
+    for physfn in (roots.sysfs / "bus/pci/devices").glob("*/physfn"):
+        (physfn.parent / "driver").unlink()
+        (physfn.parent / "driver_override").write_text("\n")
+    table = VfTable(tmp_path / "vftable.json")
+    table.reset(host)
+    return roots, table
+
+
+@pytest.mark.parametrize(
+    ("wishes", "state"),
+    [
+        (VfSettings(trust=False, spoofchk=True), "auto"),
+        (VfSettings(), "auto"),
+        (VfSettings(link_state="disable"), "disable"),
+    ],
+)
+def test_an_infiniband_vf_gets_what_its_pf_takes(
+    infiniband: tuple[Roots, VfTable], wishes: VfSettings, state: str
+) -> None:
+    """A GUID and a link state; a rule for all PFs may say trust and spoofchk, which aborted the PF."""
+    roots, table = infiniband
+    offer = Offer((OfferEntry((), Terms(init=Init(2, wishes))),))
+    assert PfPreparer(roots, InfinibandNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
+    made = [*table.read_all("enp4s0f0").values(), *table.read_all("enp4s0f1").values()]
+    assert [each.link_state for each in made] == [state] * 4
+    assert len({each.guid for each in made} - {None}) == 4

@@ -97,6 +97,21 @@ def test_settings_are_written_one_by_one_in_an_order_that_drivers_take() -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("driver", "left_out"), [("mlx5_core", ()), ("mlx4_core", ("trust",)), ("igb", ("link_state",)), ("new_nic", ())]
+)
+def test_settings_that_a_driver_has_no_operation_for_are_left_out(driver: str, left_out: tuple[str, ...]) -> None:
+    """One rule serves several NICs; a driver that nobody has read is asked."""
+    wishes = VfSettings(trust=False, spoofchk=True, link_state="enable")
+    decided = plan(function(0, driver=driver), "eth0", "ethernet", Init(2, wishes), {})
+    assert decided.left_out == left_out
+    assert decided.settings == replace(wishes, **dict.fromkeys(left_out))
+
+
+def test_an_ethernet_vf_keeps_its_link_state() -> None:
+    assert plan(function(0), "eth0", "ethernet", Init(2), {}).settings == VfSettings()
+
+
 def test_a_guid_travels_as_the_kernel_reads_it() -> None:
     """struct ifla_vf_guid is u32 vf, four bytes of padding, and the GUID as a u64 of the host's byte order."""
     message = ifinfmsg()

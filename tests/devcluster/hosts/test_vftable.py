@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devcluster.hosts.nic import describe_host
-from devcluster.hosts.vftable import ETHERNET, INFINIBAND, VfTable
+from devcluster.hosts.vftable import ETHERNET, VfTable
 from mooring.settings import VfSettings
 
 PF = "enp4s0f0"
@@ -87,12 +87,13 @@ def test_what_the_driver_does_not_take_is_refused(tmp_path: Path, settings: VfSe
 
 
 def test_an_infiniband_pf_takes_link_state_and_guid_only(tmp_path: Path) -> None:
-    """IPoIB has no MAC, VLAN, rate or trust for its VFs, and reports none."""
+    """IPoIB has no MAC, VLAN, rate or trust for its VFs, and reports none; ports are down until told otherwise."""
     table = _table(tmp_path, link="infiniband")
-    table.write(PF, 0, VfSettings(guid="02:00:00:00:00:00:00:01", link_state="disable"))
-    assert table.read(PF, 0) == VfSettings(guid="02:00:00:00:00:00:00:01", link_state="disable")
+    table.write(PF, 0, VfSettings(guid="02:00:00:00:00:00:00:01", link_state="enable"))
+    assert table.read(PF, 0) == VfSettings(guid="02:00:00:00:00:00:00:01", link_state="enable")
     assert _refused(table, 1, VfSettings(vlan=5)) == errno.EOPNOTSUPP
-    assert table.read(PF, 1) == INFINIBAND
+    assert _refused(table, 1, VfSettings(min_tx_rate=0, max_tx_rate=0)) == errno.EOPNOTSUPP
+    assert table.read(PF, 1) == VfSettings(link_state="disable")
 
 
 def test_unknown_pfs_and_vfs_are_refused(tmp_path: Path) -> None:
