@@ -5,7 +5,7 @@
 Nodes have 4 PFs and 8 GPUs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, and a GPU beside each.
 The constraint is that of docs/examples/gpu. Three loads take turns for some rounds, and each pod's best time counts:
 pods without a constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core.
-`bench.bystanders` measures whether a pod without GPUs is slowed: there the loads take turns pod by pod.
+`bench.overhead` measures whether a pod without GPUs is slowed: there the loads take turns pod by pod.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python -m bench.scheduler_e2e [--nodes 1000] [--pods 3000] [--rounds 2]
 
 Against devcluster's API server, and against a real one where KUBECONFIG names one or KUBEBUILDER_ASSETS a folder with
-etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.contenders`.
+etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.baselines`.
 Pods are created beforehand. A process's CPU (user and system) counts from its start to its rest, less what it takes to
 start on the same cluster without pods. "VFs" are those that pods were given by name, no two the same. "binds alone" is
 the rate at which the server takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the
@@ -25,10 +25,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import apiservers, contenders, served_cluster
+from bench import baselines as baselines
+from bench import apiservers, served_cluster
 from bench import scheduler_load as load
 from bench.advertiser import cpu_s
-from bench.contenders import Contender
+from bench.baselines import Contender
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
@@ -104,7 +105,7 @@ async def alone(client: Client, pods: int) -> Run:
 
 
 async def measure(kubeconfig: Path, folder: Path, rival: Path | None, options: argparse.Namespace) -> list[Run]:
-    racing = contenders.ours(kubeconfig) + (contenders.rivals(rival, kubeconfig, folder) if rival else [])
+    racing = baselines.ours(kubeconfig) + (baselines.rivals(rival, kubeconfig, folder) if rival else [])
     runs = []
     async with Client(load_access(str(kubeconfig)), connections=32) as client:
         await served_cluster.add_nodes(client, options.nodes)
@@ -125,8 +126,8 @@ def _print(run: Run) -> None:
 
 def summary(runs: Sequence[Run]) -> None:
     """Print each contender's best and median rate, and ours with Events over both."""
-    ours = _rates(runs, contenders.SPEAKING)
-    print(f"  {'pods/s':{_WIDTH}} {'best':>9} {'median':>9}   {contenders.SPEAKING!r} over it, best and median")
+    ours = _rates(runs, baselines.SPEAKING)
+    print(f"  {'pods/s':{_WIDTH}} {'best':>9} {'median':>9}   {baselines.SPEAKING!r} over it, best and median")
     for name in dict.fromkeys(run.name for run in runs):
         rates = _rates(runs, name)
         pairs = [(max(ours), max(rates)), (statistics.median(ours), statistics.median(rates))]
@@ -141,14 +142,14 @@ def _rates(runs: Sequence[Run], name: str) -> list[float]:
 def verdicts(runs: Sequence[Run], pods: int) -> list[bool]:
     """Print each goal with the best of the rounds; return which are met."""
     met = []
-    for name, goal in ((contenders.SILENT, _BIND_MICROS), (contenders.SPEAKING, _EVENT_MICROS)):
+    for name, goal in ((baselines.SILENT, _BIND_MICROS), (baselines.SPEAKING, _EVENT_MICROS)):
         found = min(run.micros for run in runs if run.name == name)
         met.append(_verdict(f"CPU a bound pod, {name}, µs", found, goal, found < goal))
-    written = min(run.events for run in runs if run.name == contenders.SPEAKING)
+    written = min(run.events for run in runs if run.name == baselines.SPEAKING)
     met.append(_verdict("Events of all pods", written, pods, written >= pods))
-    for rival in contenders.RIVALS:
+    for rival in baselines.RIVALS:
         if rates := _rates(runs, rival):
-            times = max(_rates(runs, contenders.SPEAKING)) / max(rates)
+            times = max(_rates(runs, baselines.SPEAKING)) / max(rates)
             met.append(_verdict(f"pods/s with events over {rival}", times, _TIMES_KUBE, times >= _TIMES_KUBE))
     return met
 

@@ -84,12 +84,12 @@ class Scheduler:
         context = contextvars.copy_context()
         context.run(PROCESS.set, self.name)
         context.run(_RUNNING.set, self)
-        self.pod_info = self.loop.create_task(self._main(), context=context)
-        self.pod_info.add_done_callback(self._finish, context=contextvars.copy_context())
+        self.task = self.loop.create_task(self._main(), context=context)
+        self.task.add_done_callback(self._finish, context=contextvars.copy_context())
 
-    def _finish(self, pod_info: "asyncio.Task[None]") -> None:
+    def _finish(self, task: "asyncio.Task[None]") -> None:
         self.loop.cancel(self.name)
-        failed = None if pod_info.cancelled() else pod_info.exception()
+        failed = None if task.cancelled() else task.exception()
         if isinstance(failed, BaseExceptionGroup):
             failed = failed.split(LeadershipLost)[1]
         self.failure = "".join(traceback.format_exception(failed)) if failed is not None else ""

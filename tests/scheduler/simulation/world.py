@@ -99,7 +99,7 @@ class World:
     async def revive(self) -> None:
         """Clean up schedulers that have ended, and start them again after a moment."""
         for slot, scheduler in list(self.slots.items()):
-            if scheduler.pod_info.done() or scheduler.name in self.network.dead:
+            if scheduler.task.done() or scheduler.name in self.network.dead:
                 assert not scheduler.failure, scheduler.failure
                 await self.kill(slot)
         for slot in ("a", "b"):
@@ -120,8 +120,8 @@ class World:
 
     def check(self) -> None:
         self.promises.check()
-        if self.kube_scheduler.pod_info.done():
-            self.kube_scheduler.pod_info.result()
+        if self.kube_scheduler.task.done():
+            self.kube_scheduler.task.result()
         for scheduler in self.slots.values():
             if scheduler.machine is not None:
                 scheduler.machine.check()

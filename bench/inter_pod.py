@@ -1,6 +1,6 @@
 """Time the plugins that count other pods: pre-filter, filter and score, once a pod over all nodes.
 
-    python -m bench.neighbours [--nodes 5000] [--pods 20000] [--calls 300]
+    python -m bench.inter_pod [--nodes 5000] [--pods 20000] [--calls 300]
 
 The goal is 500 pods a second, both plugins together, while every placed pod changes the counts.
 """
