@@ -25,8 +25,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import baselines as baselines
 from bench import apiservers, served_cluster
+from bench import baselines as baselines
 from bench import scheduler_load as load
 from bench.advertiser import cpu_s
 from bench.baselines import Contender

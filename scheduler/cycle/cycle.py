@@ -38,6 +38,7 @@ from scheduler.plugins.interface import (
     Refusals,
     Texts,
     VolumeFilterPlugin,
+    no_node_available,
     none_available,
 )
 from scheduler.plugins.rdma_vfs import assign
@@ -62,8 +63,8 @@ _PORTION, _LARGER = 16, 2
 _NAMED = 8
 
 
-def _nobody(_: int) -> Texts:
-    """Say that no pod is nominated on a row."""
+def _none_nominated(_: int) -> Texts:
+    """Return no reasons: no pod is nominated on the row."""
     return ()
 
 
@@ -149,7 +150,7 @@ class SchedulingCycle:
         reason = refusal.reason
         total = len(self._cache.nodes.row_of)
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
-        text = f"0/{total} nodes are available: {reason}."
+        text = no_node_available(total, reason)
         if total:
             text = f"{text} preemption: {self._preemption.hopeless(pod_info).reason}"
         return Unschedulable(pod_info, text, refusal.requeue_on, why)
@@ -218,7 +219,7 @@ class SchedulingCycle:
         """Return what says why a row will not do beside the pods that are nominated there."""
         rivals = self._nominated_pods.counting_for(pod_info)
         if not rivals:
-            return _nobody
+            return _none_nominated
         dry_runs: DryRuns | None = None
 
         def texts(row: int) -> Texts:

@@ -229,10 +229,15 @@ class DryRunPlugin:
     reserves: bool = False
 
 
+def no_node_available(total: int, reasons: str) -> str:
+    """Return that none of ``total`` nodes is available, with the reasons, as kube-scheduler words it."""
+    return f"0/{total} nodes are available: {reasons}."
+
+
 def none_available(total: int, counts: Mapping[str, int]) -> str:
     """Return how many of all nodes have which reason against them, as kube-scheduler words it."""
     listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
-    return f"0/{total} nodes are available: {listed}."
+    return no_node_available(total, listed)
 
 
 def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:
