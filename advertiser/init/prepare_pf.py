@@ -39,7 +39,7 @@ class NoSuchSettingError(ForbiddenError):
 
 
 class VfSettingsWriter(Protocol):
-    """How the settings of VFs are written to their PF; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
+    """How the settings of VFs are written to their PF; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
 
