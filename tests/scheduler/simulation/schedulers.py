@@ -18,7 +18,7 @@ from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
-from tests.scheduler.simulation import fake_units as berths
+from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 
@@ -114,7 +114,7 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
-    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": berths.kinds(), "portion": 3}))
+    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": fake_units.kinds(), "portion": 3}))
     recorded.write = scheduler._record
     recorded.write_order = scheduler._record_order
     return recorded

@@ -111,9 +111,9 @@ class World:
 
     async def live(self, steps: int) -> None:
         """Do so many random actions, and check after each."""
-        acts = Actions(self)
+        actions = Actions(self)
         for _ in range(steps):
-            await acts.one()
+            await actions.one()
             await asyncio.sleep(self.source.expovariate(1 / _STEP_S))
             await self.revive()
             self.check()
