@@ -61,7 +61,7 @@ class Config:
     extender_addr: str = option(
         "", "host:port on which a stock kube-scheduler is answered as its extender, empty for none"
     )
-    extender_tls_cert: str = option("", "certificate file of that server, for HTTPS; read anew when it changes")
+    extender_tls_cert: str = option("", "certificate file of that server, for HTTPS; read again when it changes")
     extender_tls_key: str = option("", "key file of that certificate")
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 

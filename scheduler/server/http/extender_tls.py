@@ -58,7 +58,7 @@ class _Renewing:
         except OSError as unusable:
             if str(unusable) != self._reported:
                 self._reported = str(unusable)
-                _log.warning("certificates of the extender not read anew", reason=self._reported)
+                _log.warning("certificates of the extender not reloaded", reason=self._reported)
         connection.context = self.context
 
     def _look(self) -> None:
@@ -66,7 +66,7 @@ class _Renewing:
         if stamps != self._stamps:
             self.context = self._files.context()
             self._stamps, self._reported = stamps, ""
-            _log.info("certificates of the extender read anew", certificate=str(self._files.certificate))
+            _log.info("certificates of the extender reloaded", certificate=str(self._files.certificate))
 
 
 def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | None:
