@@ -25,7 +25,7 @@ from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import Chosen
+from scheduler.placement.assign import Placement
 from scheduler.queue import ClusterEvent
 
 Texts = tuple[str, ...]
@@ -156,7 +156,7 @@ class VolumeFilterPlugin:
 
 
 # Where on a row exactly a pod's devices are, or the reason why they do not fit together there.
-Reserve = Callable[[int], Chosen | str]
+Reserve = Callable[[int], Placement | str]
 
 
 @dataclass(frozen=True, slots=True)
