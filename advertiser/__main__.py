@@ -39,7 +39,7 @@ from mooring.files import write_file
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
-from mooring.vf_settings import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfSettings
 
 PROGRAM = "mooring-advertiser"
 COMMANDS = ("serve", "init", "show", "once", "capture")
@@ -131,7 +131,7 @@ def _init(config: Config) -> int:
     scanner = config.scanner()
     offer = scanner.offer.offer()
     with ProgressDisplay() as display:
-        failures = PfPreparer(scanner.roots, RtnetlinkVfPort(), display.update).prepare_all(offer, config.node)
+        failures = PfPreparer(scanner.roots, RtnetlinkVfSettings(), display.update).prepare_all(offer, config.node)
     try:
         if offer.rdma_netns is not None:
             ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe)

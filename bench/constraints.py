@@ -5,7 +5,7 @@
 Nodes have 4 PFs and 8 GPUs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, and a GPU beside each.
 The constraint is that of docs/examples/gpu. Three loads take turns for some rounds, and each pod's best time counts:
 pods without a constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core.
-`bench.bystanders` measures whether a pod without GPUs is slowed: there the loads take turns pod by pod.
+`bench.overhead` measures whether a pod without GPUs is slowed: there the loads take turns pod by pod.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from mooring.parsing import dump
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.kube.objects import Node
 from scheduler.server import installed_constraints as installed
-from scheduler.server.call_timeout import Alarm
+from scheduler.server.call_timeout import CallTimeout
 
 _EXAMPLE = Path(__file__).parent.parent / "docs/examples/gpu"
 _SWITCHES, _GPUS = 4, 8
@@ -60,7 +60,7 @@ def main() -> None:
 def gpu_kinds() -> Kinds:
     """Load the constraint from its source."""
     sys.path.insert(0, str(_EXAMPLE))
-    return installed.load([EntryPoint("gpu", "mooring_gpu.constraint:Gpus", installed.GROUP)], Alarm().patience)
+    return installed.load([EntryPoint("gpu", "mooring_gpu.constraint:Gpus", installed.GROUP)], CallTimeout().limit)
 
 
 def cluster(nodes: int, kinds: Kinds) -> Scheduling:

@@ -9,7 +9,7 @@ import argparse
 import subprocess
 import sys
 
-_PARTS = ("bystanders", "volumes", "preemption", "constraints", "extender")
+_PARTS = ("overhead", "volumes", "preemption", "constraints", "extender")
 
 
 def main() -> int:

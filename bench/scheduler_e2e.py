@@ -3,7 +3,7 @@
     python -m bench.scheduler_e2e [--nodes 1000] [--pods 3000] [--rounds 2]
 
 Against devcluster's API server, and against a real one where KUBECONFIG names one or KUBEBUILDER_ASSETS a folder with
-etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.contenders`.
+etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.baselines`.
 Pods are created beforehand. A process's CPU (user and system) counts from its start to its rest, less what it takes to
 start on the same cluster without pods. "VFs" are those that pods were given by name, no two the same. "binds alone" is
 the rate at which the server takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the
@@ -25,10 +25,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import apiservers, contenders, served_cluster
+from bench import apiservers, served_cluster
+from bench import baselines as baselines
 from bench import scheduler_load as load
 from bench.advertiser import cpu_s
-from bench.contenders import Contender
+from bench.baselines import MeasuredScheduler
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
@@ -52,11 +53,11 @@ class Run:
 
 
 @contextmanager
-def running(contender: Contender, folder: Path) -> Iterator[int]:
+def running(measured: MeasuredScheduler, folder: Path) -> Iterator[int]:
     processes = Processes(folder / "logs")
     try:
-        processes.start(contender.slug, contender.command)
-        yield processes.pid(contender.slug)
+        processes.start(measured.slug, measured.command)
+        yield processes.pid(measured.slug)
     finally:
         processes.stop()
 
@@ -72,21 +73,21 @@ async def at_rest(pid: int) -> float:
     return now
 
 
-async def weigh(client: Client, contender: Contender, nodes: int, pods: int, folder: Path) -> Run:
+async def weigh(client: Client, measured: MeasuredScheduler, nodes: int, pods: int, folder: Path) -> Run:
     """Let a scheduler bind all pods of an otherwise empty cluster."""
     await served_cluster.clear(client)
-    async with contender.stage(client, nodes, pods):
-        with running(contender, folder) as pid:
+    async with measured.stage(client, nodes, pods):
+        with running(measured, folder) as pid:
             start_s = await at_rest(pid)
-        await served_cluster.add_pods(client, map(contender.pod, range(pods)))
+        await served_cluster.add_pods(client, map(measured.pod, range(pods)))
         async with served_cluster.watching_binds(client) as binds:
-            with running(contender, folder) as pid:
+            with running(measured, folder) as pid:
                 await binds.reach(pods)
                 spent_s = await at_rest(pid)
-        vfs = _unlike(await contender.named(client), pods * load.VFS_A_POD) if contender.named else 0
+        vfs = _unlike(await measured.named(client), pods * load.VFS_A_POD) if measured.named else 0
         events = await served_cluster.count_events(client)
         await served_cluster.clear(client)
-    return Run(contender.name, binds.rate, 1e6 * (spent_s - start_s) / pods, events, vfs)
+    return Run(measured.name, binds.rate, 1e6 * (spent_s - start_s) / pods, events, vfs)
 
 
 def _unlike(found: Sequence[str], wanted: int) -> int:
@@ -103,15 +104,19 @@ async def alone(client: Client, pods: int) -> Run:
     return Run(ALONE, await served_cluster.bind_all(client))
 
 
-async def measure(kubeconfig: Path, folder: Path, rival: Path | None, options: argparse.Namespace) -> list[Run]:
-    racing = contenders.ours(kubeconfig) + (contenders.rivals(rival, kubeconfig, folder) if rival else [])
+async def measure(
+    kubeconfig: Path, folder: Path, kube_scheduler: Path | None, options: argparse.Namespace
+) -> list[Run]:
+    schedulers = baselines.ours(kubeconfig) + (
+        baselines.kube_schedulers(kube_scheduler, kubeconfig, folder) if kube_scheduler else []
+    )
     runs = []
     async with Client(load_access(str(kubeconfig)), connections=32) as client:
         await served_cluster.add_nodes(client, options.nodes)
         for _ in range(options.rounds):
-            for contender in racing:
-                pods = int(options.pods * contender.share)
-                runs.append(await weigh(client, contender, options.nodes, pods, folder))
+            for measured in schedulers:
+                pods = int(options.pods * measured.share)
+                runs.append(await weigh(client, measured, options.nodes, pods, folder))
                 _print(runs[-1])
             runs.append(await alone(client, options.pods))
             _print(runs[-1])
@@ -124,9 +129,9 @@ def _print(run: Run) -> None:
 
 
 def summary(runs: Sequence[Run]) -> None:
-    """Print each contender's best and median rate, and ours with Events over both."""
-    ours = _rates(runs, contenders.SPEAKING)
-    print(f"  {'pods/s':{_WIDTH}} {'best':>9} {'median':>9}   {contenders.SPEAKING!r} over it, best and median")
+    """Print each scheduler's best and median rate, and ours with Events over both."""
+    ours = _rates(runs, baselines.SPEAKING)
+    print(f"  {'pods/s':{_WIDTH}} {'best':>9} {'median':>9}   {baselines.SPEAKING!r} over it, best and median")
     for name in dict.fromkeys(run.name for run in runs):
         rates = _rates(runs, name)
         pairs = [(max(ours), max(rates)), (statistics.median(ours), statistics.median(rates))]
@@ -141,15 +146,15 @@ def _rates(runs: Sequence[Run], name: str) -> list[float]:
 def verdicts(runs: Sequence[Run], pods: int) -> list[bool]:
     """Print each goal with the best of the rounds; return which are met."""
     met = []
-    for name, goal in ((contenders.SILENT, _BIND_MICROS), (contenders.SPEAKING, _EVENT_MICROS)):
+    for name, goal in ((baselines.SILENT, _BIND_MICROS), (baselines.SPEAKING, _EVENT_MICROS)):
         found = min(run.micros for run in runs if run.name == name)
         met.append(_verdict(f"CPU a bound pod, {name}, µs", found, goal, found < goal))
-    written = min(run.events for run in runs if run.name == contenders.SPEAKING)
+    written = min(run.events for run in runs if run.name == baselines.SPEAKING)
     met.append(_verdict("Events of all pods", written, pods, written >= pods))
-    for rival in contenders.RIVALS:
-        if rates := _rates(runs, rival):
-            times = max(_rates(runs, contenders.SPEAKING)) / max(rates)
-            met.append(_verdict(f"pods/s with events over {rival}", times, _TIMES_KUBE, times >= _TIMES_KUBE))
+    for name in baselines.KUBE_SCHEDULERS:
+        if rates := _rates(runs, name):
+            times = max(_rates(runs, baselines.SPEAKING)) / max(rates)
+            met.append(_verdict(f"pods/s with events over {name}", times, _TIMES_KUBE, times >= _TIMES_KUBE))
     return met
 
 
@@ -163,13 +168,13 @@ def servers(folder: Path) -> Generator[tuple[str, Path, Path | None], None, None
     assets, named = os.environ.get("KUBEBUILDER_ASSETS"), os.environ.get("KUBECONFIG")
     with apiservers.devcluster(folder / "devcluster") as kubeconfig:
         yield "devcluster's API server", kubeconfig, None
-    rival = Path(assets) / "kube-scheduler" if assets else None
-    rival = rival if rival is not None and rival.exists() else None
+    kube_scheduler = Path(assets) / "kube-scheduler" if assets else None
+    kube_scheduler = kube_scheduler if kube_scheduler is not None and kube_scheduler.exists() else None
     if named:
-        yield f"kube-apiserver of {named}", Path(named), rival
+        yield f"kube-apiserver of {named}", Path(named), kube_scheduler
     elif assets:
         with apiservers.real(Path(assets), folder / "real") as kubeconfig:
-            yield f"kube-apiserver, {_version(assets)}", kubeconfig, rival
+            yield f"kube-apiserver, {_version(assets)}", kubeconfig, kube_scheduler
 
 
 def _floor(kubeconfig: Path) -> str:
@@ -195,11 +200,11 @@ def main() -> int:
     print(f"{options.nodes} nodes, {options.pods} pods with 2 VFs")
     met = []
     with tempfile.TemporaryDirectory(prefix="mooring-bench-") as root, closing(servers(Path(root))) as each:
-        for name, kubeconfig, rival in each:
+        for name, kubeconfig, kube_scheduler in each:
             if options.server not in name:
                 continue
             print(f"{name}\n  {'':{_WIDTH}} {'pods/s':>9} {'CPU µs a pod':>12} {'events':>9} {'VFs':>9} {'load':>9}")
-            runs = asyncio.run(measure(kubeconfig, kubeconfig.parent, rival, options))
+            runs = asyncio.run(measure(kubeconfig, kubeconfig.parent, kube_scheduler, options))
             print(f"  CPU of one request by itself: {_floor(kubeconfig)}; a bind makes one, its event another")
             summary(runs)
             met += verdicts(runs, options.pods)

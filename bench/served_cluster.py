@@ -139,12 +139,12 @@ async def watching_binds(client: Client) -> AsyncIterator[Binds]:
                 entered = sum(line.startswith(b'{"type":"ADDED"') for line in lines)
                 binds.times += [time.monotonic()] * entered
 
-    pod_info = asyncio.create_task(follow())
+    task = asyncio.create_task(follow())
     try:
         await ready.wait()
         yield binds
     finally:
-        pod_info.cancel()
+        task.cancel()
 
 
 async def _version(client: Client) -> str:

@@ -125,8 +125,8 @@ async def measure(nodes: int, pods: int, *, cold: bool) -> float:
 async def _first_bind(new: Scheduler, client: Client) -> float:
     await client.request("POST", _PATH, msgspec.json.encode(load.replica(999_999)))
     leads = await new.says("leading")
-    found = {"nodes listed anew": await new.says("listed", kind="Node", leads=True)}
-    found["pods listed anew"] = await new.says("listed", kind="Pod", leads=True)
+    found = {"nodes listed again": await new.says("listed", kind="Node", leads=True)}
+    found["pods listed again"] = await new.says("listed", kind="Pod", leads=True)
     found["first bind"] = await new.says("pod bound")
     for what, when in found.items():
         print(f"  {what:20} {(when - leads).total_seconds():6.2f} s after the Lease", flush=True)

@@ -1,4 +1,4 @@
-"""mooring-cni: one CNI call when the runtime executes it, the warm server, or a look at the ledger."""
+"""mooring-cni: one CNI call when the runtime executes it, the warm server, or the ledger printed."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ from cni.vf.node import Node
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
-from mooring.vf_settings import RtnetlinkVfPort, VfPort
+from mooring.vf_settings import RtnetlinkVfSettings, VfSettingsApi
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")
@@ -40,7 +40,7 @@ class Options:
     node_name: str = option("", "name of this node's object; without one the host name in lower case")
     metrics_addr: str = option("", "host:port to serve Prometheus metrics at; off where empty")
     reconcile_s: float = option(
-        10.0, "seconds between two looks for orphaned VFs; the promise of 30 s for a repair needs 10 or less"
+        10.0, "seconds between two passes over the ledger for orphaned VFs; a repair within 30 s needs 10 or less"
     )
 
     await_init: bool = option(
@@ -54,26 +54,26 @@ class Options:
         places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs)}
         return {**places, "node": node, "awaitInit": self.await_init}
 
-    def node(self, port: Callable[[], VfPort]) -> Node:
+    def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
         """Return what the server's own repairs work with."""
-        return Node(Sysfs(self.sysfs), Ledger(self.state), self.run, port(), BOOT_ID.read_text().strip())
+        return Node(Sysfs(self.sysfs), Ledger(self.state), self.run, vf_settings(), BOOT_ID.read_text().strip())
 
 
-def main(arguments: Sequence[str] | None = None, port: Callable[[], VfPort] = RtnetlinkVfPort) -> int:
+def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSettingsApi] = RtnetlinkVfSettings) -> int:
     """Return the exit status: 0, 1 failure, 2 usage. Without arguments it is one CNI call."""
     words = sys.argv[1:] if arguments is None else arguments
     log.set_up(PROGRAM)
     try:
         if not words and "CNI_COMMAND" in os.environ:
-            return _call(port)
+            return _call(vf_settings)
         command, options = load(Options, PROGRAM, words, os.environ, COMMANDS)
-        return _show(options, port) if command == "show" else _serve(options, port)
+        return _show(options, vf_settings) if command == "show" else _serve(options, vf_settings)
     except (ConfigError, AlreadyServedError, OSError) as failed:
         _log.error("mooring-cni ends", reason=str(failed))
         return 2 if isinstance(failed, ConfigError) else 1
 
 
-def _call(port: Callable[[], VfPort]) -> int:
+def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Answer the one call that the runtime executes this program for."""
     try:
         stdin = _read_stdin()
@@ -83,7 +83,7 @@ def _call(port: Callable[[], VfPort]) -> int:
         error = failed if isinstance(failed, CniError) else CniError(BAD_CONFIG, str(failed))
         sys.stdout.write(error_answer(error, VERSIONS[0]))
         return 1
-    done = answer(dict(os.environ), stdin, port, options.defaults())
+    done = answer(dict(os.environ), stdin, vf_settings, options.defaults())
     sys.stdout.write(done.text)
     return done.status
 
@@ -96,7 +96,7 @@ def _read_stdin() -> bytes:
         raise CniError(IO_FAILURE, "standard input cannot be read", str(unreadable)) from unreadable
 
 
-def _serve(options: Options, port: Callable[[], VfPort]) -> int:
+def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
     # Here, because a one-shot call must not pay for the metrics' library.
     from cni.server.metrics import Metrics
@@ -105,13 +105,13 @@ def _serve(options: Options, port: Callable[[], VfPort]) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    with serving(options.socket, port, options.defaults()) as server:
+    with serving(options.socket, vf_settings, options.defaults()) as server:
         write_file(options.run / "version" / PROGRAM, version("mooring"))
         metrics = Metrics()
         server.observe = metrics.call
         if options.metrics_addr:
             metrics.serve(options.metrics_addr)
-        reconciler = Reconciler(lambda: options.node(port), metrics)
+        reconciler = Reconciler(lambda: options.node(vf_settings), metrics)
         accept = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
         reconcile = threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile")
         accept.start()
@@ -124,10 +124,10 @@ def _serve(options: Options, port: Callable[[], VfPort]) -> int:
     return 0
 
 
-def _show(options: Options, port: Callable[[], VfPort]) -> int:
+def _show(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     if options.output not in ("table", "json"):
         raise ConfigError(f"option output of {PROGRAM}: {options.output!r} is neither 'table' nor 'json'")
-    print(show(options.node(port), as_json=options.output == "json"))
+    print(show(options.node(vf_settings), as_json=options.output == "json"))
     return 0
 
 

@@ -31,10 +31,10 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         for entry in node.ledger.entries()
         if entry.ipam is not None and _is_ours(entry, conf)
     ]
-    for asked in conf.every_ipam():
-        told = conf.delegated(asked) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
+    for config in conf.every_ipam():
+        delegated = conf.delegated(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:
-            ipam.delegate("GC", told, call.path)
+            ipam.delegate("GC", delegated, call.path)
         except CniError as failed:
             failures.append(failed)
     if failures:

@@ -28,8 +28,8 @@ def run(node: Node, call: Call, conf: Conf, version: str) -> None:
         limited = [text for entry in _held(node) for text in differences_of(entry, observe(node, entry))]
         what = "; ".join((*missing, *limited))
         raise CniError(LIMITED if limited else UNAVAILABLE, "mooring-cni is not available", what)
-    for asked in conf.every_ipam():
-        ipam.delegate("STATUS", conf.delegated(asked) | {"cniVersion": conf.version}, call.path)
+    for config in conf.every_ipam():
+        ipam.delegate("STATUS", conf.delegated(config) | {"cniVersion": conf.version}, call.path)
 
 
 def _held(node: Node) -> list[LedgerEntry]:

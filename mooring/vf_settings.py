@@ -1,8 +1,8 @@
 """The settings that a PF keeps for its VFs, by RTNETLINK in the network namespace of the calling thread.
 
-`VfPort` is the one interface that a simulation replaces. Every failure is the kernel's own, as OSError. Attributes:
-include/uapi/linux/if_link.h; ndo_set_vf_* are called one by one and stop at the first refusal (do_setvfinfo in
-net/core/rtnetlink.c).
+`VfSettingsApi` is the one interface that a simulation replaces. Every failure is the kernel's own, as OSError.
+Attributes: include/uapi/linux/if_link.h; ndo_set_vf_* are called one by one and stop at the first refusal (do_setvfinfo
+in net/core/rtnetlink.c).
 """
 
 import errno
@@ -32,7 +32,7 @@ _MOST_BYTES = 1 << 18
 _ETHERNET, _INFINIBAND = 1, 32
 
 
-class VfPort(Protocol):
+class VfSettingsApi(Protocol):
     """The settings of VFs as their PF keeps them; raises OSError with the kernel's errno."""
 
     def read(self, pf: str, vf: int) -> VfSettings: ...
@@ -44,7 +44,7 @@ class VfPort(Protocol):
         """Set what is not None, in one message; what was set before a refusal stays set."""
 
 
-class RtnetlinkVfPort:
+class RtnetlinkVfSettings:
     """The kernel's: the PF's driver answers."""
 
     def read(self, pf: str, vf: int) -> VfSettings:

@@ -39,7 +39,7 @@ class NoSuchSettingError(ForbiddenError):
 
 
 class VfSettingsWriter(Protocol):
-    """How a PF is brought up and its VFs are set; `mooring.vf_settings.RtnetlinkVfPort` is the kernel's."""
+    """How a PF is brought up and its VFs are set; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
 
     def bring_up(self, pf: str) -> None: ...
 

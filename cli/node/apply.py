@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.node import venv
 from cli.node.look import below, state_of
-from cli.node.plan.states import Change, Edited, File, Link, Placed, State, edited, restored
+from cli.node.plan.states import Change, Edit, File, Link, Placed, State, edited, restored
 from mooring.files import sync_folder
 
 _NEW, _SAVED = ".mooring-new", ".mooring-saved"
@@ -17,7 +17,7 @@ def apply(root: Path, change: Change) -> None:
     """Make a change; raise OSError or NodeError with the path as it was."""
     if isinstance(change, Placed):
         put(below(root, change.path), change.after)
-    elif isinstance(change, Edited):
+    elif isinstance(change, Edit):
         _rewrite(root, change, edited)
     else:
         venv.build(root, change)
@@ -27,7 +27,7 @@ def undo(root: Path, change: Change) -> None:
     """Undo a change, or do nothing if it was not made; what others have changed since is kept aside."""
     if isinstance(change, Placed):
         _put_back(root, change)
-    elif isinstance(change, Edited):
+    elif isinstance(change, Edit):
         _rewrite(root, change, restored)
     else:
         folder = below(root, change.folder)
@@ -85,7 +85,7 @@ def _write(path: Path, state: File, owner: tuple[int, int]) -> None:
         os.fsync(descriptor)
 
 
-def _rewrite(root: Path, change: Edited, way: Callable[[Edited, str], str]) -> None:
+def _rewrite(root: Path, change: Edit, way: Callable[[Edit, str], str]) -> None:
     """Change a passage of a file that others own, through its links; a missing file needs no change."""
     path = below(root, change.path, through=True)
     if not path.is_file():

@@ -10,7 +10,7 @@ from pathlib import Path
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.plan.states import Built, Change, Edited
+from cli.node.plan.states import Change, Edit, VenvBuild
 from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
 from mooring.files import read_file
@@ -50,9 +50,9 @@ def as_json(found: Sequence[Finding]) -> str:
 
 
 def _difference(step: Step, change: Change) -> Finding:
-    if isinstance(change, Built):
+    if isinstance(change, VenvBuild):
         return Finding(step.name, change.folder, "missing")
-    if isinstance(change, Edited):
+    if isinstance(change, Edit):
         return Finding(step.name, change.path, f"does not say {change.new.strip()!r}")
     return Finding(step.name, change.path, "missing" if change.before is None else "altered")
 

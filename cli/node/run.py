@@ -13,7 +13,7 @@ from cli.node.apply import apply, remove_empty, undo
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
-from cli.node.plan.states import Built, Change, Host, Link, Placed
+from cli.node.plan.states import Change, Host, Link, Placed, VenvBuild
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
 from mooring.files import record_paths
 
@@ -159,7 +159,7 @@ def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
         return journal
     states = (state for link in links for state in (link.before, link.after))
     kept = {f"{HOME}/{state.target}" for state in states if isinstance(state, Link)}
-    old = [change for _, change in journal.settled if isinstance(change, Built) and change.folder not in kept]
+    old = [change for _, change in journal.settled if isinstance(change, VenvBuild) and change.folder not in kept]
     for change in old:
         site.say("environment", f"remove {change.folder}")
         undo(site.root, change)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.plan.states import Built
+from cli.node.plan.states import VenvBuild
 from cli.node.plan.steps import COMPLETE
 from mooring.files import sync_folder, write_file
 
@@ -37,7 +37,7 @@ def release_of(wheelhouse: Path) -> str:
     return f"{held}-{digest.hexdigest()[:_DIGEST_CHARS]}"
 
 
-def build(root: Path, change: Built) -> None:
+def build(root: Path, change: VenvBuild) -> None:
     """Build a release below ``root``; raise NodeError with pip's message."""
     folder = below(root, change.folder)
     remove(folder)

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     explain.add_argument("pod", type=_name, metavar="POD")
     explain.add_argument(
-        "--recompute", action="store_true", help="decide anew about a pod that waits, and name every node"
+        "--recompute", action="store_true", help="decide again about a pod that waits, and name every node"
     )
     top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
     top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")

@@ -28,10 +28,10 @@ REASONS: Mapping[Reason, str] = {
 }
 # Where a VF is: its namespace is still at its entry's path; that is gone and the VF is back on the host; neither.
 Place = Literal["pod", "host", "away"]
-# One look that finds no record proves little; two this far apart do. In seconds; with a look every 10 s an orphan is
+# One pass that finds no record proves little; two this far apart do. In seconds; with a pass every 10 s an orphan is
 # repaired within 30.
 UNRECORDED_S = 10.0
-# Freeing a VF by force is tried again after 20 s, 40 s, …: it takes the driver of a VF away from whoever looks at it.
+# Freeing a VF by force is tried again after 20 s, 40 s, …: it takes the driver of a VF away from whoever reads it.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 20.0, 600.0
 
 
@@ -71,10 +71,10 @@ def find_orphans(
     unrecorded: Mapping[tuple[str, str], float],
     now: float,
 ) -> OrphanScan:
-    """Judge one look at the ledger.
+    """Find the orphans of one pass.
 
     ``entries`` are by PCI address, ``records`` the uids that have a pod record, readable or not, None where not even
-    their folder is there, which says nothing about pods; ``unrecorded`` is what the look before returned.
+    their folder is there, which says nothing about pods; ``unrecorded`` is what the pass before returned.
     """
     since = {
         (pci, entry.container): unrecorded.get((pci, entry.container), now)

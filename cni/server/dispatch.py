@@ -27,7 +27,7 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
-from mooring.vf_settings import VfPort
+from mooring.vf_settings import VfSettingsApi
 
 _log = structlog.get_logger()
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -45,7 +45,7 @@ class Answer:
 def answer(
     environment: Mapping[str, str],
     stdin: bytes,
-    port: Callable[[], VfPort],
+    vf_settings: Callable[[], VfSettingsApi],
     defaults: Mapping[str, object] | None = None,
     caller: int | None = None,
 ) -> Answer:
@@ -58,7 +58,7 @@ def answer(
     try:
         call = read_call(environment, stdin)
         version = version_of(call.conf)
-        return Answer(_dispatch(call, version, port, defaults or {}, caller), 0)
+        return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller), 0)
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
@@ -77,13 +77,19 @@ def _refusal(error: CniError, version: str) -> Answer:
 
 
 def _dispatch(
-    call: Call, version: str, port: Callable[[], VfPort], defaults: Mapping[str, object], caller: int | None
+    call: Call,
+    version: str,
+    vf_settings: Callable[[], VfSettingsApi],
+    defaults: Mapping[str, object],
+    caller: int | None,
 ) -> str:
     if call.command == "VERSION":
         return version_answer(call.conf)
     check_version(call.command, call.conf)
     conf = read_conf(call, {**defaults, **call.conf}, version)
-    node = Node(Sysfs(Path(conf.sysfs)), Ledger(Path(conf.state)), Path(conf.run), port(), BOOT_ID.read_text().strip())
+    node = Node(
+        Sysfs(Path(conf.sysfs)), Ledger(Path(conf.state)), Path(conf.run), vf_settings(), BOOT_ID.read_text().strip()
+    )
     match call.command:
         case "ADD":
             return json.dumps(cmd_add.run(node, call, conf, caller))

@@ -1,8 +1,8 @@
 """Give orphaned VFs back: part of the warm server, at its start and every few seconds after.
 
 It works as any call does: under the VF's lock, by the ledger entry alone, through `detach`. A VF whose lock is busy
-is somebody's at this moment and is left for the next look, so that no call waits for a look; a VF without an entry was
-never handed out and is never touched. Between two looks it remembers nothing that matters: a server that was killed
+is in use by a call and is left for the next pass, so that no call waits for a pass; a VF without an entry was never
+handed out and is never touched. Between two passes it remembers nothing that matters: a server that was killed
 starts again from the ledger and the kernel.
 """
 
@@ -26,12 +26,12 @@ from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
 
 _log = structlog.get_logger()
-# A VF that a process will not released takes up to 13 s; a node has many VFs, and 30 s for each orphan.
+# A VF that a process will not release takes up to 13 s; a node has many VFs, and 30 s for each orphan.
 _AT_ONCE = 8
 
 
 class Reconciler:
-    """Look through the ledger of one node; ``node`` makes what a look works with."""
+    """Reconcile the ledger of one node; ``node`` makes what a pass works with."""
 
     def __init__(self, node: Callable[[], Node], metrics: Metrics) -> None:
         self._node = node
@@ -42,12 +42,12 @@ class Reconciler:
         self._backoffs: dict[str, Backoff] = {}
 
     def run(self, ended: threading.Event, interval_s: float) -> None:
-        """Look at once, then every ``interval_s`` seconds until ``ended``."""
+        """Reconcile at once, then every ``interval_s`` seconds until ``ended``."""
         while not ended.is_set():
             try:
                 self.reconcile(time.monotonic())
-            except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next look may do better
-                _log.exception("look through the ledger failed unexpectedly")
+            except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next pass may do better
+                _log.exception("reconciling the ledger failed unexpectedly")
             ended.wait(interval_s)
 
     def reconcile(self, now: float) -> None:

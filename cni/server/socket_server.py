@@ -20,7 +20,7 @@ import structlog
 from cni.forwarder import parse_request
 from cni.kernel.inotify import hung_up
 from cni.server.dispatch import Answer, answer
-from mooring.vf_settings import VfPort
+from mooring.vf_settings import VfSettingsApi
 
 _log = structlog.get_logger()
 # What is told of each call: its command, its error code (0: success), and how many seconds it took.
@@ -59,14 +59,14 @@ class ContainerLocks:
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
-    """Serve calls at ``path`` until `shutdown`; ``port`` makes the port to the PFs' settings."""
+    """Serve calls at ``path`` until `shutdown`; ``vf_settings`` makes what reads and writes the PFs' settings."""
 
     observe: Observe | None = None
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self, path: Path, port: Callable[[], VfPort], defaults: Mapping[str, object]) -> None:
-        self._port = port
+    def __init__(self, path: Path, vf_settings: Callable[[], VfSettingsApi], defaults: Mapping[str, object]) -> None:
+        self._vf_settings = vf_settings
         self._defaults = defaults
         self.turns = ContainerLocks()
         super().__init__(str(path), _RequestHandler)
@@ -87,7 +87,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
         started = time.monotonic()
-        done = answer(environment, stdin, self._port, self._defaults, caller)
+        done = answer(environment, stdin, self._vf_settings, self._defaults, caller)
         if self.observe is not None:
             self.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
         return done
@@ -117,7 +117,7 @@ def _send(caller: socket.socket, done: Answer) -> bool:
 
 
 @contextmanager
-def serving(path: Path, port: Callable[[], VfPort], defaults: Mapping[str, object]) -> Iterator[Server]:
+def serving(path: Path, vf_settings: Callable[[], VfSettingsApi], defaults: Mapping[str, object]) -> Iterator[Server]:
     """Open the server's socket; raise AlreadyServedError if another server has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -129,7 +129,7 @@ def serving(path: Path, port: Callable[[], VfPort], defaults: Mapping[str, objec
         path.unlink(missing_ok=True)
         previous = os.umask(0o177)
         try:
-            server = Server(path, port, defaults)
+            server = Server(path, vf_settings, defaults)
         finally:
             os.umask(previous)
         with server:

@@ -109,7 +109,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     if device is not None and rdma.mode() == "exclusive" and device not in rdma.devices():
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(device))) if device is not None else ()
-    found = node.port.read(vf.pf, vf.vf)
+    found = node.vf_settings.read(vf.pf, vf.vf)
     # On Ethernet it has not come yet: its driver is being bound.
     if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
         return Original(settings=found, users=users), device
@@ -127,7 +127,7 @@ def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
             wanted = {pending.vf.vf: pending.settings for pending in of_pf}
             rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
-            found = node.port.read_all(pf)
+            found = node.vf_settings.read_all(pf)
             attachment.check_rates(pf, rate, found, wanted)
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])
@@ -140,10 +140,10 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     changes = attachment.changes(settings, found)
     try:
         if changes != VfSettings():
-            node.port.write(vf.pf, vf.vf, changes)
+            node.vf_settings.write(vf.pf, vf.vf, changes)
     except OSError as refused:
         raise _refusal(node, vf, changes, refused) from refused
-    if wrong := attachment.differences(settings, node.port.read(vf.pf, vf.vf)):
+    if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
     if settings.mac is not None and has_netdev(pending):
         _set_mac(pending, settings.mac)
@@ -153,7 +153,7 @@ def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError)
     """Name the setting that a PF refuses, by setting one at a time: the kernel says why, and not which."""
     for alone in attachment.one_by_one(settings):
         try:
-            node.port.write(vf.pf, vf.vf, alone)
+            node.vf_settings.write(vf.pf, vf.vf, alone)
         except OSError as said:
             return CniError(NIC_REFUSED, attachment.refusal_text(vf, alone, said))
     return CniError(NIC_REFUSED, attachment.refusal_text(vf, settings, refused))

@@ -27,7 +27,7 @@ _AT_ONCE = 8
 
 
 def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    """Give VFs back side by side: one that a process will not released takes seconds."""
+    """Give VFs back side by side: one that a process will not release takes seconds."""
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
@@ -70,8 +70,8 @@ def _detach_and_log(node: Node, entry: LedgerEntry) -> None:
 def detach(node: Node, entry: LedgerEntry) -> bool:
     """Restore a VF and close its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now.
 
-    Return False for a VF that is restored but not free: a process has its RDMA device and cannot be made to let go. Its
-    entry stays `returning`, so that nobody gets it.
+    Return False for a VF that is restored but not free: a process still has its RDMA device open. Its entry stays
+    `returning`, so that nobody gets it.
     """
     entry = replace(entry, phase="returning")
     # A full disk must not keep a VF: the entry says who has it either way, and is removed in the end.

@@ -1,6 +1,6 @@
 """Make a VF's own GUID take effect: mlx5 reads it when the VF's driver is bound, and at no other time.
 
-So the driver is unbound and bound again once the PF has the GUID (sriov-cni's kin for InfiniBand does the same). The
+So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same). The
 devices come back under names of the kernel's choice: the netdev gets our temporary one, the entry the RDMA device's.
 """
 

@@ -24,7 +24,7 @@ _ANSWER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class IpamCall:
-    """For whom a plugin is called: its container, namespace, CNI_ARGS, and where the lock of the VF's IPAM lies."""
+    """What a plugin is called for: container, namespace, CNI_ARGS, and where the lock of the VF's IPAM lies."""
 
     container: str
     netns: str

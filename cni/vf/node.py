@@ -10,7 +10,7 @@ from cni.kernel.wait import wait_until
 from cni.vf.ledger import Ledger
 from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
-from mooring.vf_settings import VfPort
+from mooring.vf_settings import VfSettingsApi
 
 # How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
 RETURNS_S = 3.0
@@ -26,7 +26,7 @@ class Node:
     sysfs: Sysfs
     ledger: Ledger
     run: Path
-    port: VfPort
+    vf_settings: VfSettingsApi
     boot: str
 
 

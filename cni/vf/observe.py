@@ -17,7 +17,7 @@ def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...
 def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:
     """Return what the kernel has of one VF: in its namespace, and on its PF."""
     try:
-        settings = node.port.read(entry.pf, entry.vf)
+        settings = node.vf_settings.read(entry.pf, entry.vf)
     except OSError:
         settings = None
     device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None

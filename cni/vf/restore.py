@@ -47,7 +47,7 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
     refusals = []
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
-        found = node.port.read(entry.pf, entry.vf)
+        found = node.vf_settings.read(entry.pf, entry.vf)
         for attribute in _ATTRIBUTES:
             values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
             reported = {name for name in values if name == "guid" or getattr(found, name) is not None}
@@ -55,7 +55,7 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
             if differs and changed & set(attribute):
                 settings = VfSettings(**values)
                 try:
-                    node.port.write(entry.pf, entry.vf, settings)
+                    node.vf_settings.write(entry.pf, entry.vf, settings)
                 except OSError as refused:
                     refusals.append(refusal_text(entry, settings, refused))
     if refusals:
@@ -127,9 +127,9 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
             raise
         # A VF that is not trusted may only have its admin MAC: it gets its own back by way of that one.
         with hold(node.run, _pf_pci(node, entry), _LOCK_S):
-            node.port.write(entry.pf, entry.vf, VfSettings(mac=mac))
+            node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=mac))
             netlink.set_mac(link.name, mac)
-            node.port.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
+            node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
 
 
 def _restore_altnames(name: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:

@@ -63,7 +63,7 @@ def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link:
         if not _is_unrecorded(node, vf):
             return
         try:
-            found = node.port.read(vf.pf, vf.vf)
+            found = node.vf_settings.read(vf.pf, vf.vf)
         except OSError as unknown:
             _log.error("vf without a ledger entry is left alone", pci=vf.pci, reason=str(unknown))
             return

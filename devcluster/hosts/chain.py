@@ -18,7 +18,7 @@ CONFLIST = "10-mooring.conflist"
 
 
 def composed_cni(layout: Layout) -> list[str]:
-    """Return the command that is mooring-cni on this host: the real one, with the VF table as its port."""
+    """Return the command that is mooring-cni on this host: the real one, with the VF table for its VF settings."""
     return [sys.executable, "-m", "devcluster.hosts.cni", "--vf-table", str(layout.vftable)]
 
 

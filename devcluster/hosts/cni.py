@@ -1,4 +1,4 @@
-"""Run the real CNI program with the simulation's VF table in place of RTNETLINK: the one port that it replaces.
+"""Run the real CNI program with the simulation's VF table in place of RTNETLINK: the one interface that it replaces.
 
     python -m devcluster.hosts.cni --vf-table FILE [serve ...]
 
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m devcluster.hosts.cni --vf-table FILE [arguments of mooring-cni]\n")
         return _USAGE
     table = VfTable(Path(arguments[1]))
-    return mooring_cni(arguments[2:], port=lambda: table)
+    return mooring_cni(arguments[2:], vf_settings=lambda: table)
 
 
 if __name__ == "__main__":

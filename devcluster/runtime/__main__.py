@@ -19,8 +19,8 @@ from mooring.config import option
 class Options:
     """Serve CRI for one simulated host, without containerd."""
 
-    listen: str = option("unix:///run/mooring-small/cri.sock", "unix socket to serve CRI on")
-    folder: str = option("/run/mooring-small", "folder of network namespaces, logs and the root file system")
+    listen: str = option("unix:///run/mooring-fake/cri.sock", "unix socket to serve CRI on")
+    folder: str = option("/run/mooring-fake", "folder of network namespaces, logs and the root file system")
     cni_bin: str = option("/opt/cni/bin", "folder of the CNI plugins; the distributions' usual one")
     cni_conf: str = option("/etc/cni/net.d", "folder of the conflist; the first by name counts")
     images: str = option("", "further names of the busybox image, by commas; none are needed")
@@ -40,4 +40,4 @@ async def run(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(program.main(Options, "small-runtime", run, os.environ))
+    sys.exit(program.main(Options, "fake-runtime", run, os.environ))

@@ -56,7 +56,7 @@ class FakeRuntime:
 
     async def version(self, _request: Any) -> Any:
         return cri.VersionResponse(
-            version="0.1.0", runtime_name="mooring-small", runtime_version="0.1.0", runtime_api_version="v1"
+            version="0.1.0", runtime_name="mooring-fake", runtime_version="0.1.0", runtime_api_version="v1"
         )
 
     async def status(self, _request: Any) -> Any:

@@ -15,14 +15,14 @@ from scheduler.kube.affinity import read_affinity_info, without_terms
 from scheduler.kube.objects import Container, Metadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import HostPort, host_ports
 from scheduler.kube.pod_resources import NO_DEFAULTS, Amounts, pod_requests, scored_requests
-from scheduler.kube.pod_volumes import read_used
+from scheduler.kube.pod_volumes import read_pod_volumes
 
 # The reason of the condition DisruptionTarget of a pod that a scheduler preempts.
 PREEMPTED = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadablePart:
     """A part of a bound pod that cannot be read: which part, the rule broken in words, and the pod, node and reason."""
 
     part: Literal["pod", "assignment"]
@@ -30,27 +30,27 @@ class Unreadable:
     fields: Mapping[str, str]
 
 
-def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[AssignedPod, list[Unreadable]]:
+def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[AssignedPod, list[UnreadablePart]]:
     """Return what a bound pod uses; what cannot be read counts as nothing and is listed.
 
     ``known`` is what the cache held of the pod before.
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
-    faults: list[Unreadable] = []
+    faults: list[UnreadablePart] = []
     assignment = _given(known, node)
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
         assignment = _shown(pod, known) or assignment
     except AnnotationError as unreadable:
-        faults.append(Unreadable("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
+        faults.append(UnreadablePart("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
     use = _use_of(pod.spec)
     if use.error:
-        faults.append(Unreadable("pod", "pod's resources cannot be read", about | {"reason": use.error}))
+        faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
     try:
         affinity_info = read_affinity_info(pod)
     except ValueError as unreadable:
         affinity_info = without_terms(pod)
-        faults.append(Unreadable("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
+        faults.append(UnreadablePart("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
     assigned = AssignedPod(
         uid=uid,
         pod=pod.key,
@@ -60,7 +60,7 @@ def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[Assig
         ports=use.ports,
         assignment=assignment,
         affinity_info=affinity_info,
-        volumes=read_used(pod),
+        volumes=read_pod_volumes(pod),
         priority=pod.spec.priority or 0,
         preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
@@ -81,8 +81,8 @@ class _Use:
 
 # JSON takes integers of any size.
 _encode = msgspec.json.Encoder().encode
-_Asked = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
-_decode = msgspec.json.Decoder(_Asked).decode
+_ResourceFields = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
+_decode = msgspec.json.Decoder(_ResourceFields).decode
 # A longer text is rare, and must not fill the memory.
 _SHORT = 4096
 

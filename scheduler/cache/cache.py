@@ -27,7 +27,7 @@ from scheduler.constraints.protocol import VFS
 from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.pod_info import HostPort
 from scheduler.kube.pod_resources import SCORED, Amounts, add
-from scheduler.kube.pod_volumes import NO_VOLUMES, Used
+from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, disputes, existing, free_vfs_of
 
 # What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
@@ -53,7 +53,7 @@ class AssignedPod:
     assignment: Assignment | None = None
     assumed: bool = field(default=False, compare=False)
     affinity_info: AffinityInfo | None = None
-    volumes: Used = NO_VOLUMES
+    volumes: PodVolumes = NO_VOLUMES
     priority: int = 0
     preempted: bool = False
     started: str = field(default="", compare=False)

@@ -172,9 +172,9 @@ class NodeColumns:
         if column is None:
             _make_room(self._labels)
             column = self._labels[key] = Column(self._capacity, None)
-            for row, facts in enumerate(self.facts):
-                if facts is not None and key in facts.labels:
-                    column[row] = facts.labels[key]
+            for row, node_info in enumerate(self.facts):
+                if node_info is not None and key in node_info.labels:
+                    column[row] = node_info.labels[key]
         return column
 
     def image(self, name: str) -> Amounts:
@@ -183,9 +183,9 @@ class NodeColumns:
         if sizes is None:
             _make_room(self._images)
             sizes = self._images[name] = np.zeros(self._capacity, np.int64)
-            for row, facts in enumerate(self.facts):
-                if facts is not None and name in facts.images:
-                    sizes[row] = facts.images[name]
+            for row, node_info in enumerate(self.facts):
+                if node_info is not None and name in node_info.images:
+                    sizes[row] = node_info.images[name]
         return sizes
 
     def view(self, rows: Rows) -> BatchView:
@@ -224,12 +224,12 @@ class NodeColumns:
         """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
         return int(self._allocatable[VFS, row]), int(self._left[VFS, row]), int(self._left[MBPS, row])
 
-    def put(self, facts: NodeInfo) -> int:
+    def put(self, node_info: NodeInfo) -> int:
         """Write a node into its row; return the row."""
-        row = self.row_of.get(facts.name)
+        row = self.row_of.get(node_info.name)
         if row is None:
-            row = self._new_row(facts.name)
-        self._write(row, facts)
+            row = self._new_row(node_info.name)
+        self._write(row, node_info)
         return row
 
     def remove(self, name: str) -> None:
@@ -265,17 +265,17 @@ class NodeColumns:
         self.row_of[name], self.names[row] = row, name
         return row
 
-    def _write(self, row: int, facts: NodeInfo) -> None:
-        self._allocate(row, facts.allocatable)
-        self.facts[row] = facts
+    def _write(self, row: int, node_info: NodeInfo) -> None:
+        self._allocate(row, node_info.allocatable)
+        self.facts[row] = node_info
         self.valid[row] = True
-        self.cordoned[row] = facts.unschedulable
-        self.taints[row] = tuple(_plain(taint) for taint in facts.taints)
+        self.cordoned[row] = node_info.unschedulable
+        self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
         for key, column in self._labels.items():
-            column[row] = facts.labels.get(key)
+            column[row] = node_info.labels.get(key)
         for name, sizes in self._images.items():
-            sizes[row] = facts.images.get(name, 0)
-        self.published[row] = frozenset(facts.allocatable)
+            sizes[row] = node_info.images.get(name, 0)
+        self.published[row] = frozenset(node_info.allocatable)
         self.renewals.note(row)
         self.changes.note(row)
 

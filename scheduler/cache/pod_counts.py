@@ -194,7 +194,7 @@ class PodCounts:
             (self.scoring_terms, fresh.scoring_terms),
         ):
             assert kept.row_counts.keys() == new.row_counts.keys(), (
-                "terms of pods that are not seated, or some are missing"
+                "terms of pods that are not assigned, or some are missing"
             )
             for term, row_counts in kept.row_counts.items():
                 assert _same(row_counts, new.row_counts[term]), f"{term} is not counted right"

@@ -36,17 +36,17 @@ class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a 
     """What a constraint did wrong, in words that name it."""
 
 
-Patience = Callable[[], AbstractContextManager[None]]
+TimeLimit = Callable[[], AbstractContextManager[None]]
 
 
 class Kind:
     """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is."""
 
-    def __init__(self, name: str, constraint: AnyConstraint | None, broken: str = "", patience: Patience = nullcontext):
+    def __init__(self, name: str, constraint: AnyConstraint | None, broken: str = "", limit: TimeLimit = nullcontext):
         self.name = name
         self.broken = broken
         self._constraint = constraint
-        self._patience = patience
+        self._limit = limit
         self._slow = 0
         self._judged: dict[tuple[Hashable, Hashable], int | str] = {}
         self._noted: dict[str, str] = {}
@@ -117,7 +117,7 @@ class Kind:
         if self.broken or self._constraint is None:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
-            with self._patience():
+            with self._limit():
                 return heard(partial(ask, self._constraint), answers)
         except TooSlow as slow:
             self._slow += 1

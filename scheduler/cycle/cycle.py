@@ -30,7 +30,7 @@ from scheduler.cycle.preemption import Futile, Preemption
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import Chosen
+from scheduler.placement.assign import Placement
 from scheduler.plugins import volume_binding
 from scheduler.plugins.interface import (
     ClusterFilterPlugin,
@@ -38,6 +38,7 @@ from scheduler.plugins.interface import (
     Refusals,
     Texts,
     VolumeFilterPlugin,
+    no_node_available,
     none_available,
 )
 from scheduler.plugins.rdma_vfs import assign
@@ -62,8 +63,8 @@ _PORTION, _LARGER = 16, 2
 _NAMED = 8
 
 
-def _nobody(_: int) -> Texts:
-    """Say that no pod is nominated on a row."""
+def _none_nominated(_: int) -> Texts:
+    """Return no reasons: no pod is nominated on the row."""
     return ()
 
 
@@ -75,7 +76,7 @@ class _Choice(msgspec.Struct, frozen=True):
     """The node that was chosen, where the interfaces go there, and what spoke for it."""
 
     row: int
-    chosen: Chosen | None
+    placement: Placement | None
     scores: Mapping[str, int]
 
 
@@ -135,9 +136,9 @@ class SchedulingCycle:
             record_phase("Score")
             if best is None:
                 return self._unplaced(pod_info, list(_refused(signature_scores)), search, now)
-            row, chosen = best
+            row, placement = best
             if not self._conflicts_with_nominated(pod_info)(row):
-                return self._bind(pod_info, _Choice(row, chosen, signature_scores.parts(row)))
+                return self._bind(pod_info, _Choice(row, placement, signature_scores.parts(row)))
         found = self._choose_by_all(pod_info, signature_scores, volumes, others, record_phase)
         record_phase("Score")
         if isinstance(found, _Choice):
@@ -149,7 +150,7 @@ class SchedulingCycle:
         reason = refusal.reason
         total = len(self._cache.nodes.row_of)
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
-        text = f"0/{total} nodes are available: {reason}."
+        text = no_node_available(total, reason)
         if total:
             text = f"{text} preemption: {self._preemption.hopeless(pod_info).reason}"
         return Unschedulable(pod_info, text, refusal.requeue_on, why)
@@ -198,15 +199,15 @@ class SchedulingCycle:
         conflicts = self._conflicts_with_nominated(pod_info)
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
-            chosen = signature_scores.exact(row)
-            if isinstance(chosen, str):
+            placement = signature_scores.exact(row)
+            if isinstance(placement, str):
                 continue
             if texts := conflicts(row):
                 events = _LEAVING | ClusterEvent.NODE_ALLOCATABLE | self._heeded(pod_info)
                 refused.append(_Refused(events, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
-            return _Choice(row, chosen, signature_scores.parts(row) | own)
+            return _Choice(row, placement, signature_scores.parts(row) | own)
         return refused
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
@@ -216,14 +217,14 @@ class SchedulingCycle:
 
     def _conflicts_with_nominated(self, pod_info: PodInfo) -> Callable[[int], Texts]:
         """Return what says why a row will not do beside the pods that are nominated there."""
-        rivals = self._nominated_pods.counting_for(pod_info)
-        if not rivals:
-            return _nobody
+        by_node = self._nominated_pods.counting_for(pod_info)
+        if not by_node:
+            return _none_nominated
         dry_runs: DryRuns | None = None
 
         def texts(row: int) -> Texts:
             nonlocal dry_runs
-            nominated = rivals.get(self._cache.nodes.names[row])
+            nominated = by_node.get(self._cache.nodes.names[row])
             if not nominated:
                 return ()
             dry_runs = dry_runs or DryRuns(pod_info, self._cache)
@@ -295,7 +296,7 @@ class SchedulingCycle:
         return Bind(pod_info, assigned, annotations, why, plan)
 
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
-        if choice.chosen is None:
+        if choice.placement is None:
             return None
         nominated = self._nominated_pods.counting_for(pod_info).get(node)
         if nominated:
@@ -304,7 +305,7 @@ class SchedulingCycle:
             with dry_runs.on(choice.row, nominated) as dry_run:
                 if (given := dry_run.assigned().assignment) is not None:
                     return given
-        return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.chosen)
+        return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)
 
 
 def _batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[_Refused]) -> Iterator[Rows]:

@@ -1,6 +1,6 @@
 """PodDisruptionBudgets as preemption reads them: which of the pods that would go break one. Pure.
 
-Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector, or with an empty one, speaks of none.
+Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector, or with an empty one, selects no pod.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.selectors import EVERYTHING, NOTHING, Selector, read_selector
 
-_MOST_KINS = 1 << 14
+_MOST_SIGNATURES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
-        # The budgets that speak of a signature of pods; forgotten whenever a budget changes.
+        # The budgets that select pods of one signature; cleared whenever a budget changes.
         self._about: dict[AffinityInfo, tuple[_Budget, ...]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Know a budget; raise ValueError in words for a malformed selector."""
+        """Add or update a budget; raise ValueError for a malformed selector."""
         selector = read_selector(budget.spec.selector)
         if selector in (EVERYTHING, NOTHING):
             self.remove(budget.metadata.namespace, budget.metadata.name)
@@ -77,7 +77,7 @@ class Budgets:
     def _speaking_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
         found = self._about.get(affinity_info)
         if found is None:
-            if len(self._about) >= _MOST_KINS:
+            if len(self._about) >= _MOST_SIGNATURES:
                 self._about.clear()
             there = self._budgets.get(affinity_info.namespace, {}).values()
             found = self._about[affinity_info] = tuple(

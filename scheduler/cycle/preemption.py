@@ -69,7 +69,7 @@ class Preemption:
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:
-        """Return whether there is anybody whom the pod is above, or the pod is nominated already."""
+        """Return whether a pod of lower priority is assigned, or the pod is nominated already."""
         lowest = self._cache.lowest_priority()
         return (lowest is not None and lowest < pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
 
@@ -110,7 +110,7 @@ class Preemption:
     def stop_waiting(self, nomination: Nomination) -> str:
         """Record that a node does not give VFs back for which a pod waits there; return which, in words."""
         self._stuck.add(nomination.node)
-        held = ", ".join(self._held_for_nobody(nomination.node))
+        held = ", ".join(self._held_for_gone_pods(nomination.node))
         return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {held}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
@@ -128,7 +128,7 @@ class Preemption:
             return _NEVER
         if self._leaving(held, pod_info):
             return _TERMINATING
-        awaits_vf = pod_info.interfaces and held.node not in self._stuck and any(self._held_for_nobody(held.node))
+        awaits_vf = pod_info.interfaces and held.node not in self._stuck and any(self._held_for_gone_pods(held.node))
         return _VF_AWAITED if awaits_vf else ""
 
     def _leaving(self, held: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
@@ -139,10 +139,10 @@ class Preemption:
             if assigned.priority < pod_info.priority and (assigned.preempted or assigned.uid in held.victims)
         ]
 
-    def _held_for_nobody(self, node: str) -> Iterator[str]:
+    def _held_for_gone_pods(self, node: str) -> Iterator[str]:
         """Name the VFs that a node still holds for pods that are gone."""
-        facts = self._cache.node(node)
-        inventory = facts.inventory if facts is not None else None
+        node_info = self._cache.node(node)
+        inventory = node_info.inventory if node_info is not None else None
         for pf in inventory.pfs if inventory is not None else ():
             for entry in pf.out:
                 if entry.why.startswith(HELD_BY) and self._cache.assigned(entry.why.removeprefix(HELD_BY)) is None:
@@ -158,15 +158,15 @@ class Preemption:
         return Nominate(Nomination(held.assigned if keeps else assigned, held.victims, until), reason=reason)
 
     def _assigned(self, dry_runs: DryRuns, row: int, leaving: Iterable[AssignedPod]) -> AssignedPod:
-        rivals = self._nominated_pods.counting_for(dry_runs.pod_info)
-        with dry_runs.on(row, rivals.get(self._cache.nodes.names[row], ())) as dry_run:
+        nominated = self._nominated_pods.counting_for(dry_runs.pod_info)
+        with dry_runs.on(row, nominated.get(self._cache.nodes.names[row], ())) as dry_run:
             dry_run.take_off(*leaving)
             return dry_run.assigned()
 
     def _finding(self, dry_runs: DryRuns) -> Examine:
         """Return what finds out who would have to go from a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
-        rivals = self._nominated_pods.counting_for(pod_info)
+        nominated = self._nominated_pods.counting_for(pod_info)
         stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
 
         def find(row: int) -> tuple[Found, int]:
@@ -174,13 +174,13 @@ class Preemption:
             if node in stuck:
                 return (_STUCK,), 0
             lower = [assigned for assigned in self._cache.assigned_pods_on(node) if assigned.priority < priority]
-            return select_victims_on_node(dry_runs, row, lower, rivals.get(node, ()), self._budgets), len(lower)
+            return select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets), len(lower)
 
         return find
 
     def _still_stuck(self) -> set[str]:
         """Return the nodes that do not give VFs back: who goes from there would go in vain too."""
-        self._stuck = {node for node in self._stuck if any(self._held_for_nobody(node))}
+        self._stuck = {node for node in self._stuck if any(self._held_for_gone_pods(node))}
         return self._stuck
 
 

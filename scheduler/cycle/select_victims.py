@@ -80,7 +80,7 @@ def select_victims_on_node(
 def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:
     """Put pods back as long as the dry run's pod fits, the first ones first; return those that had to stay off.
 
-    Beside whom it fits, beside any of them alone it does: so that many are tried at once.
+    A pod that fits beside all of some pods fits beside each of them: so many are tried at once.
     """
     if not assigned_pods or dry_run.admits(assigned_pods):
         return []

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scheduler.cache.node_columns import Amounts, NodeColumns, Rows
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.plugins.interface import (
     FilterPlugin,
     Refusals,
@@ -60,7 +60,7 @@ class SignatureScores:
         self._seen = self._renewed = 0
         self._on_budget_spent = on_budget_spent
         self._filters = [
-            (rule, judge) for rule in USAGE_FILTERS if (judge := rule.pre_filter(pod_info, nodes)) is not None
+            (plugin, judge) for plugin in USAGE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes)) is not None
         ]
         self._scorers = [
             (WEIGHT_OF[one.name], one.name, scorer)
@@ -69,7 +69,7 @@ class SignatureScores:
         ]
         reserves = ((one, one.pre_filter(pod_info, nodes)) for one in RESERVES)
         self._reserve = next(((plugin, one) for plugin, one in reserves if one is not None), None)
-        self._codes_of: dict[str, dict[int, int]] = {rule.name: {0: 0} for rule, _ in self._filters}
+        self._codes_of: dict[str, dict[int, int]] = {plugin.name: {0: 0} for plugin, _ in self._filters}
         self._judge_all()
 
     def refresh(self) -> None:
@@ -91,19 +91,19 @@ class SignatureScores:
                 self._judge_use_of(row)
         self._seen = nodes.changes.end
 
-    def best(self) -> tuple[int, Chosen | None] | None:
+    def best(self) -> tuple[int, Placement | None] | None:
         """Return the best row that passes, with where the pod's interfaces go there; None if no row passes."""
         standing = self._standing[: self._nodes.size]
         while len(standing):
             row = int(standing.argmax())
             if standing.item(row) < 0:
                 return None
-            chosen = self.exact(row)
-            if not isinstance(chosen, str):
-                return row, chosen
+            placement = self.exact(row)
+            if not isinstance(placement, str):
+                return row, placement
         return None
 
-    def exact(self, row: int) -> Chosen | str | None:
+    def exact(self, row: int) -> Placement | str | None:
         """Find where all that the pod asks for goes on a passing row; refuse the row, with a reason, if it cannot."""
         if self._reserve is None:
             return None
@@ -117,7 +117,7 @@ class SignatureScores:
         return found
 
     def passing(self) -> Rows:
-        """Return the rows that no rule refuses so far."""
+        """Return the rows that no plugin refuses so far."""
         return np.flatnonzero(self._codes == 0)
 
     def scores(self, rows: Rows) -> Amounts:
@@ -129,11 +129,11 @@ class SignatureScores:
         return facts | {name: part.item(row) for _, name, _, part in self._scored}
 
     def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
-        """Yield the refused rows with the rule and its reasons."""
-        for code, (rule, texts) in enumerate(self._legend, start=1):
+        """Yield the refused rows with the plugin and its reasons."""
+        for code, (plugin, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
             if len(rows):
-                yield rule, texts, rows
+                yield plugin, texts, rows
 
     def _judge_all(self) -> None:
         nodes = self._nodes
@@ -187,11 +187,13 @@ class SignatureScores:
 
     def _filter_by_facts(self, rows: Rows) -> Rows:
         filters = [
-            (rule, one) for rule in NODE_FILTERS if (one := rule.pre_filter(self._pod_info, self._nodes)) is not None
+            (plugin, one)
+            for plugin in NODE_FILTERS
+            if (one := plugin.pre_filter(self._pod_info, self._nodes)) is not None
         ]
         codes: Marks = np.zeros(len(rows), np.int32)
-        for rule, judge in filters:
-            codes = self._refuse(codes, rule, judge(rows))
+        for plugin, judge in filters:
+            codes = self._refuse(codes, plugin, judge(rows))
         self._fact_codes[rows] = codes
         passing: Rows = rows[codes == 0]
         return passing
@@ -199,12 +201,12 @@ class SignatureScores:
     def _judge_use(self, rows: Rows) -> None:
         """Judge rows whose facts are judged already; those without a node stay out."""
         view, codes, scores = self._nodes.view(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
-        for rule, one in self._filters:
+        for plugin, one in self._filters:
             marks = one.judge(view)
             refused = np.flatnonzero((codes == 0) & (marks != 0))
             if len(refused):
                 kinds, which = np.unique(marks[refused], return_inverse=True)
-                table = np.array([self._code_of_mark(rule, one, kind) for kind in kinds.tolist()], np.int32)
+                table = np.array([self._code_of_mark(plugin, one, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
         for weight, _, scorer, part in self._scored:
             own = scorer(view)
@@ -217,9 +219,9 @@ class SignatureScores:
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
-        for rule, one in () if code else self._filters:
+        for plugin, one in () if code else self._filters:
             if mark := one.judge(view):
-                code = self._code_of_mark(rule, one, mark)
+                code = self._code_of_mark(plugin, one, mark)
                 break
         self._codes[row] = code
         if code:
@@ -231,18 +233,18 @@ class SignatureScores:
             score += weight * own
         self._standing[row] = score
 
-    def _code_of_mark(self, rule: UsageFilterPlugin, judged: UsageFilter, mark: int) -> int:
-        codes = self._codes_of[rule.name]
+    def _code_of_mark(self, plugin: UsageFilterPlugin, judged: UsageFilter, mark: int) -> int:
+        codes = self._codes_of[plugin.name]
         code = codes.get(mark)
         if code is None:
-            code = codes[mark] = self._code(rule, judged.reasons(mark))
+            code = codes[mark] = self._code(plugin, judged.reasons(mark))
         return code
 
-    def _refuse(self, codes: Marks, rule: FilterPlugin, refusals: Refusals | None) -> Marks:
+    def _refuse(self, codes: Marks, plugin: FilterPlugin, refusals: Refusals | None) -> Marks:
         """Add what one rule refuses to what those before it refuse."""
         if refusals is None:
             return codes
-        table = np.array((0, *(self._code(rule, texts) for texts in refusals.texts)), np.int32)
+        table = np.array((0, *(self._code(plugin, texts) for texts in refusals.texts)), np.int32)
         return np.where(codes, codes, table[refusals.codes])
 
     def _code(self, plugin: Refusing, texts: Texts) -> int:

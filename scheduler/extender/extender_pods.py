@@ -75,9 +75,9 @@ class ExtenderPods:
     def judge(self, pod_info: PodInfo, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
         """Yield what speaks against each node; each is judged when it is asked for, by the state at that time."""
         self.cache.tick(now)
-        rivals, dry_runs = self._rivals(pod_info), self._dry_runs(pod_info)
+        nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._judge(dry_runs, node, rivals.get(node, []))
+            yield node, self._judge(dry_runs, node, nominated.get(node, []))
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
@@ -102,11 +102,11 @@ class ExtenderPods:
             return _elsewhere(assigned)
         if not self.knows(pod_info.uid):
             return UNSEEN
-        rivals, dry_runs = self._rivals(pod_info).get(node, []), self._dry_runs(pod_info)
-        verdict = self._judge(dry_runs, node, rivals)
+        nominated, dry_runs = self._nominated_for(pod_info).get(node, []), self._dry_runs(pod_info)
+        verdict = self._judge(dry_runs, node, nominated)
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
-        assigned = self._assigned(dry_runs, node, rivals)
+        assigned = self._assigned(dry_runs, node, nominated)
         annotations = (
             {names.ASSIGNMENT: dump_assignment(assigned.assignment)} if assigned.assignment is not None else {}
         )
@@ -128,15 +128,15 @@ class ExtenderPods:
     def make_room(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> Victims | None:
         """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
-        row, dry_runs, rivals = (
+        row, dry_runs, nominated = (
             self.cache.nodes.row_of.get(node),
             self._dry_runs(pod_info),
-            self._rivals(pod_info).get(node, []),
+            self._nominated_for(pod_info).get(node, []),
         )
         if row is None or self._fault(pod_info, row):
             return None
         assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
-        with dry_runs.on(row, rivals) as dry_run:
+        with dry_runs.on(row, nominated) as dry_run:
             for uid in victims.uids:
                 if uid in assigned_pods:
                     dry_run.take_off(assigned_pods.pop(uid))
@@ -160,7 +160,7 @@ class ExtenderPods:
         more = [*doomed, *not_reprieved(dry_run, others)]
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
 
-    def _judge(self, dry_runs: DryRuns, node: str, rivals: list[AssignedPod]) -> Verdict:
+    def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
         if (assigned := self.cache.assigned(pod_info.uid)) is not None:
             return Verdict("" if assigned.node == node else _elsewhere(assigned), for_good=True)
@@ -170,14 +170,14 @@ class ExtenderPods:
             return Verdict(UNKNOWN_NODE, for_good=True, blind=True)
         if fault := self._fault(pod_info, row):
             return fault
-        with dry_runs.on(row, rivals) as dry_run:
+        with dry_runs.on(row, nominated) as dry_run:
             return Verdict("".join(dry_run.refusal()[:1]))
 
-    def _assigned(self, dry_runs: DryRuns, node: str, rivals: list[AssignedPod]) -> AssignedPod:
+    def _assigned(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> AssignedPod:
         row = self.cache.nodes.row_of.get(node)
         if row is None:
             return assigned_pod_for(dry_runs.pod_info, node)
-        with dry_runs.on(row, rivals) as dry_run:
+        with dry_runs.on(row, nominated) as dry_run:
             return dry_run.assigned()
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
@@ -190,7 +190,7 @@ class ExtenderPods:
         demands = demands_on(pod_info.request, pfs)
         return Verdict(demands, for_good=True) if isinstance(demands, str) else None
 
-    def _rivals(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
+    def _nominated_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         return self.nominated_pods.counting_for(pod_info)
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:

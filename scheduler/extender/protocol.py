@@ -42,7 +42,7 @@ class Victims:
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class ExtenderPreemptionArgs:
     """ExtenderPreemptionArgs: a pod that fits nowhere, and by node the victims whose eviction would make it fit."""
 
     pod: Pod
@@ -96,15 +96,15 @@ def read_extender_args(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(pod, list(items), items)
 
 
-def read_preemption(body: bytes) -> Preemption:
+def read_preemption(body: bytes) -> ExtenderPreemptionArgs:
     """Read the arguments of `preempt`; raise ProtocolError."""
     try:
         fields = _fields(body)
         pod = _read_pod(fields)
         if (sent := fields.get("nodenametometavictims")) is not None:
-            return Preemption(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
+            return ExtenderPreemptionArgs(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
         sent = fields.get("nodenametovictims") or fields.get("nodetovictims") or msgspec.Raw(b"{}")
-        return Preemption(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
+        return ExtenderPreemptionArgs(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderPreemptionArgs: {wrong}") from wrong
 

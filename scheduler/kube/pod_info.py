@@ -17,9 +17,9 @@ from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.objects import Pod, PodSpec
 from scheduler.kube.pod_resources import pod_requests, scored_requests
-from scheduler.kube.pod_volumes import NO_VOLUMES, Used, read_used
+from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
-from scheduler.kube.spread_constraints import Constraint, read_constraints
+from scheduler.kube.spread_constraints import TopologySpreadConstraint, read_constraints
 
 # Number, protocol, address.
 HostPort = tuple[int, str, str]
@@ -39,12 +39,12 @@ class PodInfo(msgspec.Struct, frozen=True):
     scored: Mapping[str, int] = msgspec.field(default_factory=dict)
     affinity_info: AffinityInfo = NO_AFFINITY
     ports: frozenset[HostPort] = frozenset()
-    spread: tuple[Constraint, ...] = ()
+    spread: tuple[TopologySpreadConstraint, ...] = ()
     request: PodRequest | None = None
     shape: bytes = b""
     # What it requests of other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
-    volumes: Used = NO_VOLUMES
+    volumes: PodVolumes = NO_VOLUMES
 
     @property
     def uid(self) -> str:
@@ -90,7 +90,9 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
-    pod_info = PodInfo(pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_used(pod))
+    pod_info = PodInfo(
+        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_pod_volumes(pod)
+    )
     unsupported = next(_unsupported(pod_info), None)
     return pod_info if unsupported is None else Refusal("unsupported", unsupported)
 

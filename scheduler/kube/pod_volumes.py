@@ -31,7 +31,7 @@ class Disk(msgspec.Struct, frozen=True, gc=False):
         return not (self.read_only and other.read_only)
 
 
-class Used(msgspec.Struct, frozen=True, gc=False):
+class PodVolumes(msgspec.Struct, frozen=True, gc=False):
     """The volumes of one pod; false if none of them matters."""
 
     claims: tuple[ClaimUse, ...] = ()
@@ -41,10 +41,10 @@ class Used(msgspec.Struct, frozen=True, gc=False):
         return bool(self.claims or self.disks)
 
 
-NO_VOLUMES = Used()
+NO_VOLUMES = PodVolumes()
 
 
-def read_used(pod: Pod) -> Used:
+def read_pod_volumes(pod: Pod) -> PodVolumes:
     """Return the volumes of a pod."""
     claims: list[ClaimUse] = []
     disks: list[Disk] = []
@@ -55,7 +55,7 @@ def read_used(pod: Pod) -> Used:
             claims.append(ClaimUse(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}", pod.metadata.uid))
         else:
             disks += _disks(volume)
-    return Used(tuple(dict.fromkeys(claims)), tuple(disks)) if claims or disks else NO_VOLUMES
+    return PodVolumes(tuple(dict.fromkeys(claims)), tuple(disks)) if claims or disks else NO_VOLUMES
 
 
 def _disks(volume: Volume) -> Iterator[Disk]:

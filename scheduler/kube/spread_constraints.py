@@ -18,7 +18,7 @@ _API_VERSIONS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "Statef
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class TopologySpreadConstraint:
     """Over the domains of the node label ``key``, numbers of selected pods may differ by ``max_skew``.
 
     ``hard`` is DoNotSchedule, else ScheduleAnyway. With fewer than ``min_domains`` domains the minimum counts as 0.
@@ -35,14 +35,14 @@ class Constraint:
     honor_taints: bool = False
 
 
-def read_constraints(pod: Pod) -> tuple[Constraint, ...]:
+def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
     """Return a pod's own constraints; raise ValueError in words for a malformed one."""
     return tuple(_read(one, pod.metadata.labels or {}) for one in pod.spec.topology_spread_constraints or ())
 
 
-def default_constraints(selector: Selector) -> tuple[Constraint, ...]:
+def default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, ...]:
     """Return kube-scheduler's default constraints for pods without their own that something selects."""
-    return (Constraint(HOSTNAME, 3, False, selector), Constraint(ZONE, 5, False, selector))
+    return (TopologySpreadConstraint(HOSTNAME, 3, False, selector), TopologySpreadConstraint(ZONE, 5, False, selector))
 
 
 class Selecting:
@@ -89,7 +89,7 @@ class Selecting:
             yield controller
 
 
-def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> Constraint:
+def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySpreadConstraint:
     if not constraint.topology_key:
         raise ValueError("topology spread constraint: topologyKey is missing")
     if constraint.when_unsatisfiable not in (_HARD, _SOFT):
@@ -99,7 +99,7 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> Constraint:
         if value < 1:
             raise ValueError(f"topology spread constraint: {field} {value} is not above 0")
     selector = read_selector(constraint.label_selector)
-    return Constraint(
+    return TopologySpreadConstraint(
         constraint.topology_key,
         constraint.max_skew,
         constraint.when_unsatisfiable == _HARD,

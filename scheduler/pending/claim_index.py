@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 
-from scheduler.kube.pod_volumes import NO_VOLUMES, Used
+from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
 
 
 class ClaimIndex:
     """Pods by uid, with what they use."""
 
     def __init__(self) -> None:
-        self._used: dict[str, Used] = {}
+        self._used: dict[str, PodVolumes] = {}
         self._by_claim: dict[str, set[str]] = {}
 
-    def put(self, uid: str, used: Used) -> None:
+    def put(self, uid: str, used: PodVolumes) -> None:
         """Know of a pod, in place of what was known of it."""
         self.drop(uid)
         if used.claims:

@@ -34,14 +34,14 @@ class PendingPod:
 
     def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
         """Take the pod as it is now; return whether it asks for something else, and not only its status is another."""
-        asks_anew = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
+        is_changed = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
         self.pod = pod
-        if asks_anew:
+        if is_changed:
             self.pod_info = read_pod_info(pod, kinds)
         elif isinstance(self.pod_info, PodInfo):
             # What a Binding adds must fit beside the annotations that the pod has by then.
             self.pod_info = msgspec.structs.replace(self.pod_info, pod=pod)
-        return asks_anew
+        return is_changed
 
     def knows(self, message: str, node: str = "") -> bool:
         """Return whether the owner was told this last, by us or, as the pod's status has it, before we started.

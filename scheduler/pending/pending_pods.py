@@ -47,11 +47,11 @@ class PendingPods:
         self._gated.discard(uid)
         if known is None:
             known = self.pending[uid] = PendingPod(pod, read_pod_info(pod, self._kinds), now)
-            asks_anew = True
+            is_changed = True
         else:
-            asks_anew = known.take(pod, self._kinds)
+            is_changed = known.take(pod, self._kinds)
         self._nominator.add_from_status(known, now)
-        if not asks_anew:
+        if not is_changed:
             return
         self._volume_events.add(uid, known.pod_info)
         self._queue.add(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)

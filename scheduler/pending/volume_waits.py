@@ -14,6 +14,7 @@ from scheduler.cache.volumes.plan import Match
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
+from scheduler.plugins.volume_binding import claim_deleted, claim_not_found
 
 # kube-scheduler's bindTimeoutSeconds.
 PATIENCE_S = 600.0
@@ -164,9 +165,9 @@ class VolumeWaits:
         """Return a claim as it is now, or why it is no use any more."""
         claim, name = self._storage.claim(wanted.key), wanted.metadata.name
         if claim is None or claim.metadata.uid != wanted.metadata.uid:
-            return f'persistentvolumeclaim "{name}" not found'
+            return claim_not_found(name)
         if claim.metadata.deletion_timestamp is not None:
-            return f'persistentvolumeclaim "{name}" is being deleted'
+            return claim_deleted(name)
         return claim
 
 

@@ -29,7 +29,7 @@ OUT_OF_BUDGET = "search for a VF placement ran out of steps"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Placement:
     """A placement on one node: for each interface the index of its PF, and the units of other kinds."""
 
     pfs: tuple[int, ...]
@@ -54,21 +54,21 @@ def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]
 @lru_cache(maxsize=16 * REMEMBERED)
 def place_on(
     demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None
-) -> Chosen | str:
+) -> Placement | str:
     """Return where the interfaces fit, or the reason why they do not."""
     outcome = place(demands, capacities, spreading)
     if isinstance(outcome, Placed):
-        return Chosen(outcome.pfs)
+        return Placement(outcome.pfs)
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
 
 
 def pick_vfs(
-    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, chosen: Chosen, since: FreeSince
+    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, placement: Placement, since: FreeSince
 ) -> tuple[AssignedVf, ...]:
     """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
-    queues = {index: _oldest(free_vfs, index, since, chosen.pfs.count(index)) for index in set(chosen.pfs)}
+    queues = {index: _oldest(free_vfs, index, since, placement.pfs.count(index)) for index in set(placement.pfs)}
     picked = []
-    for interface, index in zip(interfaces, chosen.pfs, strict=True):
+    for interface, index in zip(interfaces, placement.pfs, strict=True):
         pf, vf = free_vfs.pfs[index], queues[index].pop()
         picked.append(
             AssignedVf(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mooring.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Unmet
-from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
 
@@ -99,7 +99,7 @@ class _Search:
         return f"free {', '.join(step.name for step in self.steps)} do not fit together"
 
 
-def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGET) -> Chosen | str:
+def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGET) -> Placement | str:
     """Return where a pod's VFs are placed and its units of each kind, or the reason why there is no way."""
     search = _Search(steps, budget)
     found = search.descend(0, {})
@@ -107,7 +107,7 @@ def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGE
         return search.reason()
     index_of = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
     pfs = tuple(index_of[name] for name in found[VFS].units) if VFS in found else ()
-    return Chosen(pfs, tuple((kind, proposal) for kind, proposal in found.items() if kind != VFS))
+    return Placement(pfs, tuple((kind, proposal) for kind, proposal in found.items() if kind != VFS))
 
 
 def section(proposal: Proposal) -> dict[str, object]:

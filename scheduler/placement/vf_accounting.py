@@ -134,17 +134,17 @@ class _PfAccount:
 class VfAccounting:
     """What one node has left, kept up to date claim by claim; always equal to `free_vfs_of` of the same claims."""
 
-    __slots__ = ("_any_out", "_index", "_vf_accountings", "free_vfs", "pfs")
+    __slots__ = ("_any_out", "_index", "_pf_accounts", "free_vfs", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
-        self._vf_accountings = [_PfAccount(pf) for pf in self.pfs]
+        self._pf_accounts = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
         self.free_vfs = FreeVfs(
             self.pfs,
-            tuple(one.free for one in self._vf_accountings),
-            tuple(one.capacity() for one in self._vf_accountings),
+            tuple(one.free for one in self._pf_accounts),
+            tuple(one.capacity() for one in self._pf_accounts),
         )
         for claim in claims:
             self.add(claim)
@@ -152,19 +152,19 @@ class VfAccounting:
     def add(self, claim: Claim) -> None:
         found = self._existing(claim)
         for index, vf in found:
-            self._vf_accountings[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
+            self._pf_accounts[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
         self._show({index for index, _ in found})
 
     def remove(self, claim: Claim) -> None:
         found = self._existing(claim)
         for index, vf in found:
-            self._vf_accountings[index].release(vf.vf, claim.uid)
+            self._pf_accounts[index].release(vf.vf, claim.uid)
         self._show({index for index, _ in found})
 
     @property
     def is_disputed(self) -> bool:
         """Return whether any VF is claimed by more than one pod."""
-        return any(one.disputed for one in self._vf_accountings)
+        return any(one.disputed for one in self._pf_accounts)
 
     @property
     def is_plain(self) -> bool:
@@ -176,7 +176,7 @@ class VfAccounting:
         found = []
         for vf in assignment.vfs:
             index = self._index.get(vf.pf, -1)
-            rate = self._vf_accountings[index].held(vf.vf, uid) if index >= 0 else None
+            rate = self._pf_accounts[index].held(vf.vf, uid) if index >= 0 else None
             if rate is not None:
                 found.append((index, rate))
         return found
@@ -196,7 +196,7 @@ class VfAccounting:
         """Recompute what these PFs have left."""
         free, capacities = list(self.free_vfs.free), list(self.free_vfs.capacities)
         for index in indexes:
-            free[index], capacities[index] = self._vf_accountings[index].free, self._vf_accountings[index].capacity()
+            free[index], capacities[index] = self._pf_accounts[index].free, self._pf_accounts[index].capacity()
         self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities))
 
 

@@ -13,7 +13,7 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.unit_pools import UnitPool
 from scheduler.constraints.kinds import Wish
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import Chosen
+from scheduler.placement.assign import Placement
 from scheduler.placement.joint import OfKind, OfVfs, Step, place_together
 from scheduler.plugins.interface import (
     DryRun,
@@ -77,7 +77,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     return (lambda row: _place(pod_info, nodes, row)) if pod_info.wishes else None
 
 
-def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Chosen | str:
+def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Placement | str:
     """Find where all that a pod asks for goes on a row, or the reason why it does not fit there."""
     steps: list[Step] = [OfKind(wish, nodes.unit_pools[wish.kind.name][row].left) for wish in pod_info.wishes]
     free_vfs = nodes.free_vfs_of_row[row]
@@ -139,7 +139,7 @@ class _Units(ExactDevices):
         nodes.free_vfs_of_row[self._row] = self._vf_accounting.free_vfs
         unit_pools.show(self._row, self._node, list(self._assignments.values()))
 
-    def _place(self) -> Chosen | str:
+    def _place(self) -> Placement | str:
         self._show()
         nodes = self._cache.nodes
         if self._filter is not None and (mark := self._filter.judge(nodes.row_view(self._row))):

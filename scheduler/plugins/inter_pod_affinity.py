@@ -33,10 +33,10 @@ _TEXTS = (
     ("node(s) didn't match pod anti-affinity rules",),
     ("node(s) didn't satisfy existing pods anti-affinity rules",),
 )
-_Asked = Sequence[tuple[Term, RowCounts]]
+_CountedTerms = Sequence[tuple[Term, RowCounts]]
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Affinity | None":
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "PodAffinityFilter | None":
     affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
     existing_anti_affinity = pod_counts.anti_affinity_terms.about(affinity_info, labels)
     scoring_terms = pod_counts.scoring_terms.about(affinity_info, labels)
@@ -48,10 +48,10 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
         or scoring_terms
     ):
         return None
-    return Affinity(pod_info, nodes, pod_counts, existing_anti_affinity, scoring_terms)
+    return PodAffinityFilter(pod_info, nodes, pod_counts, existing_anti_affinity, scoring_terms)
 
 
-class Affinity:
+class PodAffinityFilter:
     """One pod's terms, and the assigned pods' terms that speak of it, against the pods that are assigned now."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Affinity:
         pod_info: PodInfo,
         nodes: NodeColumns,
         pod_counts: PodCounts,
-        existing_anti_affinity: _Asked,
-        scoring_terms: _Asked,
+        existing_anti_affinity: _CountedTerms,
+        scoring_terms: _CountedTerms,
     ) -> None:
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
         self._existing_anti_affinity, self._scoring_terms = existing_anti_affinity, scoring_terms

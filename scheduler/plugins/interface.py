@@ -25,7 +25,7 @@ from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import Chosen
+from scheduler.placement.assign import Placement
 from scheduler.queue import ClusterEvent
 
 Texts = tuple[str, ...]
@@ -156,7 +156,7 @@ class VolumeFilterPlugin:
 
 
 # Where on a row exactly a pod's devices are, or the reason why they do not fit together there.
-Reserve = Callable[[int], Chosen | str]
+Reserve = Callable[[int], Placement | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +229,15 @@ class DryRunPlugin:
     reserves: bool = False
 
 
+def no_node_available(total: int, reasons: str) -> str:
+    """Return that none of ``total`` nodes is available, with the reasons, as kube-scheduler words it."""
+    return f"0/{total} nodes are available: {reasons}."
+
+
 def none_available(total: int, counts: Mapping[str, int]) -> str:
     """Return how many of all nodes have which reason against them, as kube-scheduler words it."""
     listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
-    return f"0/{total} nodes are available: {listed}."
+    return no_node_available(total, listed)
 
 
 def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:

@@ -15,7 +15,7 @@ from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Scope
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.spread_constraints import HOSTNAME, Constraint, default_constraints
+from scheduler.kube.spread_constraints import HOSTNAME, TopologySpreadConstraint, default_constraints
 from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 from scheduler.queue import ClusterEvent
@@ -52,7 +52,7 @@ class Spread:
         pod_info: PodInfo,
         nodes: NodeColumns,
         pod_counts: PodCounts,
-        constraints: Sequence[Constraint],
+        constraints: Sequence[TopologySpreadConstraint],
         is_default: bool,
     ) -> None:
         self._pod_info, self._nodes, self._pod_counts = pod_info, nodes, pod_counts
@@ -87,7 +87,7 @@ class Spread:
             raw += np.where(has, counts[rows] * math.log(size + 2) + (constraint.max_skew - 1), 0.0)
         return _normalised(np.floor(raw + 0.5).astype(np.int64), scored)
 
-    def _matching(self, constraint: Constraint, of: Domains, counted: Flags) -> tuple[Amounts, int]:
+    def _matching(self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags) -> tuple[Amounts, int]:
         """Return the matching pods by domain, and the number that the others are compared with."""
         among = self._let_count(constraint, counted)
         sums = of.sums(self._counts(constraint), among)
@@ -96,7 +96,9 @@ class Spread:
         enough = number >= max(constraint.min_domains, 1)
         return sums, int(sums[existing].min()) if enough else 0
 
-    def _crowds(self, constraint: Constraint, of: Domains, counted: Flags, scored: Rows) -> tuple[Amounts, int]:
+    def _crowds(
+        self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags, scored: Rows
+    ) -> tuple[Amounts, int]:
         """Return for each row the matching pods in its domain, and how many domains there are to choose from."""
         counts = self._counts(constraint)
         if constraint.key == HOSTNAME:
@@ -105,17 +107,17 @@ class Spread:
         # Nodes without the label, which count by default, are a domain of their own.
         return sums[of.ids], len(np.unique(of.ids[scored]))
 
-    def _counts(self, constraint: Constraint) -> Amounts:
+    def _counts(self, constraint: TopologySpreadConstraint) -> Amounts:
         scope = Scope(constraint.selector, frozenset((self._pod_info.pod.metadata.namespace,)))
         return self._pod_counts.counts(Question((scope,), living_only=True), self._nodes.size)
 
-    def _having_labels(self, constraints: Sequence[Constraint]) -> Flags:
+    def _having_labels(self, constraints: Sequence[TopologySpreadConstraint]) -> Flags:
         having = self._nodes.valid[: self._nodes.size].copy()
         for constraint in constraints:
             having &= self._domains[constraint.key].ids > 0
         return having
 
-    def _let_count(self, constraint: Constraint, counted: Flags) -> Flags:
+    def _let_count(self, constraint: TopologySpreadConstraint, counted: Flags) -> Flags:
         rows = np.flatnonzero(counted)
         if constraint.honor_affinity:
             rows = rows[node_affinity.required(self._pod_info, self._nodes, rows)]

@@ -15,7 +15,7 @@ from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Chosen, demands_on, pick_vfs, place_on
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.joint import section
 from scheduler.placement.place import PfCapacity, VfDemand
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting
@@ -107,7 +107,7 @@ class _Demands:
             known = self._known[id(pfs)] = pfs, demands_on(self._request, pfs)
         return known[1]
 
-    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...]) -> Chosen | str:
+    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...]) -> Placement | str:
         demands = self.on(pfs)
         return demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading)
 
@@ -123,17 +123,17 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     if demands is None:
         return None
 
-    def choose(row: int) -> Chosen | str:
+    def choose(row: int) -> Placement | str:
         free_vfs = nodes.free_vfs_of_row[row]
         return demands.place(free_vfs.pfs, free_vfs.capacities)
 
     return choose
 
 
-def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, chosen: Chosen) -> Assignment:
+def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placement: Placement) -> Assignment:
     """Return the exact VFs, and units of other kinds, for a placement."""
-    vfs = pick_vfs(pod_info.interfaces, free_vfs, chosen, cache.free_since(node))
-    ext = {kind: section(proposal) for kind, proposal in chosen.others}
+    vfs = pick_vfs(pod_info.interfaces, free_vfs, placement, cache.free_since(node))
+    ext = {kind: section(proposal) for kind, proposal in placement.others}
     return Assignment(uid=pod_info.uid, node=node, vfs=vfs, ext=ext)
 
 
@@ -168,7 +168,7 @@ class ExactDevices(PreFilterExtensions):
         return assign(self._pod_info, self._cache, self._node, self._vf_accounting.free_vfs, found)
 
     @abstractmethod
-    def _place(self) -> Chosen | str:
+    def _place(self) -> Placement | str:
         """Return where all that the pod asks for fits together, or the reason why it does not."""
 
 
@@ -186,7 +186,7 @@ class _Vfs(ExactDevices):
             return None
         return _VfSums(self._vf_accounting, demands, self._demands.spreading)
 
-    def _place(self) -> Chosen | str:
+    def _place(self) -> Placement | str:
         return self._demands.place(self._vf_accounting.pfs, self._vf_accounting.free_vfs.capacities)
 
 

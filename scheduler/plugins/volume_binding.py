@@ -78,12 +78,16 @@ def claim_not_found(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
 
 
+def claim_deleted(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" is being deleted'
+
+
 def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> str:
     name = claim.metadata.name
     if claim.status.phase == "Lost":
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:
-        return f'persistentvolumeclaim "{name}" is being deleted'
+        return claim_deleted(name)
     owners = claim.metadata.owner_references or ()
     if use.owner and not any(one.controller and one.uid == use.owner for one in owners):
         return f"PVC {use.key} was not created for pod {pod_info.pod.key} (pod is not owner)"

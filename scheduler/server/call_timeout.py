@@ -18,15 +18,15 @@ from scheduler.constraints.isolation import TooSlow
 LIMIT_S = 0.5
 
 
-class Alarm:
-    """The alarm of the main thread; one for each process."""
+class CallTimeout:
+    """The time limit of a call, by the alarm of the main thread; one for each process."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
         self._armed = False
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
+    def limit(self) -> Iterator[None]:
         """Raise TooSlow in, or right after, code that exceeds the limit."""
         began, rings = time.monotonic(), threading.current_thread() is threading.main_thread()
         if rings:

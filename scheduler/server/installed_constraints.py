@@ -10,8 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from scheduler.constraints.isolation import Failed, heard
-from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, Patience, name_fault
-from scheduler.server.call_timeout import Alarm
+from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, TimeLimit, name_fault
+from scheduler.server.call_timeout import CallTimeout
 
 GROUP = "mooring.constraints"
 _METHODS = ("read_request", "read_inventory", "judge", "place")
@@ -20,10 +20,10 @@ _log = structlog.get_logger()
 
 def installed() -> Kinds:
     """Load all constraints of this Python installation."""
-    return load(entry_points(group=GROUP), Alarm().patience)
+    return load(entry_points(group=GROUP), CallTimeout().limit)
 
 
-def load(points: Iterable[EntryPoint], patience: Patience) -> Kinds:
+def load(points: Iterable[EntryPoint], limit: TimeLimit) -> Kinds:
     """Load these entry points; a name that occurs twice is a broken kind too."""
     by_name: dict[str, list[EntryPoint]] = {}
     for point in points:
@@ -35,11 +35,11 @@ def load(points: Iterable[EntryPoint], patience: Patience) -> Kinds:
             continue
         # One package found by two paths counts once.
         distinct = {point.value for point in same}
-        kinds.append(_load(same[0], patience) if len(distinct) == 1 else _broken(name, _twice(distinct)))
+        kinds.append(_load(same[0], limit) if len(distinct) == 1 else _broken(name, _twice(distinct)))
     return Kinds(kinds)
 
 
-def _load(point: EntryPoint, patience: Patience) -> Kind:
+def _load(point: EntryPoint, limit: TimeLimit) -> Kind:
     name = point.name
     try:
         constraint, missing = heard(lambda: _make(point), ())
@@ -48,7 +48,7 @@ def _load(point: EntryPoint, patience: Patience) -> Kind:
     if missing:
         return _broken(name, f"it has no method {missing[0]!r}")
     _log.info("constraint loaded", constraint=name, value=point.value)
-    return Kind(name, constraint, patience=patience)
+    return Kind(name, constraint, limit=limit)
 
 
 def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:

@@ -36,7 +36,7 @@ from scheduler.server.bind import bind
 from scheduler.server.delete_victims import delete_victims
 from scheduler.server.evict import evict
 from scheduler.server.pre_bind import pre_bind
-from scheduler.server.reflectors import Listed, Reflectors, Seen, taken_apart
+from scheduler.server.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 
@@ -74,11 +74,11 @@ class _Unfolding:
     All of it came at one time, so that pods that wait together go by age, not by their place in the list.
     """
 
-    rest: Iterator[Seen | Listed | None]
+    rest: Iterator[WatchEvent | EndOfList | None]
     at: float
 
 
-_Message = Seen | Listed | _Unfolding | Finished
+_Message = WatchEvent | EndOfList | _Unfolding | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Loop:
         self._timed: metrics.Timed | None = None
         self._inbox: deque[_Message] = deque()
         self._awake = asyncio.Event()
-        self._reading = Reflectors(clients.api, self._receive, machine.event_handlers.has)
+        self._reflectors = Reflectors(clients.api, self._receive, machine.event_handlers.has)
         self._group: asyncio.TaskGroup | None = None
         # Ordered, so that a simulation by seed repeats itself.
         self._writes: dict[asyncio.Task[Any], float] = {}
@@ -124,11 +124,11 @@ class Loop:
 
     def not_ready(self) -> str:
         """Return why this scheduler cannot take over yet; empty if it can, or leads already."""
-        return self._reading.never_listed()
+        return self._reflectors.never_listed()
 
     async def ready(self) -> None:
         """Wait until this scheduler can take over."""
-        await self._reading.followed.wait()
+        await self._reflectors.followed.wait()
 
     def lead(self, not_before: float = 0.0) -> None:
         """List everything again, then decide; no bind starts before ``not_before`` on the monotonic clock.
@@ -141,17 +141,17 @@ class Loop:
         # Whatever is on its way from before is older than the lists to come.
         self._inbox.clear()
         if self._group is not None:
-            self._reading.begin(self._group)
+            self._reflectors.begin(self._group)
 
     async def run(self) -> bool:
         """Work until `stop`, then wait for the binds that are under way; return whether all of them have ended."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                self._reading.begin(self._group)
+                self._reflectors.begin(self._group)
                 writing = self._group.create_task(self._writer.run())
                 await self._work()
                 drained = await self._drain()
-                await self._reading.ended()
+                await self._reflectors.ended()
                 writing.cancel()
         finally:
             for task in self._writes:
@@ -164,7 +164,7 @@ class Loop:
             return "is ending"
         if not self._leads or not self._may_decide():
             return "does not lead"
-        if missing := self._reading.missing():
+        if missing := self._reflectors.missing():
             return missing
         return "" if time.monotonic() >= self._not_before else "has taken over just now"
 
@@ -240,7 +240,7 @@ class Loop:
 
     def _held_up(self) -> bool:
         """Return whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
-        if not self._leads or not self._may_decide() or self._reading.missing():
+        if not self._leads or not self._may_decide() or self._reflectors.missing():
             return True
         return self._has_most or time.monotonic() < self._not_before
 
@@ -255,19 +255,19 @@ class Loop:
     def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
         now = self._clock() if at is None else at
         match message:
-            case Seen(kind, Synced() as listed):
+            case WatchEvent(kind, Synced() as listed):
                 steps = self._machine.event_handlers.keeping(kind, listed.there, now)
                 self._inbox.appendleft(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
             case _Unfolding(rest, came):
                 for first in rest:
                     self._inbox.appendleft(message)
                     return self._take(first, came) if first is not None else []
-            case Listed():
-                self._reading.note(message, leads=self._leads)
-                if not self._reading.missing():
+            case EndOfList():
+                self._reflectors.note(message, leads=self._leads)
+                if not self._reflectors.missing():
                     self._settled()
-                return self._machine.retell() if self._leads and not self._reading.missing() else []
-            case Seen(kind, event):
+                return self._machine.retell() if self._leads and not self._reflectors.missing() else []
+            case WatchEvent(kind, event):
                 return self._machine.see(kind, event, now)
             case Finished(order, result):
                 return self._machine.finished(order, result, now)
@@ -338,12 +338,12 @@ class Loop:
         if self._has_most:
             await asyncio.sleep(_TOGETHER_S)
         try:
-            async with asyncio.timeout(self._patience()):
+            async with asyncio.timeout(self._idle_s()):
                 await self._awake.wait()
         except TimeoutError:
             return
 
-    def _patience(self) -> float | None:
+    def _idle_s(self) -> float | None:
         """Return for how long at most there is nothing to do unless a message comes, in seconds; None for ever."""
         if self._held_up():
             # A renewal that came late tells nobody, nor does a write that has become an old one.

@@ -16,7 +16,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
-from scheduler.cycle.cycle import ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind
 from scheduler.kube.binding_outcome import Outcome
@@ -130,14 +129,16 @@ _PLACED = (Bind, PreBind)
 class Timed:
     """A decision that is being timed; if it is sampled ``record_phase`` takes the time since its last call."""
 
-    __slots__ = ("_last", "began", "phases", "record_phase")
+    __slots__ = ("_is_sampled", "_last", "began", "phases")
 
     def __init__(self, *, sampled: bool) -> None:
         self.phases: list[tuple[str, float]] = []
-        self.record_phase = self._take if sampled else ignore_phase
+        self._is_sampled = sampled
         self.began = self._last = time.perf_counter()
 
-    def _take(self, point: str) -> None:
+    def record_phase(self, point: str) -> None:
+        if not self._is_sampled:
+            return
         now = time.perf_counter()
         self.phases.append((point, now - self._last))
         self._last = now
@@ -168,10 +169,10 @@ class ProfileMetrics:
         is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
         if not is_placed:
             self._attempt("unschedulable", spent_s)
-        for point, lap_s in timed.phases:
+        for point, phase_s in timed.phases:
             # Only the last plugin has rejected the pod.
             status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
-            POINT_S.of(point, status, self._profile).observe(lap_s)
+            POINT_S.of(point, status, self._profile).observe(phase_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
         """Count the definite outcome of a bind."""

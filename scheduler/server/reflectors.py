@@ -22,7 +22,7 @@ SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", 
 _AGAIN_S = 1.0
 
 
-class Seen(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """An event of a watch, with the kind of object."""
 
     kind: type[Any]
@@ -30,14 +30,14 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class EndOfList:
     """The whole list of a kind has been applied."""
 
     kind: type[Any]
     count: int
 
 
-def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[Seen | Listed]:
+def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
     """Yield a whole list as one message for each entry that is not known already, and one at the end.
 
     Each entry is released as it is yielded: handling a hundred thousand at once would delay everything.
@@ -45,8 +45,8 @@ def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[Seen | Listed]
     count, left = len(listed.entries) + len(listed.unchanged), list(reversed(listed.entries))
     del listed
     while left:
-        yield Seen(kind, left.pop())
-    yield Listed(kind, count)
+        yield WatchEvent(kind, left.pop())
+    yield EndOfList(kind, count)
 
 
 class Reflectors:
@@ -57,7 +57,7 @@ class Reflectors:
     """
 
     def __init__(
-        self, client: Client, receive: Callable[[Seen], None], is_known: Callable[[type[Any], Identity], bool]
+        self, client: Client, receive: Callable[[WatchEvent], None], is_known: Callable[[type[Any], Identity], bool]
     ) -> None:
         self._client = client
         self._receive = receive
@@ -89,7 +89,7 @@ class Reflectors:
             self.end()
             await asyncio.wait(set(self._tasks), timeout=_AGAIN_S)
 
-    def note(self, listed: Listed, *, leads: bool) -> None:
+    def note(self, listed: EndOfList, *, leads: bool) -> None:
         """Record that a list has been applied."""
         self._listed.add(listed.kind)
         self._ever_listed.add(listed.kind)
@@ -110,7 +110,7 @@ class Reflectors:
         async for event in watch(self._client, path, Decoder(kind), is_known=is_known):
             if turn != self._turn:
                 return
-            self._receive(Seen(kind, event))
+            self._receive(WatchEvent(kind, event))
             # It may hold a whole list, and the next event may come late.
             del event
 

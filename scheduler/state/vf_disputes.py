@@ -89,7 +89,7 @@ class VfDisputes:
 
     def _tell(self, node: str, unit: Unit, uids: Sequence[str]) -> Iterator[Instruction]:
         assigned_pods = [assigned for uid in uids if (assigned := self._cache.assigned(uid)) is not None]
-        claimants = f"claimed by {', '.join(seat.pod for seat in assigned_pods)}"
+        claimants = f"claimed by {', '.join(assigned.pod for assigned in assigned_pods)}"
         about = {"node": node, "pod": assigned_pods[-1].pod, "uid": assigned_pods[-1].uid, "reason": claimants}
         if unit.kind == VFS:
             yield Notice("dispute", "VF is claimed twice", about | {"pci": unit.id})

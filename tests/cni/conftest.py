@@ -1,4 +1,4 @@
-"""A simulated host and a pod's network namespace beside it: the real program, with the VF table for its port."""
+"""A simulated host and a pod's network namespace beside it: the real program, with the VF table for its VF settings."""
 
 import json
 import shutil

@@ -38,11 +38,11 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring import log, rdma_netlink
 from mooring.settings import VfSettings
-from mooring.vf_settings import RtnetlinkVfPort, VfPort
+from mooring.vf_settings import RtnetlinkVfSettings, VfSettingsApi
 from tests.support.seeds import Call, Part
 
 # Where the program ends and the system begins: RTNETLINK, NETLINK_RDMA, entering a namespace, announcing an address,
-# other programs (IPAM), locks, and the steps of a file's life. The port to the PFs has its own class below.
+# other programs (IPAM), locks, and the steps of a file's life. The settings of VFs have their own class below.
 EDGE: tuple[tuple[Any, str], ...] = (
     *(
         (rtnetlink, "exchange"),
@@ -91,29 +91,29 @@ class Fault:
             setattr(owner, name, self.before(kind, getattr(owner, name)))
 
 
-class FaultyPort:
-    """The port with the fault in front of it."""
+class FaultyVfSettings:
+    """The settings of VFs with the fault in front of them."""
 
-    def __init__(self, port: VfPort, fault: Fault) -> None:
-        self._port = port
+    def __init__(self, vf_settings: VfSettingsApi, fault: Fault) -> None:
+        self._vf_settings = vf_settings
         self._fault = fault
 
     def read(self, pf: str, vf: int) -> VfSettings:
-        self._fault.strike("port")
-        return self._port.read(pf, vf)
+        self._fault.strike("vf_settings")
+        return self._vf_settings.read(pf, vf)
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        self._fault.strike("port")
-        return self._port.read_all(pf)
+        self._fault.strike("vf_settings")
+        return self._vf_settings.read_all(pf)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        self._fault.strike("port")
-        self._port.write(pf, vf, settings)
+        self._fault.strike("vf_settings")
+        self._vf_settings.write(pf, vf, settings)
 
 
-def port_of(setting: Setting) -> VfPort:
+def vf_settings_of(setting: Setting) -> VfSettingsApi:
     if setting["vf_table"] is None:
-        return RtnetlinkVfPort()
+        return RtnetlinkVfSettings()
     from devcluster.hosts.vftable import VfTable
 
     return VfTable(Path(setting["vf_table"]))
@@ -150,14 +150,14 @@ def in_child(work: Callable[[], int]) -> int:
 def run(setting: Setting, command: str) -> int:
     """Make an ordinary call without a fault; return its exit status."""
     environment = {**setting["environment"], "CNI_COMMAND": command}
-    return answer(environment, json.dumps(setting["conf"]).encode(), lambda: port_of(setting)).status
+    return answer(environment, json.dumps(setting["conf"]).encode(), lambda: vf_settings_of(setting)).status
 
 
 def look(setting: Setting) -> int:
     """Look for orphans once, in a process of its own as the server is."""
     conf = setting["conf"]
     places = Sysfs(Path(conf.get("sysfs", SYSFS))), Ledger(Path(setting["ledger"]).parent), Path(conf.get("run", RUN))
-    node = Node(*places, port_of(setting), BOOT_ID.read_text().strip())
+    node = Node(*places, vf_settings_of(setting), BOOT_ID.read_text().strip())
     Reconciler(lambda: node, Metrics()).reconcile(time.monotonic())
     return 0
 
@@ -170,7 +170,9 @@ def faulty(setting: Setting, command: str, fault: Fault) -> int:
     """Make a call of the plugin with the fault between it and the system; return its exit status."""
     fault.install()
     environment = {**setting["environment"], "CNI_COMMAND": command}
-    done = answer(environment, json.dumps(setting["conf"]).encode(), lambda: FaultyPort(port_of(setting), fault))
+    done = answer(
+        environment, json.dumps(setting["conf"]).encode(), lambda: FaultyVfSettings(vf_settings_of(setting), fault)
+    )
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             # The announcement, which nobody waits for.

@@ -36,7 +36,7 @@ ENTRY = LedgerEntry(
 DEL = Call(command="DEL", container="c1", netns=None, ifname="eth0", args={}, path=(), conf={})
 
 
-class NoPort:
+class NoVfSettings:
     """VFs that have left the machine have no settings."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
@@ -62,7 +62,7 @@ def node_with(ledger: Ledger) -> Node:
     """Return a node whose VFs have left the machine, both of them in the ledger."""
     for entry in (ENTRY, replace(ENTRY, pci=FREE, vf=1)):
         ledger.write(entry)
-    return Node(Sysfs(ledger.state / "sys"), ledger, ledger.state / "run", NoPort(), "b")
+    return Node(Sysfs(ledger.state / "sys"), ledger, ledger.state / "run", NoVfSettings(), "b")
 
 
 def left(node: Node) -> list[str]:

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.root
 
 LOOP = Path(__file__).with_name("fault_loop.py")
 # On a simulated host there is no RDMA; what else leaves the process is broken.
-KINDS = frozenset({"cni.rtnetlink.exchange", "cni.netns.enter", "subprocess.run", "port", "fcntl.flock", "os.fsync"})
+KINDS = frozenset(
+    {"cni.rtnetlink.exchange", "cni.netns.enter", "subprocess.run", "vf_settings", "fcntl.flock", "os.fsync"}
+)
 THREE = (
     {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7},
     {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"},

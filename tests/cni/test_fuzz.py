@@ -23,7 +23,7 @@ from cni.spec.skel import COMMANDS, VERSIONS
 from mooring import names
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original, dump_ledger_entry
 from mooring.settings import VfSettings
-from mooring.vf_settings import VfPort
+from mooring.vf_settings import VfSettingsApi
 
 INPUTS = 10_000
 VF = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "rail0", "min_tx_rate": 5}
@@ -99,7 +99,7 @@ class Audit:
 AUDIT = Audit()
 
 
-class NoPort:
+class NoVfSettings:
     """Settings of VFs that answer nothing and take nothing."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
@@ -227,7 +227,7 @@ def tree(folder: Path) -> dict[str, str]:
 def test_any_input_is_answered_and_nothing_happens(state: Path, tmp_path: Path) -> None:
     """10,000 seeded inputs, half of them damaged good calls: never a traceback, a program, or a file but a lock."""
     chance = random.Random(20)
-    port: VfPort = NoPort()
+    vf_settings: VfSettingsApi = NoVfSettings()
     before = tree(state)
     codes: dict[int, int] = {}
     with capture_logs() as logs, AUDIT.looking() as deeds:
@@ -236,7 +236,7 @@ def test_any_input_is_answered_and_nothing_happens(state: Path, tmp_path: Path) 
             stdin = garbage(chance)
             if number % 2:
                 environment, stdin = damaged(chance, environment, conf)
-            done = answer(environment, stdin, port=lambda: port)
+            done = answer(environment, stdin, vf_settings=lambda: vf_settings)
             assert is_answer(done.status, done.text), (environment, stdin, done)
             codes[done.code] = codes.get(done.code, 0) + 1
     assert [log for log in logs if log["event"] == "call failed unexpectedly"] == []

@@ -46,7 +46,7 @@ def conf(**fields: Any) -> Conf:
 
 def refused(**changes: str) -> dict[str, Any]:
     """Return the error object of a call that must fail before it touches anything."""
-    done = answer({**ENVIRONMENT, **changes}, json.dumps(CONF).encode(), port=lambda: pytest.fail("port was made"))
+    done = answer({**ENVIRONMENT, **changes}, json.dumps(CONF).encode(), vf_settings=lambda: pytest.fail("made"))
     assert done.status == 1
     error: dict[str, Any] = json.loads(done.text)
     return error
@@ -84,13 +84,13 @@ def test_a_bad_environment_is_code_4(changes: dict[str, str]) -> None:
 
 def test_version_lists_what_we_speak() -> None:
     """VERSION needs nothing but its command."""
-    done = answer({"CNI_COMMAND": "VERSION"}, b'{"cniVersion":"1.0.0"}', port=lambda: pytest.fail("port was made"))
+    done = answer({"CNI_COMMAND": "VERSION"}, b'{"cniVersion":"1.0.0"}', vf_settings=lambda: pytest.fail("made"))
     assert (done.status, json.loads(done.text)["supportedVersions"]) == (0, list(VERSIONS))
 
 
 def test_another_version_is_code_1() -> None:
     """A configuration of a version that we do not speak is refused, not guessed at."""
-    done = answer(ENVIRONMENT, b'{"cniVersion":"0.2.0"}', port=lambda: pytest.fail("port was made"))
+    done = answer(ENVIRONMENT, b'{"cniVersion":"0.2.0"}', vf_settings=lambda: pytest.fail("made"))
     assert (done.status, json.loads(done.text)["code"]) == (1, 1)
 
 
@@ -98,7 +98,7 @@ def test_another_version_is_code_1() -> None:
 def test_a_number_that_no_json_has_is_code_6(number: str) -> None:
     """Passed on, it would make the chain's result unreadable."""
     conf = f'{{"cniVersion":"1.0.0","name":"net","type":"mooring-cni","prevResult":{{"dns":{{"ndots":{number}}}}}}}'
-    done = answer(ENVIRONMENT, conf.encode(), port=lambda: pytest.fail("port was made"))
+    done = answer(ENVIRONMENT, conf.encode(), vf_settings=lambda: pytest.fail("made"))
     assert (done.status, json.loads(done.text)["code"]) == (1, 6)
 
 

@@ -127,7 +127,7 @@ def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> No
     assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
 
 
-class NoPort:
+class NoVfSettings:
     """VFs that do not exist have no settings: asking for them is a mistake."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
@@ -147,7 +147,7 @@ class Host:
     """A host whose VFs have left the machine: everything of a repair but the kernel's part is real."""
 
     def __init__(self, root: Path) -> None:
-        self.node = Node(Sysfs(root / "sys"), Ledger(root / "state"), root / "run", NoPort(), BOOT)
+        self.node = Node(Sysfs(root / "sys"), Ledger(root / "state"), root / "run", NoVfSettings(), BOOT)
         self.metrics = Metrics()
         self.reconciler = Reconciler(lambda: self.node, self.metrics)
         self.record("u1")
@@ -296,7 +296,7 @@ def test_a_look_that_breaks_does_not_end_the_reconciler(host: Host, events: list
     host.node.ledger.write(ENTRY)
     Reconciler(node, host.metrics).run(ended, 0.01)
     assert [line["event"] for line in events] == [
-        "look through the ledger failed unexpectedly",
+        "reconciling the ledger failed unexpectedly",
         "orphaned vf given back",
     ]
 

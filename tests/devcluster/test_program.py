@@ -13,7 +13,7 @@ def start(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
 
-@pytest.mark.parametrize(("program", "name"), [("controllers", "controllers"), ("runtime", "small-runtime")])
+@pytest.mark.parametrize(("program", "name"), [("controllers", "controllers"), ("runtime", "fake-runtime")])
 def test_wrong_options_are_said_in_one_line(program: str, name: str, tmp_path: Path) -> None:
     """Exit status 2, as for wrong usage, and no traceback."""
     done = start(program, "--config", str(tmp_path / "none.yaml"))

@@ -13,12 +13,12 @@ from pathlib import Path
 from cni.server.dispatch import answer
 from mooring import log
 from mooring.settings import VfSettings
-from mooring.vf_settings import RtnetlinkVfPort
+from mooring.vf_settings import RtnetlinkVfSettings
 
 GUIDS = Path(sys.argv[1])
 
 
-class GuidPort(RtnetlinkVfPort):
+class GuidVfSettings(RtnetlinkVfSettings):
     """The kernel's own, and GUIDs."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
@@ -34,6 +34,6 @@ class GuidPort(RtnetlinkVfPort):
 
 
 log.set_up("guid-call")
-done = answer(dict(os.environ), sys.stdin.buffer.read(), GuidPort)
+done = answer(dict(os.environ), sys.stdin.buffer.read(), GuidVfSettings)
 sys.stdout.write(done.text)
 sys.exit(done.status)

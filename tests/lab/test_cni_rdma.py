@@ -399,9 +399,9 @@ def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> 
 def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
     """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
     program = """
-from mooring.vf_settings import RtnetlinkVfPort
-port = RtnetlinkVfPort()
-found = port.read_all("eth0")
+from mooring.vf_settings import RtnetlinkVfSettings
+vf_settings = RtnetlinkVfSettings()
+found = vf_settings.read_all("eth0")
 print(sorted(found) == list(range(128)), found[127].max_tx_rate)
 """
     script = f"""
@@ -437,7 +437,7 @@ KINDS = frozenset(
             "cni.kernel.pod_link.announce",
             "subprocess.run",
         ),
-        *("port", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
+        *("vf_settings", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
     }
 )
 

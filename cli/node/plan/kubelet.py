@@ -9,7 +9,7 @@ import re
 import yaml
 
 from cli.node.errors import NodeError
-from cli.node.plan.states import Change, Edited, File, Host, Placed, added
+from cli.node.plan.states import Change, Edit, File, Host, Placed, added
 
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
@@ -51,7 +51,7 @@ def _flag_edits(path: str, text: str, listen: str) -> list[Change]:
             f"{path!r} tells the kubelet several times which runtime it has: leave one of {', '.join(found)}"
         )
     new = f"--container-runtime-endpoint={listen}"
-    return [Edited(path, old, new) for old, address in found.items() if _address(address) != listen]
+    return [Edit(path, old, new) for old, address in found.items() if _address(address) != listen]
 
 
 def _key_edits(path: str, text: str, listen: str) -> list[Change]:
@@ -68,7 +68,7 @@ def _key_edits(path: str, text: str, listen: str) -> list[Change]:
         return [added(path, text, f"containerRuntimeEndpoint: {listen}\n")]
     if _address(match["address"]) == listen:
         return []
-    return [Edited(path, match[0], f"containerRuntimeEndpoint: {listen}")]
+    return [Edit(path, match[0], f"containerRuntimeEndpoint: {listen}")]
 
 
 def _drop_in(host: Host, listen: str) -> list[Change]:

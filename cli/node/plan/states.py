@@ -74,7 +74,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class Edit:
     """A passage in a file that others own; ``old`` empty: a line is added at the end."""
 
     path: str
@@ -86,7 +86,7 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class VenvBuild:
     """A folder with a virtual environment that holds ``requirement``, only from the wheels in ``wheelhouse``.
 
     ``python`` is its interpreter; ``made`` as in `Placed`.
@@ -102,23 +102,23 @@ class Built:
         return f"build {self.folder}: {self.requirement} from {self.wheelhouse}"
 
 
-Change = Placed | Edited | Built
-_KINDS: Mapping[str, type[Change]] = {"placed": Placed, "edited": Edited, "built": Built}
+Change = Placed | Edit | VenvBuild
+_KINDS: Mapping[str, type[Change]] = {"placed": Placed, "edited": Edit, "built": VenvBuild}
 
 
-def added(path: str, text: str, lines: str) -> Edited:
+def added(path: str, text: str, lines: str) -> Edit:
     """Return the edit that adds whole lines at the end of a file with this text."""
-    return Edited(path, "", lines if text.endswith("\n") or not text else f"\n{lines}")
+    return Edit(path, "", lines if text.endswith("\n") or not text else f"\n{lines}")
 
 
-def edited(change: Edited, text: str) -> str:
+def edited(change: Edit, text: str) -> str:
     """Return a text with the edit made; one that does not match any more is not made."""
     if change.new in text:
         return text
     return text.replace(change.old, change.new) if change.old else text + change.new
 
 
-def restored(change: Edited, text: str) -> str:
+def restored(change: Edit, text: str) -> str:
     """Return a text with the edit undone, whatever else has changed in it since."""
     return text.replace(change.new, change.old)
 

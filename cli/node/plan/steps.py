@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.node.plan import kubelet, network, settings, texts
-from cli.node.plan.states import Built, Change, File, Host, Link, Placed, State
+from cli.node.plan.states import Change, File, Host, Link, Placed, State, VenvBuild
 
 HOME = "/opt/mooring"
 CURRENT = f"{HOME}/current"
@@ -116,7 +116,7 @@ def _environment(host: Host, choices: Choices) -> list[Change]:
     folder = f"{HOME}/versions/{choices.release}"
     if host.at(f"{folder}/{COMPLETE}") is not None:
         return []
-    return [Built(folder, choices.requirement, choices.wheelhouse, choices.python, host.missing_folder(folder))]
+    return [VenvBuild(folder, choices.requirement, choices.wheelhouse, choices.python, host.missing_folder(folder))]
 
 
 def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:

@@ -46,35 +46,35 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
 
 def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:
     """Return a scheduling cycle over all that was listed."""
-    cluster = Cache()
+    cache = Cache()
     nominator, budgets = Nominator(Queue()), Budgets()
-    preemption = Preemption(cluster, nominator, budgets)
+    preemption = Preemption(cache, nominator, budgets)
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
-            cluster.put(read_assigned_pod(pod)[0], now)
+            cache.put(read_assigned_pod(pod)[0], now)
     # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
-        _put_node(cluster, node, now)
-    cluster_objects = ClusterObjects(cluster.pod_counts, budgets)
+        _put_node(cache, node, now)
+    cluster_objects = ClusterObjects(cache.pod_counts, budgets)
     for around in AROUND:
         for item in objects[around]:
             cluster_objects.take(around, Changed(_identity(item), item))
     for stored in STORED:
         for item in objects[stored]:
-            cluster.volumes.take(stored, Changed(_identity(item), item))
+            cache.volumes.take(stored, Changed(_identity(item), item))
     for nomination in _nominations(live, scheduler):
         nominator.add(nomination)
-    return SchedulingCycle(cluster, nominator, preemption, named=len(objects[Node]))
+    return SchedulingCycle(cache, nominator, preemption, named=len(objects[Node]))
 
 
-def _put_node(cluster: Cache, node: Node, now: float) -> None:
+def _put_node(cache: Cache, node: Node, now: float) -> None:
     try:
-        facts, _ = read_node(node, None, now)
+        node_info, _ = read_node(node, None, now)
     except ValueError:
         # As in the scheduler: an unreadable object counts as absent.
         return
-    cluster.put_node(facts)
+    cache.put_node(node_info)
 
 
 def _nominations(pods: Iterable[Pod], scheduler: str) -> Iterable[Nomination]:

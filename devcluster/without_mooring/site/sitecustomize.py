@@ -1,7 +1,7 @@
 """Where a simulated host differs from a real one: its kernel's RTNETLINK has no SR-IOV.
 
 Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.vf_settings`, the
-port to the kernel becomes the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument when Mooring is
+settings of VFs become the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument when Mooring is
 started from the repository. Nothing else is changed, and a program that moves no VFs is not affected.
 """
 
@@ -16,8 +16,8 @@ TABLE = Path("/devcluster/nic/vftable.json")
 PORT = "mooring.vf_settings"
 
 
-class SimulatedPort:
-    """Finds `mooring.vf_settings` as usual, and installs the simulated port in it once it is executed."""
+class SimulatedVfSettings:
+    """Finds `mooring.vf_settings` as usual, and installs the simulated settings in it once it is executed."""
 
     @classmethod
     def find_spec(
@@ -35,10 +35,10 @@ class SimulatedPort:
             execute(module)
             from devcluster.hosts.vftable import VfTable
 
-            vars(module)["RtnetlinkVfPort"] = lambda: VfTable(TABLE)
+            vars(module)["RtnetlinkVfSettings"] = lambda: VfTable(TABLE)
 
         vars(spec.loader)["exec_module"] = execute_and_replace
         return spec
 
 
-sys.meta_path.insert(0, SimulatedPort)
+sys.meta_path.insert(0, SimulatedVfSettings)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from scheduler.kube.pod_volumes import Disk, Used
+from scheduler.kube.pod_volumes import Disk, PodVolumes
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
@@ -13,7 +13,7 @@ Item = TypeVar("Item", bound=Hashable)
 class Usage:
     """The volumes in use, kept pod by pod; always equal to a new instance of the same pods."""
 
-    def __init__(self, assigned: Iterable[tuple[str, Used]] = ()) -> None:
+    def __init__(self, assigned: Iterable[tuple[str, PodVolumes]] = ()) -> None:
         # Claim keys by node, and nodes by claim key, each with the number of pods.
         self._claims_on: dict[str, Counter[str]] = {}
         self._users: dict[str, Counter[str]] = {}
@@ -22,7 +22,7 @@ class Usage:
         for node, used in assigned:
             self.shift(node, used, 1)
 
-    def shift(self, node: str, used: Used, by: int) -> None:
+    def shift(self, node: str, used: PodVolumes, by: int) -> None:
         """Add a pod's volumes on a node (``by`` 1), or remove them (-1)."""
         for claim in used.claims:
             _shift(self._claims_on, node, claim.key, by)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from scheduler.constraints.protocol import Beside, Proposal, Unmet
-from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.joint import place_together, section
 from scheduler.placement.vf_accounting import EMPTY
 
@@ -34,7 +34,7 @@ def test_a_kind_proposes_again_if_a_later_one_finds_no_way() -> None:
     """The later kind sees what the earlier one took, and the first combination that fits is taken."""
     later = Picky("b", ["x"], {"x": "1"})
     found = place_together([Picky("a", ["1", "2"]), later], EMPTY)
-    assert found == Chosen((), (("a", Proposal(("2",))), ("b", Proposal(("x",)))))
+    assert found == Placement((), (("a", Proposal(("2",))), ("b", Proposal(("x",)))))
     assert [beside["a"].units for beside in later.seen] == [("1",), ("2",)]
 
 

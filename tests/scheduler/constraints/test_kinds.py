@@ -13,7 +13,7 @@ from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, U
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.call_timeout import Alarm
+from scheduler.server.call_timeout import CallTimeout
 from scheduler.server.installed_constraints import GROUP, load
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import bound, units_of
@@ -109,7 +109,7 @@ def _hang(*_: object) -> Any:
 
 def _faulty(method: str, behaviour: Callable[..., Any], **limits: float) -> Kinds:
     broken = type("Broken", (Boxes,), {method: lambda _, *arguments: behaviour(*arguments)})
-    return Kinds([Kind("box", broken(), patience=Alarm(**limits).patience)])
+    return Kinds([Kind("box", broken(), limit=CallTimeout(**limits).limit)])
 
 
 @pytest.mark.parametrize("method", ["read_request", "judge", "place"])
@@ -290,7 +290,7 @@ def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
     values: list[str], words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """It is not bound without the units, and no other pod is affected."""
-    life = start_life(load([EntryPoint("box", value, GROUP) for value in values], Alarm().patience))
+    life = start_life(load([EntryPoint("box", value, GROUP) for value in values], CallTimeout().limit))
     life.see(make_node(annotations=HAVING))
     told = str(life.place(make_pod(annotations=ASKING)))
     assert "constraint 'box' could not be loaded" in told
@@ -301,7 +301,7 @@ def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
 @pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
 def test_a_kinds_name_must_be_valid_in_annotation_keys(name: str) -> None:
     """One with another name is left out, and the log says so."""
-    assert list(load([EntryPoint(name, "json:dumps", GROUP)], Alarm().patience)) == []
+    assert list(load([EntryPoint(name, "json:dumps", GROUP)], CallTimeout().limit)) == []
 
 
 def test_a_pod_that_requests_a_kind_that_is_not_installed_waits(
@@ -331,9 +331,9 @@ def test_units_stay_taken_while_their_constraint_is_broken(
 
 def test_the_alarm_is_off_between_calls() -> None:
     """Code that runs after a constraint's call is never interrupted by the alarm."""
-    alarm = Alarm(limit_s=0.02)
+    call_timeout = CallTimeout(limit_s=0.02)
     for _ in range(200):
-        with alarm.patience():
+        with call_timeout.limit():
             pass
     until = time.monotonic() + 0.1
     while time.monotonic() < until:

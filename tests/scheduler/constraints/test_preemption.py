@@ -15,7 +15,7 @@ def _asking(count: int) -> dict[str, str]:
     return {REQUEST: f'{{"name":"cad","count":{count}}}'}
 
 
-def _seated(life: Life, make_pod: Callable[..., Pod], count: int) -> Pod:
+def _assigned(life: Life, make_pod: Callable[..., Pod], count: int) -> Pod:
     pod = make_pod(annotations=_asking(count))
     shown = bound(pod, life.place(pod))
     life.see(shown)
@@ -34,7 +34,7 @@ def test_a_pod_that_holds_the_units_is_preempted_for_them(
     """Of three licences one pod has two and another one: for two more the first goes, and its units are given on."""
     life = start_life(licences)
     life.see(make_node("n1", annotations={INVENTORY: '{"v":1,"cad":3}'}))
-    large, small = _seated(life, make_pod, 2), _seated(life, make_pod, 1)
+    large, small = _assigned(life, make_pod, 2), _assigned(life, make_pod, 1)
     high = make_pod(annotations=_asking(2), spec={"priority": 1})
     life.see(high)
     assert _victims(life.machine.step(life.now)) == [large.metadata.uid]
@@ -50,7 +50,7 @@ def test_no_pod_is_preempted_for_more_units_than_the_node_has(
     """The holder stays, and its units stay its own."""
     life = start_life(licences)
     life.see(make_node("n1", annotations={INVENTORY: '{"v":1,"cad":2}'}))
-    holder = _seated(life, make_pod, 2)
+    holder = _assigned(life, make_pod, 2)
     life.see(make_pod(annotations=_asking(3), spec={"priority": 1}))
     assert _victims(life.machine.step(life.now)) == []
     life.machine.check()

@@ -60,14 +60,14 @@ def pod_of(document: Json) -> Pod:
     return msgspec.convert(document | {"metadata": metadata}, Pod)
 
 
-def task_of(document: Json) -> PodInfo:
+def pod_info_of(document: Json) -> PodInfo:
     spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}
     pod_info = read_pod_info(pod_of(document | {"spec": spec}))
     assert isinstance(pod_info, PodInfo), pod_info
     return pod_info
 
 
-def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
+def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     """Return the same cluster as the scheduler knows it."""
     cluster, world = Cache(), strife.world
     nominator, budgets = Nominator(Queue()), Budgets()
@@ -90,14 +90,14 @@ def decider_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     for budget in strife.budgets:
         budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     for pod in strife.nominated:
-        nominator.add(Nomination(assigned_pod_for(task_of(pod), pod["spec"]["nodeName"])))
+        nominator.add(Nomination(assigned_pod_for(pod_info_of(pod), pod["spec"]["nodeName"])))
     return cluster, scheduling_cycle, budgets
 
 
 def compare(strife: Strife, pod: Json) -> bool:
     """Compare one decision with the reference; return whether it has victims."""
-    cluster, scheduling_cycle, _ = decider_of(strife)
-    made = scheduling_cycle.decide(task_of(pod), 0.0)
+    cluster, scheduling_cycle, _ = cycle_of(strife)
+    made = scheduling_cycle.decide(pod_info_of(pod), 0.0)
     cluster.check()
     refused = {node["metadata"]["name"]: preempting.refusal(strife, pod, node) for node in strife.world.nodes}
     if isinstance(made, Bind):
@@ -151,7 +151,7 @@ def test_a_search_in_many_steps_ends_as_one_in_a_single_step(seed: int) -> None:
         strife = preempting.random_strife(random)
         pod = preempting.random_fighter(random, "pod")
         pod["spec"] |= {"priority": 3}
-        pod_info, (_, scheduling_cycle, _) = task_of(pod), decider_of(strife)
+        pod_info, (_, scheduling_cycle, _) = pod_info_of(pod), cycle_of(strife)
         search, made = VictimSearch(portion=1), None
         while made is None:
             made, turns = scheduling_cycle.proceed(pod_info, 0.0, search), turns + 1
@@ -172,14 +172,14 @@ def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> N
         pod["spec"]["priority"] = random.choice((1, 3))
         for one in [pod, *strife.world.pods] if (is_plain := count % 2 == 0) else ():
             one["spec"] |= {"affinity": {}, "topologySpreadConstraints": []}
-        cluster, scheduling_cycle, budgets = decider_of(strife)
+        cluster, scheduling_cycle, budgets = cycle_of(strife)
         search, made, late = (
             VictimSearch(portion=1),
             None,
             random.sample(strife.world.pods, len(strife.world.pods) // 4),
         )
         while made is None:
-            made = scheduling_cycle.proceed(task_of(pod), 0.0, search)
+            made = scheduling_cycle.proceed(pod_info_of(pod), 0.0, search)
             if made is None:
                 _change(random, strife, cluster, budgets, late)
         if isinstance(made, Bind):
@@ -259,8 +259,8 @@ def test_a_budget_that_is_created_meanwhile_spares_its_pods(name: str) -> None:
     strife.world.pods[0]["status"] = {"startTime": "2026-01-01T00:00:00Z"}
     strife.world.nodes.append(_node("n2"))
     strife.world.pods.append(_fighter("important", 9, 2, "n2"))
-    _, scheduling_cycle, budgets = decider_of(strife)
-    pod_info, search = task_of(_fighter(name, 5, 1)), VictimSearch(portion=1)
+    _, scheduling_cycle, budgets = cycle_of(strife)
+    pod_info, search = pod_info_of(_fighter(name, 5, 1)), VictimSearch(portion=1)
     assert scheduling_cycle.proceed(pod_info, 0.0, search) is None
     budget = {"metadata": {"name": "b", "namespace": "a"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}
     budgets.put(msgspec.convert(budget, PodDisruptionBudget))

@@ -20,7 +20,7 @@ from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.placement.assign import OUT_OF_BUDGET, Chosen
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -110,7 +110,7 @@ def test_kept_scores_equal_new_ones(
     random = Random(seed)
     shapes = [_pod_info(_pod(random, make_pod)) for _ in range(4)]
     kept = [SignatureScores(pod_info, machine.cache.nodes) for pod_info in shapes]
-    seated: list[Pod] = []
+    assigned: list[Pod] = []
     for now in range(150):
         act = random.random()
         if act < 0.3:
@@ -118,14 +118,14 @@ def test_kept_scores_equal_new_ones(
             machine.nodes(Changed(Identity(node.metadata.name), node), float(now))
         elif act < 0.35:
             machine.nodes(Removed(Identity(f"n{random.randrange(40)}")), float(now))
-        elif act < 0.8 or not seated:
+        elif act < 0.8 or not assigned:
             pod = _pod(random, make_pod)
             machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
             for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
                 machine.finished(decision, BOUND, float(now))
-                seated.append(pod)
+                assigned.append(pod)
         else:
-            gone = seated.pop(random.randrange(len(seated)))
+            gone = assigned.pop(random.randrange(len(assigned)))
             machine.pods(Removed(Identity(uid=gone.metadata.uid)), float(now))
         which = random.randrange(4)
         kept[which].refresh()
@@ -150,11 +150,11 @@ def test_scores_are_what_plain_arithmetic_gives(
     signature_scores = SignatureScores(pod_info, machine.cache.nodes)
     for row in signature_scores.passing():
         node = nodes[machine.cache.nodes.names[row]]
-        seated = [pod for pod in there if pod.spec.node_name == node.metadata.name]
+        assigned = [pod for pod in there if pod.spec.node_name == node.metadata.name]
         parts = signature_scores.parts(row)
-        assert parts["NodeResourcesFit"] == _least_allocated(pod_info, node, len(seated))
+        assert parts["NodeResourcesFit"] == _least_allocated(pod_info, node, len(assigned))
         if pod_info.resources.get("cpu") or pod_info.resources.get("memory"):
-            assert parts["NodeResourcesBalancedAllocation"] == _balanced(pod_info, node, len(seated))
+            assert parts["NodeResourcesBalancedAllocation"] == _balanced(pod_info, node, len(assigned))
 
 
 def _resources(cpu: str, memory: str) -> Json:
@@ -166,17 +166,20 @@ def _having(node: Node) -> tuple[int, int]:
     return int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000, int(memory.removesuffix("Gi")) * GIB
 
 
-def _least_allocated(pod_info: PodInfo, node: Node, seated: int) -> int:
+def _least_allocated(pod_info: PodInfo, node: Node, assigned: int) -> int:
     scores = []
-    wanted = pod_info.scored["cpu"] + 500 * seated, pod_info.scored["memory"] + (GIB >> 1) * seated
+    wanted = pod_info.scored["cpu"] + 500 * assigned, pod_info.scored["memory"] + (GIB >> 1) * assigned
     for have, demand in zip(_having(node), wanted, strict=True):
         if have:
             scores.append(max(have - demand, 0) * 100 // have)
     return sum(scores) // len(scores) if scores else 0
 
 
-def _balanced(pod_info: PodInfo, node: Node, seated: int) -> int:
-    used = pod_info.resources.get("cpu", 0) + 500 * seated, pod_info.resources.get("memory", 0) + (GIB >> 1) * seated
+def _balanced(pod_info: PodInfo, node: Node, assigned: int) -> int:
+    used = (
+        pod_info.resources.get("cpu", 0) + 500 * assigned,
+        pod_info.resources.get("memory", 0) + (GIB >> 1) * assigned,
+    )
     shares = [min(demand / have, 1.0) for have, demand in zip(_having(node), used, strict=True) if have]
     return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
 
@@ -224,7 +227,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
-    outcomes = iter([OUT_OF_BUDGET, Chosen((0,))])
+    outcomes = iter([OUT_OF_BUDGET, Placement((0,))])
     monkeypatch.setattr("scheduler.plugins.rdma_vfs.place_on", lambda *_: next(outcomes))
     for name in ("n1", "n2"):
         node = make_node(name, pfs=(make_pf(),))

@@ -311,7 +311,7 @@ def test_many_new_replicas_that_fit_nowhere_cost_one_decision(scene: Scene) -> N
     # It comes before the probe, whose backoff is not over, and takes the VF that is free now.
     assert looked.count("PreFilter") == 2
     come(2)
-    assert looked.count("PreFilter") == 3, "the first of them says anew that nothing is left"
+    assert looked.count("PreFilter") == 3, "the first of them says again that nothing is left"
     scene.machine.check()
 
 

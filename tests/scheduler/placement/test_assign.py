@@ -9,7 +9,7 @@ from mooring.indexes import Indexes
 from mooring.inventory import Allow, Pf
 from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
-from scheduler.placement.assign import NOT_ENOUGH, Chosen, demands_on, pick_vfs, place_on, refused_settings
+from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on, refused_settings
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.vf_accounting import FreeVfs
 
@@ -18,7 +18,7 @@ GUID = "02:00:00:00:00:00:00:01"
 MAC = "02:00:00:00:00:01"
 
 
-def _choose(request: PodRequest, free_vfs: FreeVfs) -> Chosen | str:
+def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
     demands = demands_on(request, free_vfs.pfs)
     return demands if isinstance(demands, str) else place_on(demands, free_vfs.capacities, request.pfs)
 
@@ -63,7 +63,7 @@ def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
     """A setting that one PF of two supports is given there."""
     free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
     request = PodRequest((VfRequest(VfSettings(trust=True)),))
-    assert _choose(request, free_vfs) == Chosen((1,))
+    assert _choose(request, free_vfs) == Placement((1,))
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_a_node_that_cannot_give_the_vfs_has_a_reason(
 @pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
 def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
     """It has no rate to reserve, but its VFs exist."""
-    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _free_vfs(make_pf(**pf))) == Chosen((0,))
+    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _free_vfs(make_pf(**pf))) == Placement((0,))
 
 
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:
     """Never used before used, then by the time of its return, then the lowest index."""
     free_vfs, request = _free_vfs(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))
     since = {("pf0", 0): 30.0, ("pf0", 1): 10.0, ("pf0", 2): 20.0}
-    picked = pick_vfs(request.interfaces, free_vfs, Chosen((0, 0, 0)), since)
+    picked = pick_vfs(request.interfaces, free_vfs, Placement((0, 0, 0)), since)
     assert [vf.vf for vf in picked] == [3, 1, 2]
     assert [vf.pci for vf in picked] == ["0000:04:00.5", "0000:04:00.3", "0000:04:00.4"]

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.kube.objects import Service
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
-from tests.scheduler.reference.cluster import Cluster, refusals, scores, task_of
+from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
 from tests.scheduler.reference.world import Json, World
 
 REQUIRED, PREFERRED = (
@@ -307,7 +307,7 @@ def test_nodes_that_have_the_images_are_preferred(
     nodes = [node(f"n{number}", images=images) for number, images in enumerate(there)]
     cluster = Cluster(World(nodes))
     containers = [{"name": f"c{number}", "image": name} for number, name in enumerate(wanted)]
-    pod_info = task_of(pod(containers=containers[1:], initContainers=containers[:1]))
+    pod_info = pod_info_of(pod(containers=containers[1:], initContainers=containers[:1]))
     scorer = image_locality.pre_filter(pod_info, cluster.nodes)
     assert scorer is not None
     assert scorer(cluster.rows(nodes)).tolist() == expected

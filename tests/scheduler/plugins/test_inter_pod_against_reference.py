@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 from tests.scheduler.reference import plugins as rules
-from tests.scheduler.reference.cluster import Cluster, refusals, scores, task_of
+from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
 from tests.scheduler.reference.world import Json, World, random_node, random_pod, random_world
 
 Refusal = Callable[[World, Json, Json], str]
@@ -25,7 +25,7 @@ def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
     for rule, refusal, score in cases:
         assert refusals(rule, cluster, pod) == [refusal(world, pod, node) for node in world.nodes], rule.FILTER.name
         assert scores(rule, cluster, pod, candidates) == score(world, pod, candidates), rule.FILTER.name
-    scorer = image_locality.pre_filter(task_of(pod), cluster.nodes)
+    scorer = image_locality.pre_filter(pod_info_of(pod), cluster.nodes)
     assert scorer is not None
     assert scorer(cluster.rows(candidates)).tolist() == rules.image_scores(world, pod, candidates)
 
@@ -59,7 +59,7 @@ def _change(random: Random, cluster: Cluster, number: int) -> None:
     if act < 0.5:
         cluster.assigned(random_pod(random), random.choice(world.nodes))
     elif act < 0.75 and world.pods:
-        cluster.unseat(random.choice(world.pods))
+        cluster.unassign(random.choice(world.pods))
     elif act < 0.85:
         cluster.add(random_node(random, number))
     elif act < 0.93 and len(world.nodes) > 1:

@@ -31,9 +31,9 @@ def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tup
     row = np.array([nodes.row_of[node.metadata.name]])
     pod_info = read_pod_info(pod)
     assert isinstance(pod_info, PodInfo)
-    facts = [(rule.name, judge(row)) for rule in NODE_FILTERS if (judge := rule.pre_filter(pod_info, nodes))]
+    facts = [(plugin.name, judge(row)) for plugin in NODE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes))]
     told = [(name, one.texts[one.codes[0] - 1]) for name, one in facts if one is not None and one.codes[0]]
-    use = [(rule.name, one) for rule in USAGE_FILTERS if (one := rule.pre_filter(pod_info, nodes))]
+    use = [(plugin.name, one) for plugin in USAGE_FILTERS if (one := plugin.pre_filter(pod_info, nodes))]
     told += [(name, one.reasons(mark)) for name, one in use if (mark := one.judge(nodes.row_view(int(row[0]))))]
     return next((texts for name, texts in told if rule_name in ("", name)), ())
 

@@ -43,7 +43,7 @@ class Cluster:
         self.world.pods.append(pod)
         self._assigned(pod)
 
-    def unseat(self, pod: Json) -> None:
+    def unassign(self, pod: Json) -> None:
         self.world.pods.remove(pod)
         self.pod_counts.remove(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)))
 
@@ -53,7 +53,7 @@ class Cluster:
 
     def remove(self, node: Json) -> None:
         for pod in [one for one in self.world.pods if one["spec"]["nodeName"] == node["metadata"]["name"]]:
-            self.unseat(pod)
+            self.unassign(pod)
         self.world.nodes.remove(node)
         self.nodes.remove(node["metadata"]["name"])
 
@@ -75,23 +75,23 @@ class Cluster:
         self.pod_counts.add(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)))
 
 
-def task_of(pod: Json) -> PodInfo:
+def pod_info_of(pod: Json) -> PodInfo:
     pod_info = read_pod_info(msgspec.convert(pod, Pod))
     assert isinstance(pod_info, PodInfo)
     return pod_info
 
 
-def refusals(rule: Any, cluster: Cluster, pod: Json) -> list[str]:
+def refusals(plugin: Any, cluster: Cluster, pod: Json) -> list[str]:
     """Return why a plugin refuses each node; empty if it does not."""
     rows = cluster.rows(cluster.world.nodes)
-    wide = rule.pre_filter(task_of(pod), cluster.nodes, cluster.pod_counts)
+    wide = plugin.pre_filter(pod_info_of(pod), cluster.nodes, cluster.pod_counts)
     if wide is None:
         return [""] * len(rows)
     found = wide.filter(rows)
     return ["" if code == 0 else ", ".join(found.texts[code - 1]) for code in found.codes.tolist()]
 
 
-def scores(rule: Any, cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> list[int]:
+def scores(plugin: Any, cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> list[int]:
     """Return a plugin's scores of these nodes."""
-    wide = rule.pre_filter(task_of(pod), cluster.nodes, cluster.pod_counts)
+    wide = plugin.pre_filter(pod_info_of(pod), cluster.nodes, cluster.pod_counts)
     return [0] * len(candidates) if wide is None else list(wide.score(cluster.rows(candidates)).tolist())

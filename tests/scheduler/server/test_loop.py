@@ -26,7 +26,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
 from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reflectors import Seen
+from scheduler.server.reflectors import WatchEvent
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually
@@ -146,13 +146,13 @@ async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, m
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
         await eventually(lambda: _is_ready(stage))
-        ended = stage.loop._reading.ended
+        ended = stage.loop._reflectors.ended
 
         async def late() -> None:
             await ended()
             stage.loop.lead()
 
-        stage.loop._reading.ended = late  # type: ignore[method-assign]
+        stage.loop._reflectors.ended = late  # type: ignore[method-assign]
         stage.loop.stop()
         async with asyncio.timeout(90):
             await asyncio.shield(running)
@@ -172,7 +172,7 @@ async def test_pods_that_are_listed_together_go_by_age(
     )
     pods = [make_pod(name) for name in ("c", "b", "a")]
     listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
-    loop._receive(Seen(Pod, Synced(tuple(listed))))
+    loop._receive(WatchEvent(Pod, Synced(tuple(listed))))
     while loop._inbox:
         loop._follow(loop._take(loop._inbox.popleft()))
     stage.machine.nodes(Changed(Identity("n1"), make_node()), 2000.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from devcluster.apiserver.status import ApiError
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from tests.scheduler.simulation import fake_units as berths
+from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Actions:
             (36, self._create),
             (36, self._create_for_kube_scheduler),
             (8, self._create_with_claim),
-            (8, self._create_with_berths),
+            (8, self._create_with_units),
             (2, self._share_claim),
             (12, self._provision),
             (3, self._refuse_to_provision),
@@ -118,7 +118,7 @@ class Actions:
             if self._source.random() < 0.2:
                 spec["priorityClassName"] = self._source.choice(CLASSES)
             request, cpu = self._source.choice(_REQUESTS), self._source.choice(_CPUS)
-            self._cluster.create_pod(request, cpu=cpu, spec=spec, berths=self._source.choice((0, 0, 0, 1, 2)))
+            self._cluster.create_pod(request, cpu=cpu, spec=spec, units=self._source.choice((0, 0, 0, 1, 2)))
 
     def _create_with_claim(self) -> None:
         """Let a user make a claim, mostly, and a pod that uses it."""
@@ -129,10 +129,10 @@ class Actions:
                 self._storage.create_claim(claim)
             self._use(claim)
 
-    def _create_with_berths(self) -> None:
+    def _create_with_units(self) -> None:
         if len(self._cluster.pods()) < _MOST_PODS:
             request = self._source.choice((None, "[{}]", "[{},{}]", '[{"min_tx_rate":60000}]'))
-            self._cluster.create_pod(request, owned=True, berths=self._source.randrange(1, 4))
+            self._cluster.create_pod(request, owned=True, units=self._source.randrange(1, 4))
 
     def _share_claim(self) -> None:
         if claims := sorted(self._storage.claims()):
@@ -239,7 +239,7 @@ class Actions:
         self._note_claim(name)
 
     def _foreign_claim(self) -> None:
-        """Let somebody forge an assignment on a pod that he has bound himself: a VF and a berth, maybe in use."""
+        """Let somebody forge an assignment on a pod that he has bound himself: a VF and a unit, maybe in use."""
         node, index = self._node(), self._source.randrange(2)
         spec = {"schedulerName": "default-scheduler", "nodeName": node}
         name = self._cluster.create_pod(None, spec=spec)
@@ -248,8 +248,8 @@ class Actions:
         pci = self._world.agents[node].hardware.inventory().pfs[index].vf_pci(vf)
         assigned = AssignedVf(f"pf{index}", vf, pci, "ethernet", f"rail{index}")
         named = self._source.choice((uid, uid, uid, "of-another-pod"))
-        berth = {"units": [f"b{self._source.randrange(berths.BERTHS)}"]}
-        text = dump_assignment(Assignment(named, node, (assigned,), {berths.KIND: berth}))
+        unit = {"units": [f"b{self._source.randrange(fake_units.UNITS)}"]}
+        text = dump_assignment(Assignment(named, node, (assigned,), {fake_units.KIND: unit}))
         self._cluster.patch_pod(name, {"metadata": {"annotations": {names.ASSIGNMENT: text}}})
 
     def _note_claim(self, name: str) -> str:

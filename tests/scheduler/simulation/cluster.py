@@ -10,7 +10,7 @@ from mooring.assignment import AssignedVf, Assignment, read_assignment
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
-from tests.scheduler.simulation import fake_units as berths
+from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import MERGE, Api, Json
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -80,18 +80,18 @@ class PodState:
         return self.claim.vfs if self.claim else ()
 
     @property
-    def berths(self) -> tuple[str, ...]:
-        section: Any = self.claim.ext.get(berths.KIND, {}) if self.claim else {}
+    def units(self) -> tuple[str, ...]:
+        section: Any = self.claim.ext.get(fake_units.KIND, {}) if self.claim else {}
         return tuple(section.get("units", ()))
 
     @property
-    def wanted_berths(self) -> int:
-        return int(self.annotations.get(berths.REQUEST, "0"))
+    def wanted_units(self) -> int:
+        return int(self.annotations.get(fake_units.REQUEST, "0"))
 
     @property
     def held(self) -> set[str]:
-        """Return what no other pod on its node may have: VFs by PCI address, and berths."""
-        return {vf.pci for vf in self.vfs} | set(self.berths)
+        """Return what no other pod on its node may have: VFs by PCI address, and units."""
+        return {vf.pci for vf in self.vfs} | set(self.units)
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Cluster:
         self._serial += 1
         name = f"p{self._serial}"
         annotations = {} if request is None else {names.REQUEST: request}
-        annotations |= {berths.REQUEST: str(more["berths"])} if more.get("berths") else {}
+        annotations |= {fake_units.REQUEST: str(more["units"])} if more.get("units") else {}
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": more.get("cpu", "100m")}}}
         owners = [{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
         body = {
@@ -221,7 +221,10 @@ class Cluster:
             labels = {"kubernetes.io/hostname": name}
             self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
             self._patch_node(name, {"spec": {"taints": None}})
-        inventories = {names.INVENTORY: dump_inventory(hardware.inventory()), berths.INVENTORY: str(berths.BERTHS)}
+        inventories = {
+            names.INVENTORY: dump_inventory(hardware.inventory()),
+            fake_units.INVENTORY: str(fake_units.UNITS),
+        }
         self._patch_node(name, {"metadata": {"annotations": inventories}})
         status = {
             "allocatable": {"cpu": str(CPUS), "memory": "16Gi", "pods": "110"},

@@ -1,4 +1,4 @@
-"""Another kind of resource for the simulation, as a plug-in package would add it: berths of a node."""
+"""Another kind of resource for the simulation, as a plug-in package would add it: units of a node."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from mooring import names
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
 
-KIND = "berth"
+KIND = "fake"
 REQUEST, INVENTORY = names.REQUEST_OF + KIND, names.INVENTORY_OF + KIND
-# The number of berths of each node.
-BERTHS = 3
+# The number of units of each node.
+UNITS = 3
 
 
-class _Berths:
+class _FakeUnits:
     """A request and an inventory are a number; a unit is ``b0``, ``b1`` and so on."""
 
     def read_request(self, pod: PodSide) -> int:
@@ -22,7 +22,7 @@ class _Berths:
         return {f"b{number}": "" for number in range(int(node.text))}
 
     def judge(self, request: int, left: Units[str]) -> int | str:
-        return 50 if len(left.free) >= request else "not enough free berths"
+        return 50 if len(left.free) >= request else "not enough free units"
 
     def place(self, request: int, left: Units[str], beside: Beside) -> Iterator[Proposal]:
         yield Proposal(tuple(unit for unit, _ in left.free[:request]))
@@ -30,4 +30,4 @@ class _Berths:
 
 def kinds() -> Kinds:
     """Return the installed kinds of a scheduler."""
-    return Kinds([Kind(KIND, _Berths())])
+    return Kinds([Kind(KIND, _FakeUnits())])

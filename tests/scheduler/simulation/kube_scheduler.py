@@ -54,7 +54,7 @@ class KubeScheduler:
     def start(self) -> None:
         context = contextvars.copy_context()
         context.run(PROCESS.set, CLIENT)
-        self.pod_info = self.loop.create_task(self._run(), context=context)
+        self.task = self.loop.create_task(self._run(), context=context)
 
     async def _run(self) -> None:
         async with (

@@ -7,7 +7,7 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, read_inventory
 from mooring.request import VfRequest, read_request
-from tests.scheduler.simulation import fake_units as berths
+from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CPUS, PodState
 
@@ -25,7 +25,7 @@ def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -
             is_ready(node)
             and has_cpu(pod, there)
             and _vfs_fit(wanted, node, there)
-            and _berths_fit(pod.wanted_berths, node, there)
+            and _units_fit(pod.wanted_units, node, there)
         ):
             return name
     return ""
@@ -44,9 +44,9 @@ def _cpu(pod: PodState) -> int:
     return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
 
 
-def _berths_fit(wanted: int, node: Json, there: Sequence[PodState]) -> bool:
-    taken = {berth for pod in there for berth in pod.berths}
-    return not wanted or (_is_of_this_boot(node) and len(taken) + wanted <= berths.BERTHS)
+def _units_fit(wanted: int, node: Json, there: Sequence[PodState]) -> bool:
+    taken = {unit for pod in there for unit in pod.units}
+    return not wanted or (_is_of_this_boot(node) and len(taken) + wanted <= fake_units.UNITS)
 
 
 def _is_of_this_boot(node: Json) -> bool:

@@ -175,10 +175,10 @@ class Promises:
         assert made is not None, f"{pod.name} is bound otherwise than was decided"
         if names.ASSIGNMENT in made.annotations:
             assert pod.claim is not None, f"{pod.name}: its assignment is not to be believed"
-            assert len(pod.berths) == pod.wanted_berths, f"{pod.name} has of {pod.wanted_berths} berths {pod.berths}"
+            assert len(pod.units) == pod.wanted_units, f"{pod.name} has of {pod.wanted_units} units {pod.units}"
         elif self.edited.get(pod.uid, 0.0) < made.at - STALE_S:
             # The request at the time of the decision counts.
-            assert not pod.wanted_berths, f"{pod.name} was bound without its berths"
+            assert not pod.wanted_units, f"{pod.name} was bound without its units"
             assert pod.annotations.get(names.REQUEST, "[]") == "[]", f"{pod.name} was bound without its assignment"
 
     def _check_ledger(self, agent: NodeAgent) -> None:
@@ -187,7 +187,7 @@ class Promises:
             assert reserved <= pf.mbps, f"{agent.name}: {reserved} Mb/s run on {pf.name} of {pf.mbps}"
 
     def disputes(self) -> dict[tuple[str, str], list[PodState]]:
-        """Return what several live pods claim: the node, and a VF's PCI address or a berth."""
+        """Return what several live pods claim: the node, and a VF's PCI address or a unit."""
         claims: dict[tuple[str, str], list[PodState]] = {}
         for pod in self.cluster.live():
             for unit in sorted(pod.held):

@@ -18,7 +18,7 @@ from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
-from tests.scheduler.simulation import fake_units as berths
+from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 
@@ -84,12 +84,12 @@ class Scheduler:
         context = contextvars.copy_context()
         context.run(PROCESS.set, self.name)
         context.run(_RUNNING.set, self)
-        self.pod_info = self.loop.create_task(self._main(), context=context)
-        self.pod_info.add_done_callback(self._finish, context=contextvars.copy_context())
+        self.task = self.loop.create_task(self._main(), context=context)
+        self.task.add_done_callback(self._finish, context=contextvars.copy_context())
 
-    def _finish(self, pod_info: "asyncio.Task[None]") -> None:
+    def _finish(self, task: "asyncio.Task[None]") -> None:
         self.loop.cancel(self.name)
-        failed = None if pod_info.cancelled() else pod_info.exception()
+        failed = None if task.cancelled() else task.exception()
         if isinstance(failed, BaseExceptionGroup):
             failed = failed.split(LeadershipLost)[1]
         self.failure = "".join(traceback.format_exception(failed)) if failed is not None else ""
@@ -114,7 +114,7 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
-    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": berths.kinds(), "portion": 3}))
+    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": fake_units.kinds(), "portion": 3}))
     recorded.write = scheduler._record
     recorded.write_order = scheduler._record_order
     return recorded

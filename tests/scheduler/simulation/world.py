@@ -99,7 +99,7 @@ class World:
     async def revive(self) -> None:
         """Clean up schedulers that have ended, and start them again after a moment."""
         for slot, scheduler in list(self.slots.items()):
-            if scheduler.pod_info.done() or scheduler.name in self.network.dead:
+            if scheduler.task.done() or scheduler.name in self.network.dead:
                 assert not scheduler.failure, scheduler.failure
                 await self.kill(slot)
         for slot in ("a", "b"):
@@ -111,17 +111,17 @@ class World:
 
     async def live(self, steps: int) -> None:
         """Do so many random actions, and check after each."""
-        acts = Actions(self)
+        actions = Actions(self)
         for _ in range(steps):
-            await acts.one()
+            await actions.one()
             await asyncio.sleep(self.source.expovariate(1 / _STEP_S))
             await self.revive()
             self.check()
 
     def check(self) -> None:
         self.promises.check()
-        if self.kube_scheduler.pod_info.done():
-            self.kube_scheduler.pod_info.result()
+        if self.kube_scheduler.task.done():
+            self.kube_scheduler.task.result()
         for scheduler in self.slots.values():
             if scheduler.machine is not None:
                 scheduler.machine.check()

@@ -273,7 +273,7 @@ def test_events_during_the_search_for_victims_count(slow: Life) -> None:
     assert not slow.machine.is_trying
 
 
-@pytest.mark.parametrize("change", ["gone", "asks anew"])
+@pytest.mark.parametrize("change", ["gone", "request changed"])
 def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slow: Life, change: str) -> None:
     """Deleted, it preempts nothing; with a smaller request, it is placed by that."""
     for name in ("n1", "n2"):

@@ -1,6 +1,6 @@
 """Time what a pod costs because of features that others use and it does not; no I/O. Exit status 1 above 5 %.
 
-    python -m bench.bystanders [--nodes 5000] [--pods 1500] [--rounds 3]
+    python -m bench.overhead [--nodes 5000] [--pods 1500] [--rounds 3]
 
 The same pods, with 2 VFs and none of these features, are scheduled in several clusters that differ in one thing each.
 The clusters take turns pod by pod, so that other work on this machine affects them alike, and of each pod the best of

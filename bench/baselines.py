@@ -24,7 +24,7 @@ from mooring.assignment import read_assignment
 from mooring.kube.client import Client
 
 SILENT, SPEAKING = "without events", "with events"
-RIVALS = tuple(f"kube-scheduler, {way}" for way in ("plain", "counted", "claimed", "rated"))
+KUBE_SCHEDULERS = tuple(f"kube-scheduler, {way}" for way in ("plain", "counted", "claimed", "rated"))
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def _bare(_client: Client, _nodes: int, _pods: int) -> AsyncIterator[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class MeasuredScheduler:
     """A scheduler: its command and its pods by number.
 
     ``named`` lists the VFs of bound pods, ``<node>/<VF>``; None if pods get none by name. ``stage`` adds what the
@@ -52,25 +52,28 @@ class Contender:
         return self.name.replace(", ", "-").replace(" ", "-")
 
 
-def ours(kubeconfig: Path) -> list[Contender]:
+def ours(kubeconfig: Path) -> list[MeasuredScheduler]:
     flags = ("--kubeconfig", str(kubeconfig), "--leader-elect", "false", "--metrics-addr", "")
     programs = ((SILENT, "bench.silent_scheduler"), (SPEAKING, "scheduler"))
     return [
-        Contender(name, [sys.executable, "-m", module, *flags], load.mixed_pod, _assigned) for name, module in programs
+        MeasuredScheduler(name, [sys.executable, "-m", module, *flags], load.mixed_pod, _assigned)
+        for name, module in programs
     ]
 
 
-def rivals(binary: Path, kubeconfig: Path, folder: Path) -> list[Contender]:
+def kube_schedulers(binary: Path, kubeconfig: Path, folder: Path) -> list[MeasuredScheduler]:
     """Return kube-scheduler with each of its kinds of pods; its configuration goes below ``folder``."""
     config = folder / "kube-scheduler.yaml"
     config.write_text(_configuration(kubeconfig))
     command = [str(binary), "--config", str(config), "--secure-port", "0"]
-    plain, counted, claimed, rated = RIVALS
+    plain, counted, claimed, rated = KUBE_SCHEDULERS
     return [
-        Contender(plain, command, _plain),
-        Contender(counted, command, _counting),
-        Contender(claimed, command, _claiming, device_claims.allocated, device_claims.VFS.published, share=1 / 3),
-        Contender(
+        MeasuredScheduler(plain, command, _plain),
+        MeasuredScheduler(counted, command, _counting),
+        MeasuredScheduler(
+            claimed, command, _claiming, device_claims.allocated, device_claims.VFS.published, share=1 / 3
+        ),
+        MeasuredScheduler(
             rated, command, _claiming, device_claims.allocated, device_claims.VFS_WITH_RATES.published, share=1 / 6
         ),
     ]

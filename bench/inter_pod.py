@@ -1,6 +1,6 @@
 """Time the plugins that count other pods: pre-filter, filter and score, once a pod over all nodes.
 
-    python -m bench.neighbours [--nodes 5000] [--pods 20000] [--calls 300]
+    python -m bench.inter_pod [--nodes 5000] [--pods 20000] [--calls 300]
 
 The goal is 500 pods a second, both plugins together, while every placed pod changes the counts.
 """
@@ -79,7 +79,7 @@ class Bench:
             app = number % max(pods // 200, 1)
             spec = list(families(f"app{app}").values())[app % 8]
             self.pod_counts.add(self.random.randrange(nodes), read_affinity_info(pod(f"app{app}", spec)))
-        self.seating_us = (time.perf_counter() - start) / max(pods, 1) * 1e6
+        self.adding_us = (time.perf_counter() - start) / max(pods, 1) * 1e6
 
     def time(self, spec: Json, calls: int) -> list[float]:
         """Place replicas one by one; return the milliseconds of each decision."""
@@ -89,16 +89,16 @@ class Bench:
             assert isinstance(pod_info, PodInfo)
             start = time.perf_counter()
             left = self.rows
-            rules = [
-                rule.pre_filter(pod_info, self.nodes, self.pod_counts)
-                for rule in (pod_topology_spread, inter_pod_affinity)
+            filters = [
+                plugin.pre_filter(pod_info, self.nodes, self.pod_counts)
+                for plugin in (pod_topology_spread, inter_pod_affinity)
             ]
-            for rule in rules:
-                left = left if rule is None else left[rule.filter(left).codes == 0]
+            for plugin in filters:
+                left = left if plugin is None else left[plugin.filter(left).codes == 0]
             scorer = image_locality.pre_filter(pod_info, self.nodes)
             scores = scorer(left) if scorer else np.zeros(len(left), np.int64)
-            for rule in rules:
-                scores += 0 if rule is None else 2 * rule.score(left)
+            for plugin in filters:
+                scores += 0 if plugin is None else 2 * plugin.score(left)
             row = int(left[scores.argmax()])
             self.pod_counts.add(row, pod_info.affinity_info)
             taken.append((time.perf_counter() - start) * 1000)
@@ -113,12 +113,12 @@ def pod(app: str, spec: Json) -> Pod:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=5000, help="nodes (default 5000)")
-    parser.add_argument("--pods", type=int, default=20000, help="pods seated before (default 20000)")
+    parser.add_argument("--pods", type=int, default=20000, help="pods assigned before (default 20000)")
     parser.add_argument("--calls", type=int, default=300, help="pods placed of each family (default 300)")
     options = parser.parse_args()
     bench = Bench(options.nodes, options.pods)
     gc.disable()
-    print(f"{options.nodes} nodes, {options.pods} pods seated, {bench.seating_us:.1f} us each with reading")
+    print(f"{options.nodes} nodes, {options.pods} pods assigned, {bench.adding_us:.1f} us each with reading")
     print(f"{'family':38} {'p50 ms':>7} {'p99 ms':>7} {'pods/s':>8}")
     for name, spec in families("measured").items():
         _print(name, bench.time(spec, options.calls))
