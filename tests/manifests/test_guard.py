@@ -1,4 +1,4 @@
-"""The admission guard: what it refuses, in which words, and whom it leaves alone.
+"""The admission guard: what it refuses, in which words, and which requests it leaves alone.
 
 Each test runs twice: on the policies' expressions, evaluated by a CEL library, and on a real API server.
 """
