@@ -11,6 +11,7 @@ from advertiser.publish.publisher import BETWEEN_PATCHES_S, Publisher
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Refused, Status, Throttled, Unknown
 from mooring.names import INVENTORY
+from tests.support.polling import until
 
 
 class Server:
@@ -59,9 +60,7 @@ async def publisher(server: Server) -> AsyncIterator[Publisher]:
 
 
 async def writes(server: Server, count: int) -> list[str]:
-    async with asyncio.timeout(90):
-        while len(server.writes) < count:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(server.writes) >= count)
     return server.texts
 
 

@@ -31,6 +31,7 @@ from mooring.config import ConfigError
 from mooring.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from mooring.locks import hold
 from mooring.settings import VfSettings
+from tests.support.polling import wait_until
 
 PCI = "0000:3b:01.0"
 BOOT = "this boot"
@@ -342,11 +343,9 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
     flags = ["--socket", str(tmp_path / "cni.sock"), "--metrics-addr", address, *folders]
     server = subprocess.Popen([sys.executable, "-m", "cni", "serve", *flags], stderr=subprocess.DEVNULL)
     try:
-        deadline, unreadable = time.monotonic() + 90, "mooring_cni_unreadable_ledger_entries_total[]"
-        while unreadable not in (found := metrics_at(address)) or not found[LOOKED]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert found[unreadable] == 1
+        unreadable = "mooring_cni_unreadable_ledger_entries_total[]"
+        wait_until(lambda: unreadable in (found := metrics_at(address)) and found[LOOKED])
+        assert metrics_at(address)[unreadable] == 1
         forwarder = tmp_path / "mooring-cni"
         forwarder.write_text(render(str(tmp_path / "cni.sock"), ["/bin/false"]))
         for command in ("VERSION", "VERSION", "NONSENSE"):
