@@ -12,8 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-# Against hanging, on a machine that is busy with other things.
-PATIENCE_S = 90
+from tests.support.polling import eventually
 
 
 def arguments(command: str, folder: Path) -> list[str]:
@@ -48,17 +47,21 @@ class Advertiser:
 
     async def scanned(self) -> None:
         """Return when it has scanned the host, from beginning to end, and the node carries what that gave."""
-        async with asyncio.timeout(PATIENCE_S):
-            # One scan may have begun before: the one that follows it has not.
-            await self._scanned_since()
-            await self._scanned_since()
-            while not json.loads((await self.page("/readyz"))[1])["published"]:
-                await asyncio.sleep(0.02)
+        # One scan may have begun before: the one that follows it has not.
+        await self._scanned_since()
+        await self._scanned_since()
+        await eventually(self._has_published)
+
+    async def _has_published(self) -> bool:
+        return bool(json.loads((await self.page("/readyz"))[1])["published"])
 
     async def _scanned_since(self) -> None:
         since = time.time()
-        while await self.metric("mooring_inventory_last_scan_timestamp_seconds") <= since:
-            await asyncio.sleep(0.02)
+
+        async def scanned() -> bool:
+            return await self.metric("mooring_inventory_last_scan_timestamp_seconds") > since
+
+        await eventually(scanned)
 
     async def metric(self, name: str) -> float:
         """Return a metric's value."""
@@ -74,11 +77,13 @@ async def advertising(folder: Path, *more: str) -> AsyncIterator[Advertiser]:
     flags = (*arguments("serve", folder), "--getpfs-addr", f"127.0.0.1:{port}", *more)
     process = await asyncio.create_subprocess_exec(sys.executable, *flags)
     found = Advertiser(port)
+
+    async def answers_or_ended() -> bool:
+        return (await found.page("/healthz"))[0] == 200 or process.returncode is not None
+
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            # Before that it is still being imported, and SIGTERM would kill it.
-            while (await found.page("/healthz"))[0] != 200 and process.returncode is None:
-                await asyncio.sleep(0.02)
+        # Before that it is still being imported, and SIGTERM would kill it.
+        await eventually(answers_or_ended)
         yield found
     finally:
         if process.returncode is None:

@@ -50,7 +50,7 @@ def test_the_kernel_gave_vfs_back_under_names_that_are_not_theirs(host: Any) -> 
     assert host.everything() == before
 
 
-def test_a_pod_that_never_got_a_vf_is_nobodys_business(host: Any) -> None:
+def test_a_del_for_a_pod_without_vfs_changes_nothing(host: Any) -> None:
     """Neither with a record nor without one, neither with its namespace nor without."""
     before = host.everything()
     assert host.call("DEL") == {"status": 0}

@@ -82,8 +82,8 @@ def _delete(node: Node) -> bool:
 
 
 def _written(node: Node) -> list[VfSettings]:
-    assert isinstance(node.port, Writes)
-    return node.port.seen
+    assert isinstance(node.vf_settings, Writes)
+    return node.vf_settings.seen
 
 
 def test_rates_of_zero_are_not_written(node: Node) -> None:
@@ -96,22 +96,22 @@ def test_rates_of_zero_are_not_written(node: Node) -> None:
 def test_a_vf_whose_port_is_held_down_gets_auto_and_down_again(node: Node) -> None:
     """As mlx5_ib_get_vf_config reads a fresh VF (MLX5_POLICY_DOWN): its port would never become active."""
     _add(node, VfSettings())
-    assert node.port.read(PF, 0).link_state == "auto"
+    assert node.vf_settings.read(PF, 0).link_state == "auto"
     assert _delete(node)
-    assert node.port.read(PF, 0).link_state == "disable"
+    assert node.vf_settings.read(PF, 0).link_state == "disable"
 
 
 @pytest.mark.parametrize("wish", ["disable", "enable"])
 def test_a_wished_link_state_is_kept(node: Node, wish: LinkState) -> None:
     """Whoever asks for a port that stays down gets it; what the VF has already is not written."""
     _add(node, VfSettings(link_state=wish))
-    assert node.port.read(PF, 0).link_state == wish
+    assert node.vf_settings.read(PF, 0).link_state == wish
     assert _written(node) == ([] if wish == "disable" else [VfSettings(link_state=wish)])
 
 
 def test_a_vf_that_the_ledger_has_lost_is_given_back(node: Node) -> None:
     """The PF's own address, read as the VF's MAC, is neither entered nor set back."""
-    before = node.port.read(PF, 0)
+    before = node.vf_settings.read(PF, 0)
     record, (vf,) = _record(VfSettings())
     link = Link(index=1, name="net1", mac="", mtu=2044, up=True, altnames=(), parent=VF0)
     unrecorded._record_one(node, CALL, record, vf, link, Netns(HERE, netns.cookie_of(HERE)))
@@ -121,7 +121,7 @@ def test_a_vf_that_the_ledger_has_lost_is_given_back(node: Node) -> None:
     assert _delete(node)
     assert node.ledger.read(VF0) is None
     assert set(entry.set.to_fields()) <= {"link_state", "guid"}
-    assert node.port.read(PF, 0) == replace(before, link_state="auto")
+    assert node.vf_settings.read(PF, 0) == replace(before, link_state="auto")
 
 
 def test_an_entry_with_an_infiniband_pfs_zeros_is_closed(node: Node) -> None:

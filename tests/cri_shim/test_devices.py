@@ -22,7 +22,7 @@ def test_a_vf_has_its_uverbs_and_the_connection_manager(roots: Roots, make: Any)
     assert resolve(make.first, roots) == VfDevices("mlx5_3", "uverbs3", nodes)
 
 
-def test_a_device_bound_anew_is_found_under_its_new_number(roots: Roots, make: Any, host: Path) -> None:
+def test_a_device_bound_again_is_found_under_its_new_number(roots: Roots, make: Any, host: Path) -> None:
     """Nothing is remembered from one container to the next."""
     resolve(make.first, roots)
     verbs = host / f"sys/bus/pci/devices/{make.first}/infiniband_verbs"

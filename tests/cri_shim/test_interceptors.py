@@ -56,7 +56,9 @@ async def test_a_pod_without_vfs_leaves_no_trace(interceptors: Interceptors, sta
     assert not state.exists()
 
 
-async def test_a_record_that_cannot_be_read_closes_the_door(interceptors: Interceptors, state: Path, make: Any) -> None:
+async def test_a_record_that_cannot_be_read_refuses_the_sandbox(
+    interceptors: Interceptors, state: Path, make: Any
+) -> None:
     """Whatever the annotations say: that pod had VFs."""
     (state / "pods").mkdir(parents=True)
     (state / f"pods/{make.uid}.json").write_text("{")
@@ -64,7 +66,7 @@ async def test_a_record_that_cannot_be_read_closes_the_door(interceptors: Interc
         await forwarded(interceptors.run_pod_sandbox(make.run()))
 
 
-async def test_a_record_that_cannot_be_written_closes_the_door(
+async def test_a_record_that_cannot_be_written_refuses_the_sandbox(
     interceptors: Interceptors, state: Path, make: Any
 ) -> None:
     """Without a record the CNI plugin could not know what to apply."""

@@ -17,7 +17,7 @@ def test_a_record_goes_at_the_second_list_without_its_sandbox() -> None:
     assert find_stale_records({"a", "b"}, {"b"}, (), early.missing, 100.0 + LIST_INTERVAL_S).remove == {"a"}
 
 
-def test_a_sandbox_seen_again_starts_the_wait_anew() -> None:
+def test_a_sandbox_seen_again_restarts_the_wait() -> None:
     """Listed once between two lists without it: it was not gone."""
     first = find_stale_records({"a"}, (), (), {}, 0.0)
     second = find_stale_records({"a"}, {"a"}, (), first.missing, LIST_INTERVAL_S)

@@ -122,7 +122,7 @@ def test_rdma_devices_follow_their_vfs_in_exclusive_mode(lab: Lab) -> None:
     ]
 
 
-def test_rdma_devices_come_home_when_the_namespace_died(lab: Lab) -> None:
+def test_rdma_devices_return_to_the_host_when_the_namespace_ends(lab: Lab) -> None:
     """The kernel brings netdev and RDMA device back in its own time; DEL waits for both."""
     lines = run(lab, "add; ip netns delete pod; del; same", FIRST, SECOND, mode="exclusive")
     assert lines == ["add 0 null", "del 0", "same"]
@@ -344,7 +344,7 @@ def test_a_refusal_names_the_setting_and_the_errno(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("where", ["host", "pod"])
-def test_a_netdev_that_was_made_anew_is_found_again(lab: Lab, where: str) -> None:
+def test_a_netdev_that_was_recreated_is_found_again(lab: Lab, where: str) -> None:
     """As IPoIB's after its RDMA device has moved: under another name, in the pod or still on the host."""
     program = """
 from pathlib import Path

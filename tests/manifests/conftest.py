@@ -1,6 +1,5 @@
 """The guard in front of two APIs: one that is rehearsed with a CEL library, and a real one."""
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -17,6 +16,7 @@ from bench import apiservers
 from mooring.kube.access import Access, load_access
 from tests.manifests.admission import Judge, Object, Rehearsal, User
 from tests.manifests.rendering import ROOT
+from tests.support.polling import eventually
 
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -98,9 +98,11 @@ class RealGuarded:
 
     async def _await_refusal(self, plural: str, obj: Object, why: str) -> None:
         """Wait until a write that breaks a rule is refused for that rule: policies take a moment to be seen."""
-        async with asyncio.timeout(90):
-            while why not in await self.send(User("nobody"), "POST", f"{self._base(plural)}?dryRun=All", obj):
-                await asyncio.sleep(0.05)
+
+        async def refused() -> bool:
+            return why in await self.send(User("nobody"), "POST", f"{self._base(plural)}?dryRun=All", obj)
+
+        await eventually(refused)
 
     def _base(self, plural: str) -> str:
         return "/api/v1/nodes" if plural == "nodes" else f"/api/v1/namespaces/{self._namespace}/{plural}"

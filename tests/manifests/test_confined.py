@@ -16,6 +16,7 @@ from bench.apiservers import free_ports
 from devcluster.apiserver.serve import ApiServer
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.root]
 _NO_CAPABILITY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
@@ -42,13 +43,15 @@ async def confined(writable: Path, *program: str) -> AsyncIterator[None]:
 
 async def _answers(url: str, holds: Callable[[int], bool]) -> str:
     """Return a page as soon as its status is as wished."""
-    async with aiohttp.ClientSession() as session, asyncio.timeout(90):
-        while True:
-            with contextlib.suppress(aiohttp.ClientConnectionError):
-                async with session.get(url) as answer:
-                    if holds(answer.status):
-                        return await answer.text()
-            await asyncio.sleep(0.05)
+
+    async def page() -> str | None:
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with session.get(url) as answer:
+                return await answer.text() if holds(answer.status) else None
+        return None
+
+    async with aiohttp.ClientSession() as session:
+        return await eventually(page)
 
 
 async def test_the_scheduler_gets_ready_and_leads(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from scheduler.server.evict import evict
 from tests.manifests.accounts import NAMESPACE, Program, put, unneeded
 from tests.manifests.conftest import behind_the_guard
 from tests.manifests.rendering import raw
+from tests.support import polling
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -81,17 +82,18 @@ class Cluster:
 
     async def until(self, path: str, holds: Callable[[Any], bool], **params: str) -> Any:
         """Return what is at a path as soon as it is as wished."""
-        async with asyncio.timeout(90):
-            while not holds(found := await self.get(path, **params)):
-                await asyncio.sleep(0.05)
+
+        async def wished() -> tuple[Any] | None:
+            found = await self.get(path, **params)
+            return (found,) if holds(found) else None
+
+        (found,) = await polling.eventually(wished)
         return found
 
     async def seen(self, asked: Attributes) -> None:
         """Wait until the scheduler has asked for this, where the server remembers it."""
         if self.own is not None and (authorizer := self.own.authorizer) is not None:
-            async with asyncio.timeout(90):
-                while asked not in authorizer.asked(SCHEDULER.user):
-                    await asyncio.sleep(0.05)
+            await polling.until(lambda: asked in authorizer.asked(SCHEDULER.user))
 
 
 @pytest.fixture(params=["devcluster", pytest.param("real", marks=pytest.mark.apiserver)])

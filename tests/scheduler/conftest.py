@@ -14,6 +14,7 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.volume_store import Store
 from tests.support.relay import Relay
 
 MakePf = Callable[..., Pf]
@@ -101,6 +102,15 @@ def machine() -> Iterator[Machine]:
     machine = Machine("mooring")
     yield machine
     machine.check()
+
+
+@pytest.fixture
+def store(make_node: MakeNode, make_pod: MakePod) -> Iterator[Store]:
+    """Give a store with class late, which waits for the first consumer; at the end the machine is checked."""
+    store = Store(make_node, make_pod)
+    store.storage_class()
+    yield store
+    store.machine.check()
 
 
 @pytest.fixture(params=["devcluster", pytest.param("real", marks=pytest.mark.apiserver)])

@@ -24,7 +24,7 @@ def function(numvfs: int, total: int = 16, driver: str = "mlx5_core", *, netdev:
 @pytest.mark.parametrize(
     ("present", "wanted", "recreate", "vfs"), [(0, 4, True, 4), (4, 4, False, 4), (2, 4, True, 4), (0, None, True, 16)]
 )
-def test_vfs_are_made_anew_only_where_their_number_differs(
+def test_vfs_are_recreated_only_where_their_number_differs(
     present: int, wanted: int | None, recreate: bool, vfs: int
 ) -> None:
     decided = plan(function(present), "eth0", "ethernet", Init(wanted), {})

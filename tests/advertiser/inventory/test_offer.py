@@ -119,7 +119,7 @@ def _network(file: OfferFile) -> str | None:
     return terms.network if terms else None
 
 
-def test_terms_shape_the_inventory(
+def test_the_inventory_follows_the_offer_file(
     named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path], tmp_path: Path
 ) -> None:
     """VFs set aside are not on offer, the kept share is off the rate, what is not named is left out."""

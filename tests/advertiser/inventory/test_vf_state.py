@@ -42,7 +42,7 @@ def why(
     return unusable_reason(3, vf, EXPECTED, setting)
 
 
-def test_a_vf_at_home_may_be_used() -> None:
+def test_a_vf_in_the_hosts_namespace_may_be_used() -> None:
     """Bound, with netdev and RDMA device, held by nobody."""
     assert why(HOME) is None
 
@@ -75,18 +75,18 @@ def test_without_a_cluster_holders_are_taken_as_explained() -> None:
     assert why(AWAY, ENTRY, ClusterFacts(None)) is None
 
 
-def test_a_held_vf_found_at_home_is_lost() -> None:
+def test_a_held_vf_found_in_the_hosts_namespace_is_lost() -> None:
     """The pod's netns died without a DEL: the pod has lost its VF."""
     assert why(HOME, ENTRY) == ("lost: in the host, yet held by pod pod-1", 0)
 
 
 @pytest.mark.parametrize("phase", ["taking", "returning"])
-def test_a_vf_on_its_way_may_be_at_home(phase: Phase) -> None:
+def test_a_vf_being_moved_may_be_in_the_hosts_namespace(phase: Phase) -> None:
     """Before the move and after the return the netdev is in the host by right."""
     assert why(HOME, replace(ENTRY, phase=phase)) is None
 
 
-def test_after_a_reboot_every_vf_is_at_home() -> None:
+def test_an_entry_of_another_boot_makes_no_vf_lost() -> None:
     """Another boot's entry says nothing about where the VF should be."""
     assert why(HOME, replace(ENTRY, boot="before")) is None
 
@@ -111,7 +111,7 @@ def test_a_drained_pf_or_vf_is_out(entry: str) -> None:
 
 
 @pytest.mark.parametrize("entry", ["enp4s0f1", "enp4s0f0/30", "enp4s0"])
-def test_another_drain_leaves_it_alone(entry: str) -> None:
+def test_a_drain_of_another_pf_or_vf_changes_nothing(entry: str) -> None:
     """Names are compared whole."""
     assert why(HOME, claims=ClusterFacts(LIVE, frozenset({entry}))) is None
 

@@ -3,14 +3,17 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from advertiser.publish import publisher as module
 from advertiser.publish.publisher import BETWEEN_PATCHES_S, Publisher
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Refused, Status, Throttled, Unknown
 from mooring.names import INVENTORY
+from tests.support.polling import until
 
 
 class Server:
@@ -59,9 +62,7 @@ async def publisher(server: Server) -> AsyncIterator[Publisher]:
 
 
 async def writes(server: Server, count: int) -> list[str]:
-    async with asyncio.timeout(90):
-        while len(server.writes) < count:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(server.writes) >= count)
     return server.texts
 
 
@@ -147,8 +148,17 @@ async def test_a_change_during_the_write_is_not_forgotten(server: Server, publis
     assert await writes(server, 2) == ["old", "new"]
 
 
-async def test_a_node_that_is_gone_is_not_written_to(server: Server, publisher: Publisher) -> None:
+async def test_a_node_that_is_gone_is_not_written_to(
+    server: Server, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The repetition ends with the node; a new node of that name is written at once."""
+    ended = asyncio.Event()
+
+    async def pause(_seconds: float) -> None:
+        ended.set()
+
+    # The publisher pauses when a write is over, with all its repetitions.
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=pause))
     server.failures = [Unknown(Status(0))]
     server.hold.clear()
     publisher.set_observed(None)
@@ -156,7 +166,7 @@ async def test_a_node_that_is_gone_is_not_written_to(server: Server, publisher: 
     await server.called.wait()
     publisher.node_gone()
     server.hold.set()
-    await asyncio.sleep(0.3)
+    await ended.wait()
     assert server.texts == []
     assert not publisher.published
     publisher.set_observed(None)

@@ -21,7 +21,9 @@ from mooring.files import write_file
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
 from mooring.settings import VfSettings
-from tests.advertiser.program import PATIENCE_S, Advertiser, advertising, arguments
+from tests.advertiser.program import Advertiser, advertising, arguments
+from tests.support import polling
+from tests.support.polling import eventually
 
 NODE = "/api/v1/nodes/n1"
 VF1 = "0000:04:00.3"
@@ -48,10 +50,12 @@ async def node(server: ApiServer) -> dict[str, Any]:
 
 async def until(server: ApiServer, holds: Callable[[dict[str, str]], bool]) -> dict[str, Any]:
     """Return the node as soon as its annotations are as wished."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds((found := await node(server))["metadata"].get("annotations", {})):
-            await asyncio.sleep(0.02)
-    return found
+
+    async def wished() -> dict[str, Any] | None:
+        found = await node(server)
+        return found if holds(found["metadata"].get("annotations", {})) else None
+
+    return await eventually(wished)
 
 
 @pytest.fixture
@@ -104,7 +108,7 @@ async def test_outages_are_outlasted(server: ApiServer, tmp_path: Path) -> None:
         server.faults.plan(Fault("PATCH", r"/nodes/", "answer", code=status))
     server.faults.plan(Fault("PATCH", r"/nodes/", "drop_before"))
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments("once", tmp_path))
-    assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+    assert await asyncio.wait_for(process.wait(), polling.LIMIT_S) == 0
     assert INVENTORY in (await node(server))["metadata"]["annotations"]
 
 
@@ -112,14 +116,14 @@ async def test_a_missing_node_is_an_error_of_once(server: ApiServer, tmp_path: P
     """Nothing is created for a node that does not exist: status 1."""
     wrong = [*arguments("once", tmp_path), "--node-name", "n9"]
     process = await asyncio.create_subprocess_exec(sys.executable, *wrong)
-    assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 1
+    assert await asyncio.wait_for(process.wait(), polling.LIMIT_S) == 1
 
 
 async def test_once_is_not_stopped_by_a_drain_annotation_that_cannot_be_read(server: ApiServer, tmp_path: Path) -> None:
     """It changes nothing, as it does while the program serves."""
     await annotate(server, {DRAIN: "enp4s0f0"})
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments("once", tmp_path))
-    assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+    assert await asyncio.wait_for(process.wait(), polling.LIMIT_S) == 0
     assert "out" not in inventory_of(await node(server))
 
 
@@ -190,9 +194,7 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
     told_again = Fault("POST", r"/events", "delay")
     server.faults.plan(told_again)
     async with advertising(tmp_path, "--resync", "0.2") as again:
-        async with asyncio.timeout(PATIENCE_S):
-            while told_again.times:
-                await asyncio.sleep(0.02)
+        await polling.until(lambda: not told_again.times)
         await again.scanned()
         assert "out" in inventory_of(await node(server))
     assert len(await events(server)) == 1
@@ -200,13 +202,14 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
 
 async def events(server: ApiServer) -> list[dict[str, Any]]:
     """Return the events there are, once there is one."""
-    async with aiohttp.ClientSession(server.url) as session, asyncio.timeout(PATIENCE_S):
-        while True:
-            async with session.get("/api/v1/namespaces/default/events") as answer:
-                found: list[dict[str, Any]] = (await answer.json())["items"]
-            if found:
-                return found
-            await asyncio.sleep(0.05)
+
+    async def listed() -> list[dict[str, Any]]:
+        async with session.get("/api/v1/namespaces/default/events") as answer:
+            found: list[dict[str, Any]] = (await answer.json())["items"]
+        return found
+
+    async with aiohttp.ClientSession(server.url) as session:
+        return await eventually(listed)
 
 
 async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiServer, tmp_path: Path) -> None:
@@ -253,9 +256,12 @@ async def sync_as_a_kubelet(server: ApiServer) -> None:
 
 
 async def status_becomes(server: ApiServer, wanted: dict[str, dict[str, str]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while {key: (await node(server)).get("status", {}).get(key) for key in wanted} != wanted:
-            await asyncio.sleep(0.05)
+
+    async def reached() -> bool:
+        status = (await node(server)).get("status", {})
+        return {key: status.get(key) for key in wanted} == wanted
+
+    await eventually(reached)
 
 
 async def test_a_drained_vf_is_out_by_its_annotations_event(server: ApiServer, tmp_path: Path) -> None:
@@ -275,9 +281,11 @@ async def test_getpfs_and_readiness_are_served(server: ApiServer, tmp_path: Path
     async with advertising(tmp_path) as advertiser:
         await until(server, lambda annotations: INVENTORY in annotations)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{advertiser.port}") as session:
-            async with asyncio.timeout(PATIENCE_S):
-                while (await session.get("/readyz")).status != 200:
-                    await asyncio.sleep(0.05)
+
+            async def ready() -> bool:
+                return (await session.get("/readyz")).status == 200
+
+            await eventually(ready)
             assert [pf["capacity_vfs"] for pf in await (await session.get("/getpfs")).json()] == [4, 4]
             assert "mooring_inventory_patches_total 1.0" in await (await session.get("/metrics")).text()
             assert (await session.get("/healthz")).status == 200
@@ -294,9 +302,11 @@ async def test_a_host_that_cannot_be_read_takes_nothing_back(
     first = await until(server, lambda annotations: INVENTORY in annotations)
     devices = tmp_path / "sys/bus/pci/devices"
     devices.rename(tmp_path / "elsewhere")
-    async with asyncio.timeout(PATIENCE_S):
-        while await advertiser.metric("mooring_inventory_scan_failures_total") < 2:
-            await asyncio.sleep(0.02)
+
+    async def failed_twice() -> bool:
+        return await advertiser.metric("mooring_inventory_scan_failures_total") >= 2
+
+    await eventually(failed_twice)
     assert inventory_of(await node(server)) == inventory_of(first)
     (tmp_path / "elsewhere").rename(devices)
     netdev = devices / "0000:04:00.0/net/enp4s0f0"
@@ -362,10 +372,8 @@ async def test_nothing_is_published_before_the_pods_are_known(server: ApiServer,
     unlisted = Fault("GET", r"/api/v1/pods", "answer", times=1000, code=503)
     server.faults.plan(unlisted)
     async with advertising(tmp_path, "--resync", "0.2"):
-        async with asyncio.timeout(PATIENCE_S):
-            # The node was listed beside the first of these tries.
-            while unlisted.times > 997:
-                await asyncio.sleep(0.02)
+        # The node was listed beside the first of these tries.
+        await polling.until(lambda: unlisted.times <= 997)
         assert INVENTORY not in (await node(server))["metadata"]["annotations"]
         server.faults.planned.clear()
         await until(server, lambda annotations: INVENTORY in annotations)

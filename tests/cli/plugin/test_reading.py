@@ -56,7 +56,7 @@ async def test_a_list_is_read_page_by_page_and_progress_is_told_between() -> Non
     assert told == [("nodes", 2)]
 
 
-async def test_a_list_whose_pages_have_expired_is_read_anew_and_shows_nothing_twice() -> None:
+async def test_a_list_whose_pages_have_expired_is_read_again_and_shows_nothing_twice() -> None:
     """But not for ever."""
     gone = Gone(Status(410, "Expired", "too old"))
     client = Pages(page(named("a"), token="1"), gone, page(named("a"), named("b")))

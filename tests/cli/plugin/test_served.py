@@ -104,7 +104,7 @@ async def test_explain_tells_the_latest_decision_by_its_event(served: Served) ->
     assert json.loads(out)["decision"] == why
 
 
-async def test_explain_decides_anew_about_a_pod_that_waits_and_names_every_node(served: Served) -> None:
+async def test_explain_decides_again_about_a_pending_pod_and_names_every_node(served: Served) -> None:
     """Also where a reason refuses more nodes than an event names."""
     for number in range(12):
         await served.add_node(node(f"n{number:02}", (pf(0, vfs=1),)))
@@ -160,7 +160,7 @@ async def test_explain_leaves_to_a_nominated_pod_what_is_kept_for_it(served: Ser
     assert "would be bound to n1" in out
 
 
-async def test_explain_sends_away_whom_no_budget_protects(served: Served) -> None:
+async def test_explain_names_the_victim_that_no_disruption_budget_protects(served: Served) -> None:
     """Two nodes whose VFs are given away, to pods below this one."""
     high = {"metadata": {"name": "high"}, "value": 10}
     await served.post("/apis/scheduling.k8s.io/v1/priorityclasses", high)

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from devcluster.apiserver.serve import ApiServer, Options
+from tests.support.polling import until
 
 
 @asynccontextmanager
@@ -32,9 +33,7 @@ async def running(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def appears(path: Path) -> None:
     """Wait for a file."""
-    async with asyncio.timeout(90):
-        while not path.exists():
-            await asyncio.sleep(0.02)
+    await until(path.exists, str(path))
 
 
 async def test_the_kubeconfig_appears_once_the_server_answers(tmp_path: Path) -> None:

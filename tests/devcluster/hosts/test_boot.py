@@ -8,8 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,10 @@ from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import load_host
 from devcluster.hosts.vftable import ETHERNET, VfTable
 from mooring.settings import VfSettings
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root
-DEADLINE_S = 90.0
 NODES = tuple(f"test-{os.getpid()}-boot{index}" for index in (1, 2, 3))
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def command(root: Path, verb: str, *nodes: str) -> list[str]:
@@ -40,7 +32,7 @@ def command(root: Path, verb: str, *nodes: str) -> list[str]:
 def up(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     process = subprocess.Popen(command(tmp_path, "up", *NODES))
     try:
-        await_true(lambda: all(Layout.at(tmp_path, node).description.exists() for node in NODES))
+        wait_until(lambda: all(Layout.at(tmp_path, node).description.exists() for node in NODES))
         yield process
     finally:
         process.terminate()
@@ -52,7 +44,7 @@ def test_hosts_come_up_and_go_without_a_trace(tmp_path: Path) -> None:
     process = subprocess.Popen(command(tmp_path, "up", *NODES))
     layouts = [Layout.at(tmp_path, node) for node in NODES]
     try:
-        await_true(lambda: all(layout.description.exists() for layout in layouts))
+        wait_until(lambda: all(layout.description.exists() for layout in layouts))
         assert load_host(layouts[2].description.read_text()).number == 3
     finally:
         process.terminate()
@@ -102,7 +94,7 @@ def test_a_reboot_loses_what_a_boot_loses_and_keeps_the_disk(tmp_path: Path) -> 
     try:
         subprocess.run(["ip", "-n", layout.netns.name, "link", "set", "enp4s0f0v1", "netns", pod], check=True)
         net = layout.sys / "bus/pci/devices/0000:04:00.3/net"
-        await_true(lambda: list(net.iterdir()) == [])
+        wait_until(lambda: list(net.iterdir()) == [])
         subprocess.run(command(tmp_path, "reboot", NODES[0]), check=True)
         assert [path.name for path in net.iterdir()] == ["enp4s0f0v1"]
     finally:
@@ -112,7 +104,7 @@ def test_a_reboot_loses_what_a_boot_loses_and_keeps_the_disk(tmp_path: Path) -> 
     assert [(host.run / "ready").exists() for host in (layout, other)] == [False, True]
     assert (layout.state / "kept.json").exists()
     subprocess.run(["ip", "-n", layout.netns.name, "link", "set", "enp4s0f0v1", "name", "after"], check=True)
-    await_true(lambda: [path.name for path in net.iterdir()] == ["after"])
+    wait_until(lambda: [path.name for path in net.iterdir()] == ["after"])
 
 
 _TRIAL = '"$0" -c "import devcluster.hosts"'
@@ -172,7 +164,7 @@ def test_a_killed_program_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     for end in (signal.SIGKILL, signal.SIGTERM):
         layout.description.unlink(missing_ok=True)
         process = subprocess.Popen(command(tmp_path, "up", NODES[0]))
-        await_true(layout.description.exists)
+        wait_until(layout.description.exists)
         process.send_signal(end)
         process.wait()
     assert not layout.netns.exists()

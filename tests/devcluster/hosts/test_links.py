@@ -4,8 +4,7 @@ import contextlib
 import os
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,22 +23,15 @@ from devcluster.hosts.links import (
 )
 from devcluster.hosts.nic import Host, describe_host
 from devcluster.hosts.sync import Sync
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root
-DEADLINE_S = 90.0
 
 
 def ip(netns: str, *words: str) -> str:
     done = subprocess.run(["ip", "-n", netns, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @dataclass
@@ -169,7 +161,7 @@ def test_a_namespace_that_a_killed_cluster_left_is_replaced(tmp_path: Path) -> N
 def test_sysfs_follows_a_rename(synced: Cluster) -> None:
     """A netdev is shown under its present name."""
     ip(synced.netns(), "link", "set", "enp4s0f0v0", "name", "spare")
-    await_true(lambda: synced.shown("0000:04:00.2") == ["spare"])
+    wait_until(lambda: synced.shown("0000:04:00.2") == ["spare"])
     assert (synced.layout().sys / "class/net/spare/device").resolve().name == "0000:04:00.2"
 
 
@@ -177,10 +169,10 @@ def test_sysfs_follows_a_move_into_a_pod_and_back(synced: Cluster) -> None:
     """Away, the VF shows no netdev; back, it shows the one it has, renamed in the pod or not."""
     pod = synced.pod()
     ip(synced.netns(), "link", "set", "enp4s0f0v1", "netns", pod)
-    await_true(lambda: synced.shown("0000:04:00.3") == [])
+    wait_until(lambda: synced.shown("0000:04:00.3") == [])
     ip(pod, "link", "set", "enp4s0f0v1", "name", "net1")
     ip(pod, "link", "set", "net1", "netns", f"/run/netns/{synced.netns()}")
-    await_true(lambda: synced.shown("0000:04:00.3") == ["net1"])
+    wait_until(lambda: synced.shown("0000:04:00.3") == ["net1"])
 
 
 def test_a_vf_comes_back_from_a_dead_namespace_under_its_pod_name(synced: Cluster) -> None:
@@ -192,14 +184,14 @@ def test_a_vf_comes_back_from_a_dead_namespace_under_its_pod_name(synced: Cluste
     ip(pod, "link", "property", "add", "dev", "net7", "altname", "rail")
     ip(pod, "link", "set", "net7", "up")
     synced.end(pod)
-    await_true(lambda: synced.shown("0000:04:00.5") == ["net7"])
+    wait_until(lambda: synced.shown("0000:04:00.5") == ["net7"])
     back = ip(synced.netns(), "link", "show", "net7")
     assert "state DOWN" in back
     assert "02:aa:bb:cc:dd:ee" in back
     assert "mtu 1400" in back
     assert "altname rail" in back
     ip(synced.netns(), "link", "set", "net7", "up")
-    await_true(lambda: "LOWER_UP" in ip(synced.netns(), "link", "show", "net7"))
+    wait_until(lambda: "LOWER_UP" in ip(synced.netns(), "link", "show", "net7"))
 
 
 def test_two_vfs_with_one_pod_name_come_back_apart(synced: Cluster) -> None:
@@ -211,9 +203,9 @@ def test_two_vfs_with_one_pod_name_come_back_apart(synced: Cluster) -> None:
         ip(pod, "link", "set", f"enp4s0f0v{vf}", "name", "net1")
         indexes.append(ip(pod, "-o", "link", "show", "net1").split(":")[0])
     synced.end(pods[0])
-    await_true(lambda: synced.shown("0000:04:00.2") == ["net1"])
+    wait_until(lambda: synced.shown("0000:04:00.2") == ["net1"])
     synced.end(pods[1])
-    await_true(lambda: synced.shown("0000:04:00.3") == [f"dev{indexes[1]}"])
+    wait_until(lambda: synced.shown("0000:04:00.3") == [f"dev{indexes[1]}"])
 
 
 def test_many_vfs_of_one_pod_come_back(synced: Cluster) -> None:
@@ -222,19 +214,19 @@ def test_many_vfs_of_one_pod_come_back(synced: Cluster) -> None:
     functions = [each for each in synced.hosts[0].functions() if each.vf is not None]
     for each in functions:
         ip(synced.netns(), "link", "set", each.netdev, "netns", pod)
-    await_true(lambda: all(synced.shown(each.pci) == [] for each in functions))
+    wait_until(lambda: all(synced.shown(each.pci) == [] for each in functions))
     synced.end(pod)
-    await_true(lambda: all(synced.shown(each.pci) == [each.netdev] for each in functions))
+    wait_until(lambda: all(synced.shown(each.pci) == [each.netdev] for each in functions))
 
 
 def test_a_pf_that_goes_down_shows_it(synced: Cluster) -> None:
     """operstate, speed and the RDMA port follow the PF's administrative state."""
     pf = synced.layout().sys / "class/net/enp4s0f0"
     ip(synced.netns(), "link", "set", "enp4s0f0", "down")
-    await_true(lambda: (pf / "operstate").read_text() == "down\n" and not (pf / "speed").exists())
-    await_true(lambda: (pf / "device/infiniband/mlx5_0/ports/1/state").read_text() == "1: DOWN\n")
+    wait_until(lambda: (pf / "operstate").read_text() == "down\n" and not (pf / "speed").exists())
+    wait_until(lambda: (pf / "device/infiniband/mlx5_0/ports/1/state").read_text() == "1: DOWN\n")
     ip(synced.netns(), "link", "set", "enp4s0f0", "up")
-    await_true(lambda: (pf / "operstate").read_text() == "up\n")
+    wait_until(lambda: (pf / "operstate").read_text() == "up\n")
 
 
 def test_a_sync_that_starts_late_finds_a_vf_in_its_pod(cluster: Cluster) -> None:
@@ -251,7 +243,7 @@ def test_a_sync_that_starts_late_finds_a_vf_in_its_pod(cluster: Cluster) -> None
             sync.catch_up()
             return cluster.shown("0000:04:00.2") == ["net3"]
 
-        await_true(back)
+        wait_until(back)
     finally:
         sync.close()
 
@@ -261,6 +253,6 @@ def test_no_pod_namespace_is_kept_alive(synced: Cluster) -> None:
     pod = synced.pod()
     ip(synced.netns(), "link", "add", "witness", "type", "veth", "peer", "name", "w1", "netns", pod)
     ip(synced.netns(), "link", "set", "enp4s0f0v2", "netns", pod)
-    await_true(lambda: synced.shown("0000:04:00.4") == [])
+    wait_until(lambda: synced.shown("0000:04:00.4") == [])
     synced.end(pod)
-    await_true(lambda: "witness" not in ip(synced.netns(), "link", "show"))
+    wait_until(lambda: "witness" not in ip(synced.netns(), "link", "show"))

@@ -54,7 +54,7 @@ def test_a_cap_below_the_guarantee_is_refused(tmp_path: Path) -> None:
     assert table.read(PF, 0) == replace(ETHERNET, min_tx_rate=5000)
 
 
-def test_the_sum_of_guarantees_is_nobodys_business_here(tmp_path: Path) -> None:
+def test_the_sum_of_min_rates_is_not_checked(tmp_path: Path) -> None:
     """The kernel takes any min rate for any VF: keeping the sum below the line rate is Mooring's work."""
     table = _table(tmp_path)
     for vf in range(8):

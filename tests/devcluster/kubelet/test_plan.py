@@ -49,7 +49,7 @@ def test_all_containers_are_launched_at_once(make_pod: MakePod) -> None:
     assert plan(pod, View((_READY,)), 0).steps == (Launch("a", "s0", 0), Launch("b", "s0", 0))
 
 
-def test_a_container_that_was_only_created_is_launched_anew(make_pod: MakePod) -> None:
+def test_a_container_that_was_only_created_is_launched_again(make_pod: MakePod) -> None:
     """Whoever created it was interrupted before it started it; its name is taken."""
     created = Container("c0", "main", "s0", 0, State.CREATED)
     assert plan(make_pod(), View((_READY,), (created,)), 0).steps == (Launch("main", "s0", 1),)
@@ -109,7 +109,7 @@ def test_a_deleted_pod_goes_step_by_step(make_pod: MakePod) -> None:
     assert plan(pod, View(), 0).steps == (DeletePod(),)
 
 
-def test_an_orphan_goes_the_same_way_without_a_last_delete() -> None:
+def test_a_pod_the_api_no_longer_has_is_stopped_and_removed() -> None:
     """The API server has no such pod: nothing is left to do once the runtime has none of it."""
     view: Any = View((_READY,), (_RUNNING,))
     assert plan(None, view, 0).steps == (StopContainer("c0", "main", 1),)

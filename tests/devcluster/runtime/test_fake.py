@@ -1,10 +1,8 @@
 """The fake runtime with real CNI plugins and a plugin that writes down how it was called."""
 
-import asyncio
 import json
 import os
 import stat
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 from devcluster.runtime import mounts
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
-from tests.support.polling import until
+from tests.support.polling import eventually, until
 
 Configure = Callable[..., Any]
 pytestmark = pytest.mark.root
@@ -309,13 +307,11 @@ async def test_a_container_that_ends_shows_its_exit_status(
 
 
 async def _exit_status(stub: Any, container: str) -> int:
-    deadline = time.monotonic() + 90
-    while True:
+    async def ended() -> Any:
         status = (await stub.ContainerStatus(cri.ContainerStatusRequest(container_id=container))).status
-        if status.state == cri.CONTAINER_EXITED:
-            return int(status.exit_code)
-        assert time.monotonic() < deadline, "the container did not end"
-        await asyncio.sleep(0.02)
+        return status if status.state == cri.CONTAINER_EXITED else None
+
+    return int((await eventually(ended)).exit_code)
 
 
 async def test_an_unknown_image_is_refused(

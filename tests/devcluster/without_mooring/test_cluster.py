@@ -1,9 +1,9 @@
 """A cluster without Mooring: hosts with roots of their own, pods that run, and nothing left behind it."""
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from devcluster.without_mooring.cluster import ClusterWithoutMooring, kept
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
+from tests.support.polling import eventually
 
 _PODS = "/api/v1/namespaces/default/pods"
 
@@ -31,14 +32,12 @@ def cluster() -> Iterator[ClusterWithoutMooring]:
 
 
 async def _until(found: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(90):
-        while True:
-            try:
-                if value := await found():
-                    return value
-            except KubeError:
-                pass
-            await asyncio.sleep(0.2)
+    async def answered() -> Any:
+        with suppress(KubeError):
+            return await found()
+        return None
+
+    return await eventually(answered)
 
 
 def _pod(script: str) -> bytes:

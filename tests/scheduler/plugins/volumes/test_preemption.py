@@ -2,7 +2,7 @@
 
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
+from tests.scheduler.volume_store import HOST, Store, on
 
 
 def _victims(instructions: list[Instruction]) -> list[tuple[str, str]]:

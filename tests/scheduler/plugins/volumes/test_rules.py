@@ -7,7 +7,7 @@ import pytest
 
 from mooring.kube.events import Identity, Removed
 from scheduler.kube.storage_objects import CSINode, PersistentVolume, VolumeAttachment
-from tests.scheduler.plugins.volumes.conftest import HOST, ZONE, Store, on
+from tests.scheduler.volume_store import HOST, ZONE, Store, on
 
 EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
 

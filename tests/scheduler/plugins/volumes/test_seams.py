@@ -9,7 +9,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.storage_objects import PersistentVolume
-from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
+from tests.scheduler.volume_store import HOST, Store, on
 
 _OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
 

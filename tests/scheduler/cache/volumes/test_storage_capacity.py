@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity
-from tests.scheduler.plugins.volumes.conftest import HOST, Store
+from tests.scheduler.volume_store import HOST, Store
 
 NO_ROOM = "node(s) did not have enough free storage"
 

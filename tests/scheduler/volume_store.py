@@ -1,10 +1,9 @@
 """A machine with storage around it, fed with events as by the watches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
@@ -150,12 +149,3 @@ class Store:
 
     def prepared(self, order: PreBind, fault: str = "", **versions: str) -> None:
         self.machine.finished(order, PreBindResult(versions, fault), self.now)
-
-
-@pytest.fixture
-def store(make_node: Callable[..., Node], make_pod: Callable[..., Pod]) -> Iterator[Store]:
-    """Give a store with class late, which waits for the first consumer; at the end the machine is checked."""
-    store = Store(make_node, make_pod)
-    store.storage_class()
-    yield store
-    store.machine.check()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import KUBEADM, NodeHost
+from tests.cli.node.conftest import KUBEADM, NodeHost
 from tests.support.seeds import Part
 
 Loop = Callable[..., dict[str, Any]]
@@ -31,7 +31,7 @@ def kill(tmp_path: Path, part: Part) -> Loop:
         file = tmp_path / "setting.json"
         file.write_text(json.dumps({**setting, "killed": killed, "after": after, "part": part.document()}))
         command = [sys.executable, str(_LOOP), str(file)]
-        environment = {"PYTHONPATH": str(_LOOP.parents[2]), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        environment = {"PYTHONPATH": str(_LOOP.parents[3]), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         said: dict[str, Any] = json.loads(done.stdout)

@@ -114,7 +114,7 @@ async def test_a_clean_end_is_resumed_without_a_gap(client: Client, server: ApiS
         assert await listener.story() == ("changed", name)
 
 
-async def test_a_version_too_old_lists_anew(client: Client, server: ApiServer, listener: Listener) -> None:
+async def test_a_version_too_old_lists_again(client: Client, server: ApiServer, listener: Listener) -> None:
     """The second set lacks what was deleted unseen."""
     await _create(client, "a")
     assert await listener.story() == ("synced", ["a"])

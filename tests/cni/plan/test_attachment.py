@@ -144,7 +144,7 @@ def annotated(**annotations: str) -> Conf:
     return conf(runtimeConfig={"io.kubernetes.cri.pod-annotations": annotations})
 
 
-def test_a_pod_that_asks_for_nothing_is_nobodys_business() -> None:
+def test_a_pod_that_requests_nothing_is_passed_on() -> None:
     """Neither request nor assignment nor record: passed on, an empty request included."""
     assert attachment.record_to_apply(call(), annotated(), None) is None
     assert attachment.record_to_apply(call(), annotated(**{names.REQUEST: "[]"}), None) is None

@@ -12,7 +12,7 @@ from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.pending.volume_waits import PATIENCE_S
-from tests.scheduler.plugins.volumes.conftest import HOST, Store, on
+from tests.scheduler.volume_store import HOST, Store, on
 
 
 def _late(store: Store, *nodes: str) -> PreBind:

@@ -13,6 +13,7 @@ from yarl import URL
 
 from mooring.kube import connections as module
 from mooring.kube.connections import Answer, Connections
+from tests.support.polling import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
@@ -93,8 +94,7 @@ async def ask(connections: Connections, timeout_s: float = 10.0) -> Answer:
 
 async def until_none_is_open(connections: Connections) -> None:
     """Wait until what the server did to the connections has come."""
-    while any(one.is_open for one in connections._free):
-        await asyncio.sleep(0.01)
+    await until(lambda: not any(one.is_open for one in connections._free))
 
 
 LARGE = b"x" * 3_000_000
@@ -185,8 +185,7 @@ def test_an_answer_that_does_not_come_ends_the_wait_and_the_connection(served: C
         with pytest.raises(TimeoutError):
             await ask(connections, 0.1)
         task = asyncio.create_task(ask(connections))
-        while asked < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: asked >= 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -28,7 +28,7 @@ from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
-from tests.scheduler.plugins.volumes.conftest import HOST, on
+from tests.scheduler.volume_store import HOST, on
 from tests.support.polling import eventually
 
 Json = dict[str, Any]

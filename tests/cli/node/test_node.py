@@ -14,7 +14,7 @@ import yaml
 from cli.node.plan.steps import LISTEN, LISTEN_CRIO
 from cli.node.venv import release_of
 from tests.cli import wheelhouse
-from tests.cli.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
+from tests.cli.node.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
 
 HostOf = Callable[..., NodeHost]
 CONFIG = "/var/lib/kubelet/config.yaml"

@@ -100,7 +100,7 @@ async def test_a_line_that_is_cut_off_is_dropped_and_asked_for_again() -> None:
     assert server.versions == ["1", "3"]
 
 
-async def test_changes_before_an_error_count() -> None:
+async def test_changes_before_an_error_in_the_stream_are_kept() -> None:
     """They come first, then the set again, as 410 demands; both stood in one piece."""
     gone = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n'
     assert await _told(Server([THREE + gone + _line("ADDED", "d", 5)]), 5) == ["synced 0", "a", "b", "c", "synced 0"]

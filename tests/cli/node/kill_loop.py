@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.node.__main__ import main
-from tests.cli.conftest import NodeHost
+from tests.cli.node.conftest import NodeHost
 from tests.support.seeds import Part
 
 _CHANGES = (
