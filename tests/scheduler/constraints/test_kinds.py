@@ -119,7 +119,7 @@ def _faulty(method: str, behaviour: Callable[..., Any], **limits: float) -> Kind
         (_raise, "KeyError"),
         (_exit, "SystemExit"),
         (lambda *_: [5], "TypeError"),
-        (_hang, "0.05 s"),
+        (_hang, "0.5 s"),
         (_raising(KeyboardInterrupt()), "KeyboardInterrupt"),
         (_raising(asyncio.CancelledError()), "CancelledError"),
     ],
@@ -133,7 +133,7 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
     make_pod: MakePod,
 ) -> None:
     """Whatever it does wrong, wherever: its pods wait, with its name in the reason; the next pod is bound."""
-    life = start_life(_faulty(method, behaviour, limit_s=0.05))
+    life = start_life(_faulty(method, behaviour, limit_s=0.5))
     life.see(make_node(annotations=HAVING))
     told = life.place(make_pod(annotations=ASKING))
     assert isinstance(told, str)
@@ -167,7 +167,7 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
     def picky(node: NodeSide) -> Any:
         return behaviour(node) if node.text == "bad" else dict.fromkeys(node.text.split(), "")
 
-    life = start_life(_faulty("read_inventory", picky, limit_s=0.05))
+    life = start_life(_faulty("read_inventory", picky, limit_s=0.5))
     (notice,) = life.see(make_node("bad", annotations={"mooring.dev/inventory.box": "bad"}))
     assert isinstance(notice, Notice)
     assert (notice.fields["node"], notice.fields["constraint"]) == ("bad", "box")
@@ -213,7 +213,7 @@ def test_an_exception_without_a_message_is_an_answer_too(
     method: str, raised: type[Exception], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An error's text is the constraint's code: it may fail, or never return."""
-    life = start_life(_faulty(method, _raising(raised()), limit_s=0.05))
+    life = start_life(_faulty(method, _raising(raised()), limit_s=0.5))
     life.see(make_node(annotations=HAVING))
     assert isinstance(life.place(make_pod(annotations=ASKING)), str)
     assert isinstance(life.place(make_pod()), Bind)
