@@ -19,7 +19,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below their columns' names; ``title`` stands above. Without rows, ``empty`` is shown instead."""
+    """Rows below their columns' names; ``title`` is above them. Without rows, ``empty`` is shown instead."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
