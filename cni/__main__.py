@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Move recorded VFs into pods and back to the host: serve (the warm server), show (the ledger)."""
+    """Move recorded VFs into pods and give them back: serve (the warm server), show (the ledger)."""
 
     socket: Path = option(Path("/run/mooring/cni.sock"), "unix socket of the warm server")
     state: Path = option(Path("/var/lib/mooring"), "folder of pod records and ledger")

@@ -212,8 +212,7 @@ class SchedulingCycle:
         return refused
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
-        """Return the placements of these rows: first where the pod is nominated, as victims left for it; then the best.
-        """
+        """Return the order of these rows: first where the pod is nominated, as victims left there; then the best."""
         nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 

@@ -4,7 +4,7 @@ A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF
 permanently, and no other program gives it another VF. If a fresh inventory contradicts its assignment for `PATIENCE_S`
 without a break, the pod is evicted if a controller will create it again. Otherwise its owner gets a report. An
 inventory that is not fresh (another boot's, a node that is not Ready, no inventory) contradicts nothing, and the time
-starts again.
+starts again. Time is an argument.
 """
 
 from collections.abc import Iterable, Mapping
