@@ -2,7 +2,8 @@
 
 Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (unbind, driver_override, drivers_probe). If a PF has
 sriov_drivers_autoprobe 0, the kernel probes its VFs only if their driver_override names a driver (pci_device_can_probe
-in drivers/pci/pci-driver.c of Linux 6.12). drivers_probe reports success also for a VF that it does not probe.
+in drivers/pci/pci-driver.c of Linux 6.12). A write to drivers_probe succeeds also for a VF that the kernel does not
+probe.
 """
 
 import errno

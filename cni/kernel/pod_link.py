@@ -20,7 +20,7 @@ from cni.spec.result import Address
 
 _log = structlog.get_logger()
 _SYSCTL = Path("/proc/sys")
-# A VF's link comes up within milliseconds of its netdev; for a slower one the pod's namespace is not kept longer.
+# A VF's link is up within milliseconds after its netdev; for a slower one the pod's namespace is not kept longer.
 _CARRIER_S = 0.2
 _POLL_S = 0.005
 

@@ -2,8 +2,8 @@
 
 A destination has one route in the pod's main table: that of the first interface that requests it. So each family has
 one default route, also across the chain. If an interface shares a subnet with another one of the pod, Linux answers ARP
-for either address on both links, and sends by the route that it finds first. Such an interface gets policy routing: its
-own table, a rule for packets from its addresses, and strict ARP (Documentation/networking/ip-sysctl.rst).
+for either address on both links, and sends by the first matching route. Such an interface gets policy routing: its own
+table, a rule for packets from its addresses, and strict ARP (Documentation/networking/ip-sysctl.rst).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

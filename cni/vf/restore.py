@@ -90,7 +90,7 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
 
 
 def _restore_device(node: Node, entry: LedgerEntry) -> None:
-    """Give an RDMA device that the pod renamed, or a rebind made again, the name that it had."""
+    """Restore the name of an RDMA device that the pod renamed, or that a rebind made again."""
     found = node.sysfs.rdma(entry.pci)
     if entry.rdma is None or found in (None, entry.rdma):
         return
