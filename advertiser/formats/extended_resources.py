@@ -2,8 +2,8 @@
 
 Takes an inventory, returns the resources for node status. ``rdma-sriov/vf`` and ``tencent.com/rdma`` are the number of
 VFs that may be used now. ``rdma-sriov/dev-infiniband-mount`` is more than any node runs containers, as in
-rit-k8s-rdma's own plugin. Capacity and allocatable are equal: for resources that none of its device plugins provides, a
-kubelet sets one to the other at each of its updates (MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes).
+rit-k8s-rdma's own plugin. Capacity and allocatable are equal. For resources that none of its device plugins provides, a
+kubelet sets one to the other at each update (MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Wake the scan loop when something on the host may have changed: a link, a PCI or RDMA device, a file in a folder.
 
-The contents of events are not read: the scan reads the host again, so that a lost or merged message costs nothing.
-sysfs itself cannot be watched (inotify reports no attribute change), so the kernel's two event streams replace it.
+The contents of events are not read: the scan reads the host again, so that a lost or merged message costs nothing. The
+scan cannot watch sysfs itself (inotify reports no attribute change), so the kernel's two event streams replace it.
 """
 
 import asyncio

@@ -154,8 +154,8 @@ def vf_guid(pf_guid: str, index: int) -> str:
 def settings_in_order(settings: VfSettings, mac: str | None) -> tuple[VfSettings, ...]:
     """Return what to write, one message each: MAC, rates, trust, spoofchk, link state.
 
-    spoofchk comes after the MAC: some drivers check frames against the MAC that the PF knows by then. ``mac`` is None
-    on InfiniBand, which does not support rates either.
+    spoofchk follows the MAC: some drivers check frames against the MAC that the PF has by then. ``mac`` is None on
+    InfiniBand, which does not support rates either.
     """
     rates = VfSettings(min_tx_rate=0, max_tx_rate=0) if mac is not None else VfSettings()
     wishes = (
