@@ -8,7 +8,7 @@
 
 Written by mooring-cni only; read by the shim (is it held, by this sandbox?) and the advertiser (who holds what).
 
-What it is: an undo log of one record a VF. The phase says how much of a VF may differ from ``original``:
+What it is: an undo log of one record a VF. The phase defines how much of a VF may differ from ``original``:
 
     no entry     nothing: the VF is the host's       ``taking``     anything: an ADD runs, or was killed
     ``held``     all that ADD does has been done     ``returning``  anything: a release runs, or was killed
@@ -18,7 +18,7 @@ What it is: an undo log of one record a VF. The phase says how much of a VF may 
 
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
 a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
-before the first change, and never written again: undoing needs only the entry and the kernel's present state, no count
+before the first change, and never written again. Undoing needs only the entry and the kernel's present state, no count
 of steps done, and may be started again as often as needed. A writer of an entry holds its VF's lock (`mooring.locks`),
 which the kernel releases when the holder dies. Files are replaced whole (`mooring.files`), so that readers need no lock
 and a full disk keeps the old form. Nothing is identified by a name that another thing may have by now. A VF is its PCI
@@ -28,7 +28,7 @@ address, by which its PF and its devices are found again under their current nam
 
 What it costs. The VFs of one ADD are entered together, then marked `held` together: one fsync for each file, and one
 for the folder. Each VF that gets addresses from IPAM is written once more, by itself, as soon as it has them. A release
-is one write and one removal, each with the folder's fsync. A query about one VF reads one small file; DEL, CHECK, GC
+is one write and one removal, each with the folder's fsync. A query about one VF reads one small file. DEL, CHECK, GC
 and the reconciler read all of them, which are as many as the node has VFs in use.
 """
 

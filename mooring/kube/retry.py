@@ -21,7 +21,7 @@ class Decorator(Protocol):
     def __call__(self, call: Call[P, R], /) -> Call[P, R]: ...
 
 
-# The first wait is at most 0.2 s, then twice that and so on, to 30 s, so that clients do not all hit an API server that
+# The first wait is at most 0.2 s, the next twice that and so on, to 30 s. So clients do not all hit an API server that
 # restarts.
 _backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
 
