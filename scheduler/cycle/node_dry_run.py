@@ -10,8 +10,8 @@ part refuses it. Most parts keep their own numbers. Where exact devices, counts 
 copy of the cluster would cost more than the verdict. Such parts (``moves_cache``) move the pod in the cache itself.
 Moves add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It
 always ends: dry runs are made only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s
-are only counted for each PF. The verdict is the same as with exact VFs as long as no two claims hold one VF, because
-then a pod that leaves frees exactly what it holds.
+are only counted for each PF. The verdict is the same as with exact VFs as long as each VF has one claim, because then a
+pod that leaves frees exactly what it holds.
 
 What it costs: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod
 requests and each moved pod. A verdict costs a comparison each, and for VFs one placement, cached by the free VFs. The

@@ -5,7 +5,7 @@ is nominated there: it waits until its victims are gone and the node has their V
 limited time.
 
 Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. kube-scheduler checks the nodes from a
-random one on; here the pod's uid determines the first one, so that equal clusters give equal decisions.
+random one on. Here the pod's uid determines the first one, so that equal clusters give equal decisions.
 """
 
 import zlib
@@ -24,8 +24,8 @@ from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSea
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import none_available
 
-# A node repairs a VF that was not released within 30 s, and tries a second time 20 s later (`cni.plan.orphans`). What
-# the node does not have back by then, in seconds, needs an administrator, and no pod waits for that.
+# A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
+# is not returned by then, in seconds, needs an administrator, and no pod waits for that.
 VF_PATIENCE_S = 60.0
 # In kube-scheduler's words, except for the VFs.
 _NEVER = "not eligible due to preemptionPolicy=Never."
@@ -65,7 +65,7 @@ class Preemption:
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets
-        # Nodes where a pod has waited without success: they do not have back the VFs of pods that are gone.
+        # Nodes where a pod has waited without success: VFs of pods that are gone have not been returned there.
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:

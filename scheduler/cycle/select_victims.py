@@ -1,7 +1,7 @@
 """Find the victims on each of many nodes, in portions. Pure.
 
 On a node all pods of lower priority are removed. If the pod fits then, they are put back one by one as long as it still
-fits. Pods whose removal would violate a disruption budget come first, then the most important. Pods that are not put
+fits. Pods whose removal would violate a disruption budget are first, then the most important. Pods that are not put
 back are the victims. Source: kube-scheduler's plugins/defaultpreemption.
 
 Thousands of nodes take longer than other work may be delayed. So a `VictimSearch` checks some of them at a time. Its
@@ -78,7 +78,7 @@ def select_victims_on_node(
 
 
 def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:
-    """Put pods back in order as long as the dry run's pod fits; return those that had to stay off.
+    """Put pods back in order as long as the dry run's pod fits; return those that must stay off.
 
     A pod that fits beside a set of pods fits beside each of them, so several are tried at once.
     """

@@ -15,7 +15,7 @@ from scheduler.queue import Queue
 
 
 class Nominator:
-    """The nominations by pod uid; few, so a search goes through all of them.
+    """The nominations by pod uid; few, so a search checks all of them.
 
     It implements `scheduler.cycle.nominations.NominatedPods` for decisions. The end of a nomination frees room: the
     pods in the queue that this can help are requeued.

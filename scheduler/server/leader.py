@@ -2,7 +2,7 @@
 
 A lease lasts 15 s without renewal; renewing is tried every 2 s and given up after 10 s. So a leader stops before
 another may start, whatever their clocks show, because each measures the other's silence by its own monotonic clock. A
-leader that was stopped (SIGSTOP, a frozen machine) finds its lease expired when it continues, before it sends anything:
+leader that was stopped (SIGSTOP, a frozen machine) finds its lease expired when it continues, before it sends anything.
 `check` precedes every write that only a leader may do.
 """
 

@@ -46,9 +46,10 @@ _T = TypeVar("_T")
 _SLICE_S = 0.01
 # Seconds between two checks while a leader may not decide.
 _LOOK_S = 0.25
-# More than the connections, by the binds that wait for the next answer: a decision should use the newest state. With so
-# many in progress, the next pods are decided together once fewer are, and not before so many seconds. Work in one batch
-# takes a tenth less CPU, and the API server, whose connections are all busy meanwhile, has the same load.
+# The connections and a few binds that wait for the next answer; not more, because a decision should use the newest
+# state. With so many in progress, the next pods are decided together once fewer are, and not before so many seconds.
+# Work in one batch takes a tenth less CPU, and the API server, whose connections are all busy meanwhile, has the same
+# load.
 _MOST_BINDS = 64
 _FEWER_BINDS = 56
 _TOGETHER_S = 0.002
