@@ -116,7 +116,7 @@ def _show(config: Config) -> None:
     if config.output == "json":
         print(as_json(found, config.node))
     else:
-        # A pipe has no width of its own, and what is folded cannot be searched.
+        # A pipe has no width, and folded text cannot be searched.
         print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160))
 
 
@@ -127,7 +127,7 @@ def _capture(config: Config) -> None:
 
 
 def _init(config: Config) -> int:
-    """Prepare what the offer says, showing how far it is; return 1 if anything could not be."""
+    """Prepare what the offer names, showing progress; return 1 if anything could not be prepared."""
     scanner = config.scanner()
     offer = scanner.offer.offer()
     with ProgressDisplay() as display:

@@ -31,9 +31,9 @@ _CONNECTIONS = 4
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0, 1 failure or findings, 2 usage, 130 interrupted."""
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    # numpy's BLAS starts a thread a core for matrices, of which there are none here.
+    # numpy's BLAS starts a thread a core for matrices, which this program does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A command keeps all that it reads, and ends: garbage collection would take a tenth of its time.
+    # A command keeps all that it reads, then ends: garbage collection would take a tenth of its time.
     gc.disable()
     try:
         answer = _lint(arguments) if arguments.command == "lint" else _ask(arguments)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        # As a shell reports a program that SIGINT has ended.
+        # The status that a shell reports for a program ended by SIGINT.
         return 130
     except (OSError, RuntimeError) as failed:
         print(f"{PROGRAM}: {printable(str(failed))}", file=sys.stderr)
@@ -67,7 +67,7 @@ def _text(file: str) -> str:
 
 
 def _ask(arguments: Arguments) -> Answer:
-    """Ask the API server; raise RuntimeError with the message for a person."""
+    """Run the command against the API server; raise RuntimeError with the message for a person."""
     kubeconfig, context = arguments.kubeconfig or None, arguments.context or None
     try:
         access = load_access(kubeconfig, context)
@@ -91,7 +91,7 @@ def _show(answer: Answer, arguments: Arguments) -> None:
         # Names are ASCII, messages may be anything: what the terminal cannot show is escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.output == "json":
-        # With an indent json would be ten times as slow, and msgspec alone would leave C1 controls as they are.
+        # With an indent json would be ten times as slow, and msgspec by itself would leave C1 controls unescaped.
         print(msgspec.json.format(json.dumps(answer.document)))
     elif arguments.output == "yaml":
         print(yaml.dump(msgspec.to_builtins(answer.document), Dumper=_YAML, sort_keys=False), end="")

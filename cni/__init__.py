@@ -1,4 +1,4 @@
-"""The CNI plugin: a ``cmd_*`` module for each command of the specification is the door; `server` answers calls by them.
+"""The CNI plugin: a ``cmd_*`` module for each command of the specification; `server` routes each call to its module.
 
-Floors, each uses those below it: `server`, the ``cmd_*``, `vf`, `kernel`, `plan`, `spec`. `plan` and `spec` are pure.
+Layers, each uses those below it: `server`, the ``cmd_*``, `vf`, `kernel`, `plan`, `spec`. `plan` and `spec` are pure.
 """

@@ -55,7 +55,7 @@ class Options:
         return {**places, "node": node, "awaitInit": self.await_init}
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
-        """Return what the server's own repairs work with."""
+        """Return the node that the server's own repairs work on."""
         return Node(Sysfs(self.sysfs), Ledger(self.state), self.run, vf_settings(), BOOT_ID.read_text().strip())
 
 
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSet
 
 
 def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
-    """Answer the one call that the runtime executes this program for."""
+    """Run the one call for which the runtime executes this program."""
     try:
         stdin = _read_stdin()
         _, options = load(Options, PROGRAM, (), os.environ)
@@ -98,7 +98,7 @@ def _read_stdin() -> bytes:
 
 def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
-    # Here, because a one-shot call must not pay for the metrics' library.
+    # Imported here, because a one-shot call must not pay for the metrics' library.
     from cni.server.metrics import Metrics
     from cni.server.reconcile import Reconciler
 

@@ -1,4 +1,4 @@
-"""ADD: whose VFs they are, that nobody else has them, and then the attaching itself."""
+"""ADD: find the call's VFs, make sure that no other sandbox has them, then attach them."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 
 def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, object]:
-    """Return the result of ADD; ``caller`` is the socket of whoever waits for it, None in a process of its own."""
+    """Return the result of ADD; ``caller`` is the socket of the process that waits for it, None if one-shot."""
     uid = call.args.get("K8S_POD_UID", "")
     record = attachment.record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
     vfs = attachment.vfs_of_call(record, conf) if record is not None else ()
@@ -40,7 +40,7 @@ def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, obj
 
 
 def _check_place(node: Node, call: Call, conf: Conf) -> None:
-    """Refuse a node that is not prepared yet, and a namespace that is the host's own."""
+    """Refuse a node that is not prepared yet, and the host's own namespace."""
     if conf.await_init and not (node.run / READY).exists():
         raise CniError(TRY_AGAIN, "this node's VFs are not prepared yet: mooring-advertiser init has not ended")
     try:
@@ -58,7 +58,7 @@ def _lock_and_attach(
 ) -> list[AttachedVf]:
     """Wait until no other sandbox has one of the VFs, then attach them; raise CniError 11 naming the holder.
 
-    Who gives a VF up changes the ledger; a sandbox that dies without a DEL leaves its namespace's folder.
+    A release of a VF changes the ledger; a sandbox that dies without a DEL leaves its namespace's folder.
     """
     pcis = [vf.pci for vf in vfs]
     deadline = time.monotonic() + conf.hold_s
@@ -68,7 +68,7 @@ def _lock_and_attach(
             holder = _free_stale(node, call, pcis, deadline)
             return attach(node, call, conf, record, vfs) if holder is None else holder
 
-    # The kernel takes milliseconds to end a watch, and nearly always there is nobody to wait for.
+    # The kernel takes milliseconds to end a watch, and a call rarely has to wait for another sandbox.
     if isinstance(outcome := attempt(), list):
         return outcome
     with watching(node.ledger.state / FOLDER) as watch:
@@ -84,7 +84,7 @@ def _lock_and_attach(
 
 @contextmanager
 def _locked(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[None]:
-    """Hold the VFs' locks; raise CniError 11 naming whose they are when they cannot be had in time."""
+    """Hold the VFs' locks; raise CniError 11 that names the holder when they are not free in time."""
     with ExitStack() as locks:
         try:
             locks.enter_context(hold_all(node.run, pcis, max(deadline - time.monotonic(), 0)))
@@ -100,7 +100,7 @@ def _holder(entry: LedgerEntry) -> str:
 
 
 def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:
-    """Give back what this sandbox or a dead one left; return the entry of a VF that is not free all the same."""
+    """Release what this sandbox or a dead one left; return the entry of a VF that is still not free."""
     for pci in pcis:
         entry = node.ledger.read(pci)
         if entry is None:
@@ -114,14 +114,14 @@ def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) ->
 
 
 def _check_attachment(call: Call, entry: LedgerEntry) -> None:
-    """Refuse to take a VF from this very sandbox's other interface: a network is one delegate's."""
+    """Refuse to take a VF from this sandbox's other interface: a network belongs to one delegate."""
     other = entry.attachment.ifname if entry.attachment is not None else call.ifname
     if entry.phase == "held" and entry.container == call.container and other != call.ifname:
         raise CniError(REFUSED, f"vf {entry.pci} is attached to this sandbox already, by the call for {other!r}")
 
 
 def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:
-    """Return whether a live sandbox has a VF: also one whose namespace has lost its path, while a process keeps it."""
+    """Return whether a live sandbox has a VF; one whose namespace has no path, but is kept by a process, is live."""
     if entry.boot != node.boot or entry.phase == "returning":
         return False
     if netns.is_same(entry.netns.path, entry.netns.cookie):

@@ -1,4 +1,4 @@
-"""CHECK: compare a pod's VFs with what ADD made of them, and name every difference."""
+"""CHECK: compare a pod's VFs with the state that ADD left, and name every difference."""
 
 from cni.plan import drift
 from cni.plan.attachment import record_to_apply, vfs_of_call
@@ -11,7 +11,7 @@ from mooring.ledger import LedgerEntry
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:
-    """Raise CniError 103 that names every difference; a pod without VFs in this call has none."""
+    """Raise CniError 103 that names every difference; a pod without VFs in this call has no differences."""
     if not conf.checks:
         return
     uid = call.args.get("K8S_POD_UID", "")

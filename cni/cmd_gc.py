@@ -1,6 +1,6 @@
-"""GC: give back every VF whose attachment the runtime does not name any more, and tell the IPAM plugins.
+"""GC: release every VF whose attachment the runtime no longer names, and pass GC on to the IPAM plugins.
 
-The way of one VF is DEL's (`cni.cmd_del`, steps 2 to 5).
+The steps for one VF are those of DEL (`cni.cmd_del`, steps 2 to 5).
 """
 
 from cni.spec.conf import Conf
@@ -12,9 +12,9 @@ from mooring.ledger import LedgerEntry
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:
-    """Give back every VF of this configuration whose attachment the runtime does not name any more.
+    """Release every VF of this configuration whose attachment the runtime no longer names.
 
-    A plugin for addresses is told the interfaces that are left by the names that it knows: each VF's own.
+    An IPAM plugin gets the remaining interfaces under the names it was called with: each VF's own.
     """
     if not conf.collects:
         return
@@ -42,7 +42,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
 
 
 def _is_ours(entry: LedgerEntry, conf: Conf) -> bool:
-    """Return whether a VF was attached by this configuration; an entry that does not say so counts as ours."""
+    """Return whether this configuration attached a VF; an entry that names no configuration counts as ours."""
     return entry.attachment is None or entry.attachment.name == conf.name
 
 

@@ -1,4 +1,4 @@
-"""STATUS: say what keeps this node from serving an ADD."""
+"""STATUS: report what keeps this node from serving an ADD."""
 
 import os
 import tempfile
@@ -17,9 +17,9 @@ _BLOCK = 4096
 
 
 def run(node: Node, call: Call, conf: Conf, version: str) -> None:
-    """Raise CniError 50 that says all that is missing; ``version`` is this program's own.
+    """Raise CniError 50 that lists all that is missing; ``version`` is the version of this program.
 
-    It is 51 where a pod that has its VFs is not as it was made either.
+    The code is 51 if a pod's VFs also differ from the state that ADD left.
     """
     missing = [*_folders(node), *_versions(node, call, version)]
     if conf.await_init and not (node.run / READY).exists():
@@ -45,7 +45,7 @@ def _folders(node: Node) -> Iterator[str]:
 
 
 def _try_to_write(folder: Path) -> None:
-    """Write a block that nobody sees where the folder is, or would be made; a full disk refuses it too."""
+    """Write an unnamed block in the folder, or in the parent where it would be made; a full disk fails it too."""
     nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
     with tempfile.TemporaryFile(dir=nearest, buffering=0) as probe:
         probe.write(bytes(_BLOCK))
@@ -53,7 +53,7 @@ def _try_to_write(folder: Path) -> None:
 
 
 def _versions(node: Node, call: Call, version: str) -> Iterator[str]:
-    """Compare this program with the executable that was called, and with the server that said its version."""
+    """Compare this program's version with those of the executable that was called and of the server."""
     serving = read_file(node.run / "version" / "mooring-cni")
     if call.forwarder and call.forwarder != version:
         yield f"the executable is of version {call.forwarder[:40]!r}, its server of {version!r}"

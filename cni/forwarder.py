@@ -1,8 +1,8 @@
-"""The executable that the runtime starts: as little Python as possible, which hands the call to the warm server.
+"""The executable that the runtime starts: as little Python as possible, which forwards the call to the warm server.
 
 A kubelet starts many pods at once, and importing what a call needs costs more than the call. The text that `render`
-returns imports builtin modules only. Where no server answers it executes the fallback, which does the same work in a
-process of its own; where a server went away with the call, it says "try again".
+returns imports builtin modules only. If no server answers, it executes the fallback, which does the same work in its
+own process. If a server dies during the call, it returns "try again".
 """
 
 import sys
@@ -90,7 +90,7 @@ posix._exit(main())
 def render(socket: str, fallback: Sequence[str], python: str = sys.executable) -> str:
     """Return the executable's text for a server at ``socket`` and a command that does the work without one.
 
-    ``python`` is the interpreter that it is for.
+    ``python`` is the interpreter that runs it.
     """
     said = f"{FORWARDER}={version('mooring')}".encode()
     return _TEXT.format(python=python, socket=socket, fallback=list(fallback), version=said)

@@ -1,4 +1,4 @@
-"""Find the device nodes of a VF by its PCI address, each time again: a driver that is bound again has other numbers.
+"""Find the device nodes of a VF by its PCI address, at each call: a driver that is bound again has other numbers.
 
 ``infiniband_verbs/`` below the PCI function is read, not ``infiniband/``: in exclusive mode the RDMA device itself
 is in the pod's network namespace and the host's folder is empty. Source: the kernel's uverbs_main.c and user_mad.c in

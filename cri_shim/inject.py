@@ -2,8 +2,8 @@
 
 RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
 own VFs, or refuse. A pod that requests nothing is passed; anything else that is not fully valid is refused, with a
-message that people read in ``kubectl describe``. An assignment answers the request as it was when it was decided: the
-current request is read only if there is no assignment. Once recorded, an assignment holds.
+message that people read in ``kubectl describe``. An assignment answers the request as it was at the time of the
+decision: the current request is read only if there is no assignment. Once recorded, an assignment holds.
 """
 
 import posixpath
@@ -33,12 +33,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Forward the request's bytes as they came."""
+    """Forward the request's original bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Forward the request's bytes as they came, once this record is on disk."""
+    """Forward the request's original bytes, once this record is on disk."""
 
     record: PodRecord
 
@@ -53,14 +53,14 @@ class Inject:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer FAILED_PRECONDITION with this reason."""
+    """Return FAILED_PRECONDITION with this reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class VfDevices:
-    """One VF as a container sees it: its RDMA device's name, its uverbs device, and all its host device nodes."""
+    """One VF as a container uses it: its RDMA device's name, its uverbs device, and all its host device nodes."""
 
     rdma: str
     uverbs: str
@@ -127,7 +127,7 @@ def devices(given: Sequence[VfDevices]) -> list[cri.Device]:
 
 
 def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> dict[str, str]:
-    """Return the variables that tell a container which VFs it has."""
+    """Return the environment variables that list a container's VFs."""
     described = [
         {
             "name": entry.ifname,
@@ -139,7 +139,7 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
         }
         for vf, entry, found in given
     ]
-    # NCCL takes the names after a leading "=" exactly; without it mlx5_1 would mean mlx5_10 as well.
+    # After a leading "=" NCCL takes the names exactly; without it mlx5_1 would match mlx5_10 as well.
     return {"MOORING_DEVICES": dump(described), "NCCL_IB_HCA": "=" + ",".join(found.rdma for _, _, found in given)}
 
 
@@ -148,7 +148,7 @@ def add_to_container(
 ) -> bytes:
     """Return the request ``raw``, decoded as ``request``, with devices and with variables that it does not set itself.
 
-    A decoder of the result sees the original fields, including those unknown here. If nothing is replaced the original
+    A decoder of the result gets the original fields, including those unknown here. If nothing is replaced the original
     bytes stay as they are: protobuf merges a message that occurs twice, and joins repeated fields.
     """
     present = {variable.key for variable in request.config.envs}

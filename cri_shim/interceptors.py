@@ -1,8 +1,8 @@
 """Check the two requests that concern VFs against the node's records, and keep those records.
 
 `Interceptors.run_pod_sandbox` and `Interceptors.create_container` get a request's bytes and yield those to forward;
-they raise `RefusedError` with the pod's name and the reason. What cannot be decoded is forwarded: the runtime answers
-for itself.
+they raise `RefusedError` with the pod's name and the reason. Requests that cannot be decoded are forwarded: the runtime
+reports its own error.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _Request = TypeVar("_Request", bound=Message)
 
 @dataclass(slots=True)
 class _RecordUse:
-    """The users of one pod's record, RunPodSandbox calls and the garbage collection; they read and write it in turn."""
+    """The users of one pod's record, RunPodSandbox calls and garbage collection; they access it one at a time."""
 
     calls: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -72,7 +72,7 @@ class Interceptors:
             return
         with self._in_use(request.config.metadata.uid):
             with _refusals(request.config, "RunPodSandbox"):
-                # A write that has begun completes, although its caller may be gone by then.
+                # A write that has begun completes, even if its caller has left by then.
                 await asyncio.shield(self._settle_record(request))
             yield raw
 
@@ -92,14 +92,14 @@ class Interceptors:
         yield forwarded
 
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
-        """Remove the records of pods that are gone, given the uids of all sandboxes listed; return their uids."""
+        """Remove the records of deleted pods, given the uids of all sandboxes listed; return their uids."""
         at = time.monotonic() if now is None else now
         judged = find_stale_records(self._records.pods(), listed, self._uses.keys(), self._missing, at)
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
     async def _remove_record(self, uid: str) -> bool:
-        """Remove a record unless its pod has come back meanwhile; return whether it was removed."""
+        """Remove a record unless its pod has a sandbox again; return whether it was removed."""
         with self._in_use(uid) as use:
             async with use.turn:
                 if use.calls > 1:
@@ -154,7 +154,7 @@ def _decode(kind: type[_Request], raw: bytes) -> _Request | None:
 
 @contextmanager
 def _refusals(config: cri.PodSandboxConfig, call: str, **fields: str) -> Iterator[None]:
-    """Turn whatever stands against a request into one refusal that names the pod, logged once."""
+    """Turn any error about a request into one refusal that names the pod, logged once."""
     try:
         yield
     except (RefusedError, RecordError, DeviceError, OSError) as reason:

@@ -1,7 +1,7 @@
 """Own the shim's socket: one server for each path, root only, and no stale socket in the way.
 
-grpc replaces whatever lies at a unix path, even a running server's socket; so a lock decides who may bind, and ends
-with its holder.
+grpc replaces any file at a unix path, even a running server's socket; so a lock decides who may bind, and ends with its
+holder.
 """
 
 import fcntl

@@ -37,6 +37,6 @@ class Metrics:
             self._overhead.labels(label).observe(total_s - waited_s)
 
     def serve(self, address: str) -> None:
-        """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""
+        """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError."""
         host, port = host_and_port(address)
         start_http_server(port, host or _ALL_ADDRESSES, self.registry)

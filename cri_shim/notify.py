@@ -7,7 +7,7 @@ def notify(address: str | None, state: str) -> None:
     """Send ``state`` (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) to $NOTIFY_SOCKET; do nothing without one."""
     if not address:
         return
-    # A leading "@" stands for the abstract namespace, written as a NUL byte.
+    # A leading "@" means the abstract namespace, written as a NUL byte.
     target = f"\0{address[1:]}" if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         sender.connect(target)

@@ -1,7 +1,7 @@
-"""Forward every CRI call to the runtime as bytes, and every answer back: metadata, deadline, cancellation, status.
+"""Forward every CRI call to the runtime as bytes, and return its answer: metadata, deadline, cancellation, status.
 
-Methods that are known to answer once use grpc's unary path; any other, current or future, is forwarded as a stream of
-answers, of which a single one looks the same on the wire. CRI has no streams of requests.
+Methods that are known to answer once use grpc's unary path. Any other, current or future, is forwarded as a stream of
+answers; a stream with a single answer is the same on the wire. CRI has no streams of requests.
 """
 
 import asyncio
@@ -63,8 +63,8 @@ class RefusedError(Exception):
 class Proxy:
     """Serve runtime.v1 by forwarding it to ``channel``.
 
-    ``intercepts`` maps a unary method to a context that gets the request's bytes and returns those to forward, or
-    raises `RefusedError`; it stays open until the runtime has answered.
+    ``intercepts`` maps a unary method to a context manager that gets the request's bytes and returns those to forward,
+    or raises `RefusedError`. It stays open until the runtime has answered.
     """
 
     def __init__(self, channel: grpc.aio.Channel, intercepts: Mapping[str, Intercept], observe: Observe) -> None:
@@ -149,7 +149,7 @@ class Proxy:
             code = grpc.StatusCode.CANCELLED
             raise
         finally:
-            call.cancel()  # If the client left in the middle of a write, the runtime would go on for nobody.
+            call.cancel()  # If the client left in the middle of a write, the runtime would continue without a reader.
             lasted = time.monotonic() - started
             self._observe(method, code, lasted, lasted)
 

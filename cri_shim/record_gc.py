@@ -1,6 +1,6 @@
 """Decide which pod records have outlived their pods.
 
-A runtime lists a sandbox only once its CNI chain is done, so one list is not enough: a record is removed when two lists
+A runtime lists a sandbox only once its CNI chain is done, so one list is not enough. A record is removed when two lists
 this far apart contain no sandbox of its pod, and none is being created.
 """
 

@@ -17,7 +17,7 @@ from cri_shim.record_gc import LIST_INTERVAL_S
 _log = structlog.get_logger()
 _LIST = f"{SERVED}RuntimeService/ListPodSandbox"
 _LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.
-_GRACE_S = 3.0  # Calls under way may end; a stream of events never would.
+_GRACE_S = 3.0  # Calls in progress may end; a stream of events never would.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
     {"v":1,"uid":"<pod uid>","node":"n1","vfs":[{"pf":"enp4s0f0","vf":3,"pci":"0000:04:00.5","link":"ethernet",
       "network":"rail0","min_tx_rate":15000,"max_tx_rate":20000}]}
 
-One entry per requested interface, in order; the node reads nothing else. Readers refuse fields that they do not know: a
-field not understood is a setting not applied. It never holds what can renumber (uverbsN, mlx5_N).
+One entry per requested interface, in order; the node reads nothing else. Readers refuse unknown fields: a field that is
+not understood is a setting that is not applied. It never holds what can renumber (uverbsN, mlx5_N).
 """
 
 from collections.abc import Mapping

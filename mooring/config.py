@@ -1,8 +1,8 @@
 """Read a program's configuration: flags, then ``MOORING_*`` in the environment, then /etc/mooring/config.yaml.
 
-A program describes its configuration as one frozen dataclass whose fields are made by `option`; the default's type
-is the option's type. The field ``node_name`` is the flag ``--node-name``, the variable ``MOORING_NODE_NAME`` and, in
-the file, ``node_name`` at the top or in the section named like the program, which wins.
+A program describes its configuration as one frozen dataclass whose fields are made by `option`; the default's type is
+the option's type. The field ``node_name`` is the flag ``--node-name`` and the variable ``MOORING_NODE_NAME``. In the
+file it is ``node_name`` at the top or in the section named like the program, which takes precedence.
 """
 
 import argparse
@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 
 
 def option(default: object, meaning: str, short: str = "") -> Any:
-    """Describe one option; ``meaning`` carries the unit and why the default is what it is, ``short`` is one letter."""
+    """Describe one option; ``meaning`` has the unit and the reason for the default, ``short`` is one letter."""
     return dataclasses.field(default=default, metadata={"meaning": meaning, "short": short})
 
 

@@ -4,8 +4,8 @@
 class ContractError(ValueError):
     """A document that breaks the contract.
 
-    ``key`` names the document, ``path`` the place in it (``[1].min_tx_rate``; empty for the whole), ``rule`` what is
-    wrong with the value, the value included.
+    ``key`` names the document, ``path`` the place in it (``[1].min_tx_rate``; empty for the whole), ``rule`` the broken
+    rule, with the value.
     """
 
     kind = "document"

@@ -1,7 +1,7 @@
 """A set of small non-negative integers, written as ranges: ``0-9,20-119``.
 
-VF indexes and VLAN ids travel in this form. Held as one integer whose bit ``i`` says that ``i`` is in the set: 40 bytes
-for 240 VFs where a frozenset needs 8 KiB, and union and difference are single operations.
+VF indexes and VLAN ids travel in this form. The set is stored as one integer whose bit ``i`` is 1 if ``i`` is in the
+set. That takes 40 bytes for 240 VFs where a frozenset needs 8 KiB, and union and difference are single operations.
 """
 
 import re

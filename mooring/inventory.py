@@ -5,7 +5,7 @@
       "can":["max_tx_rate","min_tx_rate"],"allow":{"vlan":"100-199"},"vf0":"0000:04:00.2","stride":1,"vfs":"0-9,20-119",
       "out":[{"vfs":"7","why":"bound to vfio-pci"}]}]}
 
-It holds no counters of use: use is derived from assignments. Readers ignore fields that they do not know.
+It holds no counters of use: use is derived from assignments. Readers ignore unknown fields.
 """
 
 import re
@@ -21,7 +21,7 @@ from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
 
 _MOST_PFS = 256
 _MOST_WORDS = 64
-# `Out.why` of a VF that a pod holds without a claim to it any more: this, then the pod's uid.
+# `Out.why` of a VF that a pod holds without a claim to it any more: this text, then the pod's uid.
 HELD_BY = "held by pod "
 
 
@@ -49,8 +49,8 @@ class Out:
 class Pf:
     """One physical function and its VFs.
 
-    ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 where the rate
-    is unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
+    ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 if the rate is
+    unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
     driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer.
     """
 
@@ -88,7 +88,7 @@ class Pf:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A node's PFs as seen during the boot ``boot``; ``programs`` are the versions that run there."""
+    """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there."""
 
     boot: str
     pfs: tuple[Pf, ...]
@@ -101,7 +101,7 @@ class Inventory:
 def read_inventory(text: str) -> Inventory:
     """Read the annotation's value; raise AnnotationError.
 
-    Nodes of one model differ only in ``boot``, which comes first: the rest is parsed once for all of them.
+    Nodes of one model differ only in ``boot``, which is first: the rest is parsed once for all of them.
     """
     written = _AS_WRITTEN.fullmatch(text)
     shared = _read_rest(written[2]) if written else None

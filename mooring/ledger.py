@@ -8,27 +8,28 @@
 
 Written by mooring-cni only; read by the shim (is it held, by this sandbox?) and the advertiser (who holds what).
 
-What it is: an undo log of one record a VF. The phase says how much of a VF may differ from ``original``:
+What it is: an undo log of one record a VF. The phase defines how much of a VF may differ from ``original``:
 
-    no entry     nothing: the VF is the host's       ``taking``     anything: ADD is at it, or was killed at it
-    ``held``     all that ADD does has been done     ``returning``  anything: it is being given back, or was
+    no entry     nothing: the VF is the host's       ``taking``     anything: an ADD runs, or was killed
+    ``held``     all that ADD does has been done     ``returning``  anything: a release runs, or was killed
 
-    no entry → taking → held → returning → no entry; taking → returning where an ADD fails or was killed;
-    no entry → returning where a VF is found in a pod that the ledger knows nothing of (`cni.vf.unrecorded`)
+    no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
+    no entry → returning if a VF without an entry is found in a pod (`cni.vf.unrecorded`)
 
-Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone, so
-that a crash at any moment leaves either nothing to undo or an entry that says what. ``original`` is read once, before
-the first change, and never written again: undoing needs the entry and the kernel's present state alone, no count of
-steps done, and may be started again as often as needed. Whoever writes an entry holds its VF's lock (`mooring.locks`),
-which the kernel releases when its holder dies; files are replaced whole (`mooring.files`), so that readers need no lock
-and a disk that is full keeps the old form. Nothing is identified by what another thing may bear by now: a VF is its PCI
-address, by which its PF and its devices are found again under the names that they have then; a namespace is its cookie
-(SO_NETNS_COOKIE; paths and inode numbers are reused at once); namespaces, processes and settings are one ``boot``'s.
+Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
+a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
+before the first change, and never written again. Undoing needs only the entry and the kernel's present state, no count
+of steps done, and may be started again as often as needed. A writer of an entry holds its VF's lock (`mooring.locks`),
+which the kernel releases when the holder dies. Files are replaced whole (`mooring.files`), so that readers need no lock
+and a full disk keeps the old form. Nothing is identified by a name that another thing may have by now. A VF is its PCI
+address, by which its PF and its devices are found again under their current names. A namespace is its cookie
+(SO_NETNS_COOKIE; paths and inode numbers are reused at once). Namespaces, processes and settings belong to one
+``boot``.
 
-What it costs. The VFs of one ADD are entered together, then `held` together: a file's fsync each, a folder's for all;
-each VF that gets addresses from IPAM is written once more, by itself, as soon as it has them. Giving back is one write
-and one removal, each with the folder's fsync. Who asks about one VF reads one small file; DEL, CHECK, GC and the
-reconciler look through all of them, which are as many as the node has VFs in use.
+What it costs. The VFs of one ADD are entered together, then marked `held` together: one fsync for each file, and one
+for the folder. Each VF that gets addresses from IPAM is written once more, by itself, as soon as it has them. A release
+is one write and one removal, each with the folder's fsync. A query about one VF reads one small file. DEL, CHECK, GC
+and the reconciler read all of them, which are as many as the node has VFs in use.
 """
 
 from collections.abc import Mapping

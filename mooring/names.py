@@ -20,7 +20,7 @@ SEED_REQUEST = "rdma_interfaces_required"
 # The resource of rit-k8s-rdma: a container with a limit of it gets the devices.
 SEED_DEVICES = "rdma-sriov/dev-infiniband-mount"
 SEED_VFS = "rdma-sriov/vf"
-# Hustcat's resource: a container that limits N of it, without a request, gets N plain VFs.
+# Hustcat's resource: a container with a limit of N, without a request, gets N plain VFs.
 HUSTCAT_VFS = "tencent.com/rdma"
 SEED_RESOURCES = (SEED_DEVICES, SEED_VFS, HUSTCAT_VFS)
 SCHEDULER_NAME = "mooring"

@@ -1,8 +1,8 @@
 """Read JSON strictly: every value is checked once, and every error names its place.
 
 Takes text, returns checked values; raises the given subclass of `ContractError` and nothing else, whatever the text
-(fuzzed). Refused beyond plain JSON's grammar: NaN and Infinity, duplicate fields, numbers and nesting beyond reason,
-and strings that are not valid Unicode (a lone surrogate could never be written back as UTF-8).
+(fuzzed). Refused beyond plain JSON's grammar: NaN and Infinity, duplicate fields, excessive numbers and nesting, and
+strings that are not valid Unicode (a lone surrogate could not be written back as UTF-8).
 """
 
 import json

@@ -1,8 +1,8 @@
-"""PCI addresses as the kernel writes them (``0000:3b:00.2``), and where a PF's VFs lie.
+"""PCI addresses as the kernel writes them (``0000:3b:00.2``), and the addresses of a PF's VFs.
 
-The VF with index ``i`` has the routing id (bus, device and function as one 16-bit number) ``VF0 + i * stride`` in the
-PF's domain; past 256 functions that is the next bus. Source: PCIe base specification, SR-IOV, First VF Offset and VF
-Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_devfn`` in drivers/pci/iov.c.
+The VF with index ``i`` has the routing id ``VF0 + i * stride`` in the PF's domain; past 256 functions that is the next
+bus. A routing id is bus, device and function as one 16-bit number. Source: PCIe base specification, SR-IOV, First VF
+Offset and VF Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_devfn`` in drivers/pci/iov.c.
 """
 
 import re

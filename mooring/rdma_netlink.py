@@ -21,7 +21,7 @@ _NETLINK_RDMA = 20
 _NLDEV = 5 << 10
 _REQUEST, _ACK, _DUMP = 0x001, 0x004, 0x300
 _ERROR, _DONE = 2, 3
-# The flags NLA_F_NESTED and NLA_F_NET_BYTEORDER lie above the type.
+# The flags NLA_F_NESTED and NLA_F_NET_BYTEORDER are above the type's bits.
 _TYPE = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -42,7 +42,7 @@ def exchange(command: int, attributes: Mapping[int, bytes], *, dump: bool = Fals
 
 
 def request(command: int, attributes: Mapping[int, bytes], *, dump: bool = False) -> bytes:
-    """Return the bytes of a request; any but a dump asks for an acknowledgement."""
+    """Return the bytes of a request; any but a dump requests an acknowledgement."""
     body = pack_attributes(attributes)
     return _HEADER.pack(_HEADER.size + len(body), _NLDEV | command, _REQUEST | (_DUMP if dump else _ACK), 1, 0) + body
 

@@ -42,7 +42,7 @@ class VfRequest:
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """All that a pod requests of the scheduler: its VFs in order, and how they lie over PFs (None: no preference)."""
+    """A pod's request to the scheduler: its VFs in order, and their distribution over PFs (None: no preference)."""
 
     interfaces: tuple[VfRequest, ...]
     pfs: Spreading | None = None
@@ -99,7 +99,7 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
     if strict:
         document = value.fields(_KNOWN)
     else:
-        # rit-k8s-rdma knows two fields; in Go's decoder a null is absence and an unknown field is ignored.
+        # rit-k8s-rdma supports two fields; in Go's decoder a null is absence and an unknown field is ignored.
         raw = value.fields().raw
         rates = {key: raw[key] for key in ("min_tx_rate", "max_tx_rate") if raw.get(key) is not None}
         document = value.instead(rates).fields()

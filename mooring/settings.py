@@ -79,7 +79,7 @@ def _read(document: Fields, read_mac: Callable[[Value], str]) -> VfSettings:
 def reported_vlan(vlan: int | None) -> int | None:
     """Return the VLAN that a PF's driver reports, 0 for none.
 
-    mlx4's word for none is the reserved 4095 (MLX4_VGT: mlx4_get_vf_config in Linux 6.12), which no request may carry.
+    mlx4 reports none as the reserved 4095 (MLX4_VGT: mlx4_get_vf_config in Linux 6.12), which no request may carry.
     """
     return 0 if vlan == _MLX4_NO_VLAN else vlan
 

@@ -41,11 +41,11 @@ class VfSettingsApi(Protocol):
         """Return the settings of every VF of a PF; a list that is not whole is an error, never a shorter list."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        """Set what is not None, in one message; what was set before a refusal stays set."""
+        """Set the fields that are not None, in one message; what was set before a refusal stays set."""
 
 
 class RtnetlinkVfSettings:
-    """The kernel's: the PF's driver answers."""
+    """The kernel's settings, by the PF's driver."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
         hardware, link = _link_with_vfs(pf)
@@ -97,7 +97,7 @@ def _index(name: str) -> int:
 def _link_with_vfs(pf: str) -> tuple[int, bytes]:
     """Request a PF's link with its VFs; return its ARPHRD number and the attributes' bytes.
 
-    Parsed here: pyroute2 (0.9) takes a GUID of 16 bytes for one of 36 and fails on every InfiniBand PF.
+    Parsed here: pyroute2 (0.9) reads a GUID of 16 bytes as one of 36 and fails on every InfiniBand PF.
     """
     wanted = _LINK.pack(0, 0, _index(pf), 0, 0) + struct.pack("=HHI", 8, _EXT_MASK, _VF_WITHOUT_STATISTICS)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
@@ -131,9 +131,9 @@ def settings_listed(
 
 
 def reported_by_ipoib(answer: VfSettings) -> VfSettings:
-    """Return what a PF's answer says of a VF on InfiniBand: its link state and GUID.
+    """Return the valid part of a PF's report about a VF on InfiniBand: its link state and GUID.
 
-    The rest says nothing: mlx5_ib_get_vf_config (drivers/infiniband/hw/mlx5/ib_virt.c) fills it with zeros, and
+    The rest is meaningless: mlx5_ib_get_vf_config (drivers/infiniband/hw/mlx5/ib_virt.c) fills it with zeros, and
     ipoib_get_vf_config (drivers/infiniband/ulp/ipoib/ipoib_main.c) puts the PF's own address in the MAC's place.
     """
     return VfSettings(link_state=answer.link_state, guid=answer.guid)

@@ -1,11 +1,11 @@
-"""What discovery knows of a host from elsewhere than sysfs: the record ``captured.json`` beside a captured tree.
+"""Host data that discovery reads outside sysfs: the record ``captured.json`` beside a captured tree.
 
     {"v":1,"boot":"5f1c…","altnames":{"ens1f0np0":["enp59s0f0np0"]},"programs":{"mooring-cni":"0.1.0"},
      "preparing":["0000:3b:00.1"],"eswitch":{"0000:3b:00.0":"legacy"},
      "held":{"0000:3b:00.2":{"phase":"held","boot":"5f1c…","uid":"8c2f…"},"0000:3b:00.3":null}}
 
-Of the ledger only what the judgement of a VF needs (null: an entry that cannot be read): no pod's name, no address.
-``eswitch``, the modes that devlink reported, is absent in older records.
+Of the ledger it has only what the judgement of a VF needs (null: an entry that cannot be read): no pod's name, no
+address. ``eswitch``, the modes that devlink reported, is absent in older records.
 """
 
 import re
@@ -25,7 +25,7 @@ _BY_MAC = re.compile(r"[a-z]{2}x[0-9a-f]{12}", re.ASCII)
 
 
 def dump_capture_record(host: Host) -> str:
-    """Write down what `restore_record` puts back, without the altnames that are made of a MAC address."""
+    """Write the record that `restore_record` reads, without the altnames that are made of a MAC address."""
     altnames = {
         netdev: [name for name in found if not _BY_MAC.fullmatch(name)] for netdev, found in host.altnames.items()
     }

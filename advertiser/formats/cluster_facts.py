@@ -1,4 +1,4 @@
-"""What the cluster says about this node: which VFs live pods hold by assignment, and what is drained."""
+"""The cluster's facts about this node: which VFs live pods hold by assignment, and what is drained."""
 
 from collections.abc import Mapping
 
@@ -45,7 +45,7 @@ class Node(msgspec.Struct):
 
 
 class AssignedVfs:
-    """The VFs that the pods of one node hold by live assignments, kept up with the pods."""
+    """The VFs that the pods of one node hold by live assignments, updated with the pods."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -82,7 +82,7 @@ def _assigned_to(pod: Pod, node: str) -> _Keys:
     try:
         assignment = verified_assignment(pod.metadata.annotations or {}, pod.metadata.uid, node)
     except AnnotationError:
-        # It explains nothing: what it holds shows up as held by this pod.
+        # An unreadable assignment explains no VF: its VFs show up as held by this pod.
         return frozenset()
     vfs = assignment.vfs if assignment else ()
     return frozenset((pod.metadata.uid, vf.pf, vf.vf, vf.pci) for vf in vfs)

@@ -1,10 +1,9 @@
 """The extended resources of earlier systems, so that their manifests run without a device plugin.
 
-Takes an inventory, returns what node status should say: of ``rdma-sriov/vf`` and ``tencent.com/rdma`` as many as there
-are VFs that may be used now, of ``rdma-sriov/dev-infiniband-mount`` more than any node runs containers, as
-rit-k8s-rdma's own plugin did. Capacity and allocatable are equal: a kubelet sets the one to the other, of resources
-that no device plugin of its own gives, at each of its updates (MachineInfo in pkg/kubelet/nodestatus/setters.go of
-Kubernetes).
+Takes an inventory, returns the resources for node status. ``rdma-sriov/vf`` and ``tencent.com/rdma`` are the number of
+VFs that may be used now. ``rdma-sriov/dev-infiniband-mount`` is more than any node runs containers, as in
+rit-k8s-rdma's own plugin. Capacity and allocatable are equal. For resources that none of its device plugins provides, a
+kubelet sets one to the other at each update (MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ def desired_resources(offered: Sequence[str], inventory: Inventory) -> str:
 
 
 def observed_resources(offered: Sequence[str], capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> str:
-    """Return what node status says of the resources on offer, in the same form."""
+    """Return the current values in node status of the resources on offer, in the same form."""
     return dump(
         {
             "allocatable": {name: allocatable.get(name) for name in offered},
@@ -36,7 +35,7 @@ def observed_resources(offered: Sequence[str], capacity: Mapping[str, Any], allo
 
 
 def quantity(count: int) -> str:
-    """Write a count as the API server writes it back: 10000 is ``10k``; any other form would look like an edit."""
+    """Write a count as the API server returns it: 10000 is ``10k``; any other form would look like an edit."""
     exponent = 0
     while count and count % 1000 == 0 and exponent < len(_SUFFIXES) - 1:
         count, exponent = count // 1000, exponent + 1

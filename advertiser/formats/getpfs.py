@@ -2,8 +2,8 @@
 
     [{"name":"enp4s0f0","used_tx_rate":0,"capacity_tx_rate":100000,"used_vfs":0,"capacity_vfs":120,"vfs":[{"vf":0,…}]}]
 
-``used_tx_rate`` is the sum of min_tx_rate over the VFs, ``used_vfs`` counts those that cannot be had,
-whether handed out or out of use; rates in Mb/s.
+``used_tx_rate`` is the sum of min_tx_rate over the VFs, ``used_vfs`` counts those that are not available, whether
+assigned or out of use; rates in Mb/s.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Settings = Mapping[str, Mapping[int, VfSettings]]
 def pfs_document(
     inventory: Inventory, settings: Settings, held: Mapping[str, LedgerEntry | None]
 ) -> list[dict[str, object]]:
-    """Return the answer; ``settings`` by PF and VF as the kernel has them, ``held`` by PCI address."""
+    """Return the document; ``settings`` by PF and VF as the kernel reports them, ``held`` by PCI address."""
     return [_pf(pf, settings.get(pf.name, {}), held) for pf in inventory.pfs]
 
 
@@ -43,7 +43,7 @@ def _pf(pf: Pf, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEnt
 def _settings(
     pf: Pf, index: int, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]
 ) -> VfSettings:
-    """Return a VF's settings: the kernel's, else (its driver reports none) what the ledger says was set."""
+    """Return a VF's settings: the kernel's, or if its driver reports none, those that the ledger records as set."""
     if index in settings:
         return settings[index]
     entry = held.get(pf.vf_pci(index))

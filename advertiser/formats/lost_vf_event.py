@@ -1,4 +1,4 @@
-"""The Event on a pod whose VF is back in the host: nothing else tells its owner that its network is gone."""
+"""The Event on a pod whose VF is back in the host: without it the owner would not notice the lost network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _LONGEST_NAME = 150
 
 @dataclass(frozen=True, slots=True)
 class LostVf:
-    """A VF that the ledger gives to a pod, found in the host; ``pod`` is namespace/name."""
+    """A VF that the ledger assigns to a pod, found in the host; ``pod`` is namespace/name."""
 
     pod: str
     uid: str
@@ -24,7 +24,7 @@ class LostVf:
 
 
 def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
-    """Yield what an inventory calls lost, with its pod."""
+    """Yield the VFs that an inventory marks as lost, with their pods."""
     for pf in inventory.pfs:
         for out in pf.out:
             for index in out.vfs if out.why.startswith(LOST) else ():
@@ -35,9 +35,9 @@ def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
 
 
 def event(vf: LostVf, node: str, now: str) -> dict[str, object]:
-    """Return the Event; its name is made of what it is about, so that it cannot be written twice."""
+    """Return the Event; its name is made from its contents, so that it cannot be written twice."""
     namespace, _, pod = vf.pod.partition("/")
-    # A subdomain of DNS: no part of it ends in a dash.
+    # The name is a subdomain of DNS: no part of it may end in a dash.
     short = pod[:_LONGEST_NAME].rstrip("-.")
     name = f"{short}.vf-lost.{vf.uid[:36].lower()}.{vf.pci.replace(':', '-')}"
     message = (

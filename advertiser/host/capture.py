@@ -1,12 +1,12 @@
-"""Pack what discovery sees of a host into an archive, from which any machine gives the same answer.
+"""Pack the files that discovery reads on a host into an archive, which gives the same result on any machine.
 
     sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every NIC, its VFs, the bridges above
     sys/bus/pci/..., sys/class/...                         the kernel's own links to them
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
 
-Only what ``_ALLOWLIST`` names is taken: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's name
-is made of its MAC. A file that the kernel refuses to read (speed without a link: EINVAL) becomes an empty folder of its
-name: there, and unreadable. Equal hosts give equal archives, byte for byte.
+Only what ``_ALLOWLIST`` names is included: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's
+name is made of its MAC. A file that the kernel refuses to read (speed without a link: EINVAL) becomes an empty folder
+of its name: it exists, and is unreadable. Equal hosts give equal archives, byte for byte.
 """
 
 import gzip
@@ -46,7 +46,7 @@ _CLASSES: Allowlist = {
 }
 _SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
 _ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
-# Made of a MAC or GUID by most drivers; no more is captured than that it is there.
+# Made of a MAC or GUID by most drivers; the capture only shows that it exists.
 _MASKED = "phys_switch_id"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 
@@ -55,7 +55,7 @@ Content: TypeAlias = bytes | str | None
 
 
 def capture(sysfs: Path, host: Host, archive: Path) -> int:
-    """Write the archive of a host, its tree read again; return its size in bytes. Raise OSError."""
+    """Write the archive of a host, reading its tree again; return its size in bytes. Raise OSError."""
     contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
     contents[FILE] = dump_capture_record(host).encode()
     packed = _pack(contents)
@@ -64,13 +64,13 @@ def capture(sysfs: Path, host: Host, archive: Path) -> int:
 
 
 def with_capture_record(host: Host, sysfs: Path) -> Host:
-    """Return a host as captured if a record lies beside its tree, else as it is; raise RecordError or OSError."""
+    """Return a host as captured if a record is beside its tree, else unchanged; raise RecordError or OSError."""
     text = read_file(sysfs.parent / FILE)
     return host if text is None else restore_record(host, text)
 
 
 def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
-    """Yield what is kept of a sysfs tree, by path below its root; raise SysfsError if there is no PCI bus."""
+    """Yield the captured part of a sysfs tree, by path below its root; raise SysfsError without a PCI bus."""
     root = sysfs.resolve()
     yield PurePosixPath("bus/pci/devices"), None
     for function in read_functions(root):
@@ -118,7 +118,7 @@ def _file(path: Path) -> Iterator[tuple[Path, Content]]:
         with path.open("rb") as file:
             content = file.read(_PAGE)
     except FileNotFoundError:
-        # Gone since its folder was listed.
+        # Removed since its folder was listed.
         return
     except OSError:
         yield path, None
@@ -143,7 +143,7 @@ def _pack(contents: Mapping[str, Content]) -> bytes:
 
 
 def _member(path: str, content: Content) -> tuple[tarfile.TarInfo, bytes]:
-    """Return the archive's member, root's and of no time, and its data."""
+    """Return the archive's member, owned by root and without a time, and its data."""
     member = tarfile.TarInfo(path)
     if isinstance(content, bytes):
         member.size, member.mode = len(content), 0o644

@@ -1,12 +1,13 @@
-"""Devlink, by generic netlink: in which mode the embedded switch of a PF is.
+"""Devlink, by generic netlink: the mode of a PF's embedded switch.
 
-A netdev's ``phys_switch_id`` does not tell: mlx5 has one in either mode since Linux 5.13 (mlx5e_devlink_port_register),
-ice (ice_devlink_set_switch_id) and bnxt_en likewise. ESWITCH_GET tells, to a process with CAP_NET_ADMIN in the first
-user namespace (GENL_ADMIN_PERM in net/devlink/netlink_gen.c). The list of ports needs no right, and has ports of VFs,
-SFs or other PFs in switchdev mode only; without VFs there are none, so that it proves one mode and not the other.
+A netdev's ``phys_switch_id`` does not show it: mlx5 has one in either mode since Linux 5.13
+(mlx5e_devlink_port_register), and so do ice (ice_devlink_set_switch_id) and bnxt_en. ESWITCH_GET returns it to a
+process with CAP_NET_ADMIN in the first user namespace (GENL_ADMIN_PERM in net/devlink/netlink_gen.c). The list of ports
+needs no privilege, and has ports of VFs, SFs or other PFs in switchdev mode only. Without VFs there are no such ports,
+so that it proves one mode and not the other.
 
-Commands and attributes: include/uapi/linux/devlink.h; the family's id: include/uapi/linux/genetlink.h. pyroute2 knows
-devlink too, yet where the kernel has none it writes to the log at every question and leaves its event loop open.
+Commands and attributes: include/uapi/linux/devlink.h; the family's id: include/uapi/linux/genetlink.h. pyroute2
+supports devlink too, but if the kernel has none it logs at every request and leaves its event loop open.
 """
 
 import errno
@@ -20,7 +21,7 @@ from typing import Protocol
 from advertiser.inventory.facts import EswitchMode
 from mooring.rdma_netlink import number, pack_attributes, read_answer, text
 
-# Returns the modes of the PFs at these PCI addresses, as far as they are known.
+# Returns the modes of the PFs at these PCI addresses, those that are known.
 ReadModes = Callable[[Path, Iterable[str]], Mapping[str, EswitchMode]]
 
 _GENERIC = 16
@@ -29,7 +30,7 @@ _PORT_GET, _ESWITCH_GET = 5, 29
 _BUS_NAME, _DEV_NAME, _ESWITCH_MODE, _PORT_FLAVOUR = 1, 2, 25, 77
 # DEVLINK_ESWITCH_MODE_*; the third, SWITCHDEV_INACTIVE, is of November 2025.
 _MODES: dict[int, EswitchMode] = {0: "legacy", 1: "switchdev", 2: "switchdev"}
-# DEVLINK_PORT_FLAVOUR_PCI_PF, _PCI_VF, _PCI_SF: what lies on the switch's inner side.
+# DEVLINK_PORT_FLAVOUR_PCI_PF, _PCI_VF, _PCI_SF: the ports on the switch's inner side.
 _INNER = frozenset({3, 4, 7})
 _HEADER, _GENERIC_HEADER = struct.Struct("=IHHII"), struct.Struct("=BBH")
 _REQUEST, _ACK, _DUMP = 0x001, 0x004, 0x300
@@ -38,7 +39,7 @@ _SYSFS = Path("/sys")
 
 
 def read_modes(sysfs: Path, addresses: Iterable[str]) -> Mapping[str, EswitchMode]:
-    """Return the modes of this machine's PFs; none of a tree that is not its own: its addresses are other devices'."""
+    """Return the modes of this machine's PFs; empty for a captured tree, whose addresses are other devices'."""
     try:
         own = sysfs.stat().st_dev == _SYSFS.stat().st_dev
     except OSError:
@@ -47,7 +48,7 @@ def read_modes(sysfs: Path, addresses: Iterable[str]) -> Mapping[str, EswitchMod
 
 
 def eswitch_modes(devices: Iterable[str], bus: str = "pci") -> dict[str, EswitchMode]:
-    """Return the modes that devlink tells; raises nothing, whatever the kernel lacks or refuses."""
+    """Return the modes that devlink reports; raises nothing, whatever the kernel lacks or refuses."""
     modes: dict[str, EswitchMode] = {}
     unknown: list[str] = []
     try:
@@ -65,7 +66,7 @@ def eswitch_modes(devices: Iterable[str], bus: str = "pci") -> dict[str, Eswitch
 
 
 class Datagrams(Protocol):
-    """What a session needs of a netlink socket: one datagram out, one in."""
+    """A netlink socket as a session uses it: one datagram out, one in."""
 
     def send(self, data: bytes, /) -> int: ...
 
@@ -73,25 +74,26 @@ class Datagrams(Protocol):
 
 
 class Session:
-    """A socket of generic netlink, and the number that the kernel gave to devlink's family."""
+    """A socket of generic netlink, and the id that the kernel assigned to devlink's family."""
 
     def __init__(self, netlink: Datagrams) -> None:
-        """Look the family up; raise OSError, ENOENT from a kernel without devlink."""
+        """Request the family's id; raise OSError, with ENOENT from a kernel without devlink."""
         self._netlink = netlink
         (answer,) = self._exchange(_CONTROL, _GET_FAMILY, {_FAMILY_NAME: b"devlink\0"})
         self._family = number(answer[_FAMILY_ID])
 
     def mode(self, bus: str, device: str) -> EswitchMode | None:
-        """Ask for one device's mode; None if it has no devlink handle or the kernel does not tell."""
+        """Return one device's mode; None if it has no devlink handle or the kernel does not report it."""
         handle = {_BUS_NAME: f"{bus}\0".encode(), _DEV_NAME: f"{device}\0".encode()}
         try:
             answers = self._exchange(self._family, _ESWITCH_GET, handle)
         except OSError as refused:
-            # No switch (mlx5_eswitch_check: InfiniBand, a PF that another host manages) has no switchdev mode either;
-            # EPERM is the kernel's to those without the right, and on some kernels the driver's of such a PF.
+            # A device without a switch (mlx5_eswitch_check: InfiniBand, a PF that another host manages) has no
+            # switchdev mode either. EPERM is the kernel's reply to a process without the privilege, and on some kernels
+            # the driver's for such a PF.
             return "legacy" if refused.errno == errno.EOPNOTSUPP else None
-        # Without the attribute the driver knows no modes. Any other number says nothing: ice_eswitch_mode_get sets none
-        # in a kernel without CONFIG_ICE_SWITCHDEV, and what is told is whatever lay in memory.
+        # Without the attribute the driver has no modes. Any other number is meaningless: ice_eswitch_mode_get sets none
+        # in a kernel without CONFIG_ICE_SWITCHDEV, and the reply is uninitialised memory.
         mode = next((number(answer[_ESWITCH_MODE]) for answer in answers if _ESWITCH_MODE in answer), 0)
         return _MODES.get(mode)
 

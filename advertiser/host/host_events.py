@@ -1,7 +1,7 @@
 """Wake the scan loop when something on the host may have changed: a link, a PCI or RDMA device, a file in a folder.
 
-What happened is not read: the scan reads the host again, so that a lost or merged message costs nothing. sysfs
-itself cannot be watched (inotify sees no attribute change), so the kernel's two event streams stand for it.
+The contents of events are not read: the scan reads the host again, so that a lost or merged message costs nothing. The
+scan cannot watch sysfs itself (inotify reports no attribute change), so the kernel's two event streams replace it.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from typing import Self
 _LINK_GROUP = 1
 # NETLINK_KOBJECT_UEVENT in include/uapi/linux/netlink.h; its one group carries the kernel's own events.
 _UEVENTS, _UEVENT_GROUP = 15, 1
-# Binding and unbinding of drivers, and RDMA devices; links come by RTNETLINK, block devices are not ours.
+# Drivers bound and unbound, and RDMA devices; links arrive by RTNETLINK, block devices do not matter.
 _SUBSYSTEMS = (b"SUBSYSTEM=pci\0", b"SUBSYSTEM=infiniband\0", b"SUBSYSTEM=infiniband_verbs\0")
 # IN_ONLYDIR and close-after-write, moved from, moved to, created, deleted: sys/inotify.h.
 _FILE_CHANGES = 0x01000000 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200
 _BUFFER = 1 << 16
-# A change is rarely alone: it is followed after this long, in seconds, with all that came meanwhile ...
+# Changes often arrive in groups: a scan starts this long after the first, in seconds, for all of them ...
 _GATHER_S = 0.1
-# ... but not sooner than this after the scan before, in seconds, however many come.
+# ... but not sooner than this after the previous scan, in seconds, however many arrive.
 _BETWEEN_SCANS_S = 0.5
 # Drivers announce first and finish later (speed after carrier, RDMA device after netdev): scan once more, in seconds.
 _SETTLED_S = 1.0
 
 
 class HostEvents:
-    """Events of the network namespace that it was made in, of the kernel's devices, and of ``folders``."""
+    """Events of the network namespace in which it was made, of the kernel's devices, and of ``folders``."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
@@ -43,7 +43,7 @@ class HostEvents:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             self._listen(opening, socket.NETLINK_ROUTE, _LINK_GROUP, lambda _: True)
-            # Only the first network namespace of a user namespace is sent uevents: elsewhere the resync must do.
+            # Only the first network namespace of a user namespace gets uevents: elsewhere the resync must suffice.
             with suppress(OSError):
                 self._listen(opening, _UEVENTS, _UEVENT_GROUP, _is_of_a_device)
             self._inotify = _open_inotify()
@@ -90,7 +90,7 @@ class HostEvents:
             except BlockingIOError:
                 return
             except OSError:
-                # ENOBUFS: messages were lost, which is a change like any other.
+                # ENOBUFS: messages were lost, which counts as a change.
                 self._changed.set()
 
         loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class HostEvents:
         stack.callback(loop.remove_reader, descriptor)
 
     def _watch_folders(self) -> None:
-        """Watch the folders that there are by now; to watch one twice changes nothing."""
+        """Watch the folders that exist by now; watching one twice changes nothing."""
         for folder in self._folders:
             _libc.inotify_add_watch(self._inotify, os.fsencode(folder), _FILE_CHANGES)
 

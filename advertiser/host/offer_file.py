@@ -13,7 +13,7 @@ _log = structlog.get_logger()
 
 
 class OfferFile:
-    """The operator's offer, read again whenever asked for; a file that breaks leaves the last good one standing."""
+    """The operator's offer, read again at every call; if the file becomes invalid, the last good offer is used."""
 
     def __init__(self, path: Path, *, required: bool) -> None:
         """Read the file; raise OfferError or OSError if it cannot be used, FileNotFoundError only if required."""
@@ -23,7 +23,7 @@ class OfferFile:
         self._offer = self._read()
 
     def offer(self) -> Offer:
-        """Return the present offer."""
+        """Return the current offer."""
         try:
             self._offer = self._read()
         except (OfferError, OSError) as broken:
@@ -41,7 +41,7 @@ class OfferFile:
 
 def _parse_offer(text: str, name: str) -> Offer:
     try:
-        # YAML has dates: what JSON has no word for becomes text, which the rules then refuse.
+        # YAML has dates: values that JSON does not have become text, which the rules then refuse.
         document = json.dumps(yaml.safe_load(text), default=str)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
         raise OfferError(name, "", f"not valid YAML: {broken}") from broken

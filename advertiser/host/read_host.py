@@ -1,8 +1,8 @@
 """Read a whole host at one moment: sysfs, devlink, the ledger, altnames and versions.
 
-A VF moves while we read, and neither order of reading is right: with the ledger first a VF just taken has no netdev and
-no holder, with sysfs first one is at home and held. So the ledger is read before and after, and what differs is
-marked unsettled; the next scan, which that very change sets off, sees it at rest.
+A VF moves during the reads, and neither order of reading is right. With the ledger first, a VF just taken has no netdev
+and no holder. With sysfs first, it is on the host and held. So the ledger is read before and after, and what differs is
+marked unsettled. The next scan, which that change triggers, reads it settled.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where a host's things are."""
+    """The paths of a host's data."""
 
     sysfs: Path
     state: Path
@@ -50,9 +50,9 @@ def read_boot_id() -> str:
 
 
 def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
-    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read at all.
+    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read.
 
-    ``modes`` asks devlink; a test gives its own, since a machine without such a NIC has nothing to ask.
+    ``modes`` reads devlink; a test passes its own, since a machine without such a NIC has no modes.
     """
     before = _read_ledger(roots.state)
     functions = read_functions(roots.sysfs)
@@ -76,7 +76,7 @@ def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:
 
 
 def _entries(path: Path) -> Iterator[LedgerEntry | None]:
-    """Yield the entry at a path, None if it cannot be read, nothing if it is gone by now."""
+    """Yield the entry at a path, None if it cannot be read; yield nothing if it no longer exists."""
     try:
         text = read_file(path)
         if text is not None:
@@ -87,7 +87,7 @@ def _entries(path: Path) -> Iterator[LedgerEntry | None]:
 
 
 def _programs(folder: Path) -> dict[str, str]:
-    """Return the versions that the programs here have written down, by program."""
+    """Return the versions that the programs here have recorded, by program."""
     if not folder.is_dir():
         return {}
     files = (path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.is_file())

@@ -1,6 +1,6 @@
-"""What sysfs does not show, asked by RTNETLINK of the namespace that we are in: altnames, and the settings of VFs.
+"""Data that sysfs does not have, by RTNETLINK in the current network namespace: altnames, and the settings of VFs.
 
-VF lists are asked for without statistics: with them the list outgrows one attribute near 54 VFs, and is cut short.
+VF lists are requested without statistics: with them the list outgrows one attribute near 54 VFs, and is cut short.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,14 +17,14 @@ _LINK_STATES: dict[int, LinkState] = {0: "auto", 1: "enable", 2: "disable"}
 
 
 def altnames(netdevs: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the altnames of those netdevs that have any; one that is not there has none."""
+    """Return the altnames of those netdevs that have any; a missing netdev has none."""
     with IPRoute() as route:
         found = {netdev: _altnames(_link(route, netdev, 0)) for netdev in netdevs}
     return {netdev: names for netdev, names in found.items() if names}
 
 
 def vf_settings(pf: str) -> Mapping[int, VfSettings]:
-    """Return the settings of a PF's VFs by index, as far as its driver reports them."""
+    """Return the settings of a PF's VFs by index, those that its driver reports."""
     with IPRoute() as route:
         link = _link(route, pf, _VFS_WITHOUT_STATS)
     listed = link.get_attr("IFLA_VFINFO_LIST") if link is not None else None

@@ -1,8 +1,8 @@
-"""Read SR-IOV devices from a sysfs tree, whole or broken: what cannot be read is None, the rest is read all the same.
+"""Read SR-IOV devices from a sysfs tree, whole or broken: unreadable values are None, the rest is still read.
 
-No vendor's tool and no vendor's layout: RDMA devices are looked up below their PCI function, which holds for inbox and
-MOFED drivers and whatever udev calls them. A VF's ``infiniband/`` is empty while its RDMA device is in another network
-namespace (exclusive mode), its ``infiniband_verbs/`` is not.
+No vendor's tool and no vendor's layout is used. RDMA devices are found below their PCI function, which is right for
+inbox and MOFED drivers and under any name that udev gives. A VF's ``infiniband/`` is empty while its RDMA device is in
+another network namespace (exclusive mode), its ``infiniband_verbs/`` is not.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,11 @@ _NETWORK_CLASS = "0x02"
 
 
 class SysfsError(OSError):
-    """A tree that shows no PCI bus at all."""
+    """A tree without a PCI bus."""
 
 
 def read_functions(root: Path) -> tuple[PciFunction, ...]:
-    """Return every NIC by address, but for this machine's own VFs; raise SysfsError if there is no PCI bus."""
+    """Return every NIC by address, except this machine's own VFs; raise SysfsError without a PCI bus."""
     devices = root / "bus" / "pci" / "devices"
     try:
         addresses = sorted(path.name for path in devices.iterdir() if is_address(path.name))
@@ -129,7 +129,7 @@ def _text(path: Path) -> Text:
 
 
 def _target(link: Path) -> str | None:
-    """Return the name of what a symbolic link leads to."""
+    """Return the name of a symbolic link's target."""
     try:
         return link.readlink().name or None
     except OSError:

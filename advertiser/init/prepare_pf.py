@@ -1,7 +1,7 @@
-"""Prepare a host's PFs as the operator's offer says (`mooring-advertiser init`): all that ever changes a host here.
+"""Prepare a host's PFs by the operator's offer (`mooring-advertiser init`): the only code here that changes a host.
 
 One PF at a time, under its lock, with a marker below ``<run>/preparing`` meanwhile: its VFs are then published as out.
-The marker keeps what has to be put back, so that an init that was killed is finished by the next one.
+The marker stores what must be restored, so that the next init completes one that was killed.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class NoSuchSettingError(ForbiddenError):
 
 
 class VfSettingsWriter(Protocol):
-    """How a PF is brought up and its VFs are set; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
+    """Brings a PF up and sets its VFs; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
 
     def bring_up(self, pf: str) -> None: ...
 
@@ -50,7 +50,7 @@ class VfSettingsWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PfPreparer:
-    """Prepares PFs below ``roots``; ``progress`` is called after each VF, ``modes`` asks devlink."""
+    """Prepares PFs below ``roots``; ``progress`` is called after each VF, ``modes`` reads devlink."""
 
     roots: Roots
     writer: VfSettingsWriter
@@ -58,9 +58,9 @@ class PfPreparer:
     modes: ReadModes = read_modes
 
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
-        """Prepare every PF that the offer prepares; return what could not be, having gone on after each.
+        """Prepare every PF that the offer prepares; continue after failures and return them.
 
-        An entry that finds no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
+        An entry that matches no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
         """
         host = self._read()
         failures: list[ForbiddenError | OSError] = []
@@ -80,7 +80,7 @@ class PfPreparer:
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
-            # Read again: whoever had the lock before may have changed what was read.
+            # Read again: the previous holder of the lock may have changed what was read.
             host = self._read()
             function = _function(host, function.address)
             found = offered_pf(function, host, offer, node)
@@ -102,7 +102,7 @@ class PfPreparer:
 
     @contextlib.contextmanager
     def _marked(self, function: PciFunction, pf: str) -> Iterator[None]:
-        """Keep the VFs' driver from binding by itself meanwhile; the marker holds what autoprobe was."""
+        """Keep drivers from binding to the VFs meanwhile; the marker stores the value of autoprobe."""
         marker = self.roots.run / PREPARING / function.address
         autoprobe = self._device(function.address) / _AUTOPROBE
         is_new = not marker.exists()
@@ -124,7 +124,7 @@ class PfPreparer:
             remove_file(marker)
 
     def _make_vfs(self, function: PciFunction, plan: Plan, link: LinkType) -> None:
-        """Write sriov_numvfs, and read it again: bnxt_en makes none or fewer without an error.
+        """Write sriov_numvfs, and read it again: bnxt_en creates none or fewer without an error.
 
         Source: bnxt_sriov_configure in Linux 6.12, which does nothing on a PF that is down, and sriov_numvfs_store in
         drivers/pci/iov.c, which only logs fewer VFs. An InfiniBand PF's netdev is IPoIB's and does not matter here.
@@ -155,7 +155,7 @@ class PfPreparer:
             vf = function.vfs.get(index)
             if vf is None or vf.address is None:
                 raise ForbiddenError(f"{plan.pf}: VF {index} is not there although sriov_numvfs is {plan.vfs}")
-            # A VF that has its driver was prepared before, or is a pod's: neither is touched.
+            # A VF that has its driver was prepared before, or is a pod's: neither is changed.
             if vf.driver is None and vf.address not in host.ledger:
                 self._write_settings(plan, index, link, address)
                 self._bind(vf.address, plan)
@@ -184,7 +184,7 @@ class PfPreparer:
             try:
                 self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
             except NoSuchSettingError:
-                # A NIC that knows no rates has none to reset.
+                # A NIC that does not support rates has none to reset.
                 if wish.max_tx_rate is None:
                     raise
 
@@ -214,7 +214,7 @@ class PfPreparer:
 
 
 def mark_ready(run: Path, boot: str) -> None:
-    """Say that this boot's VFs are prepared: until then a CNI plugin that waits for init answers 11."""
+    """Mark this boot's VFs as prepared: until then a CNI plugin that waits for init returns 11."""
     write_file(run / READY, boot)
 
 

@@ -15,11 +15,11 @@ _PARAMETER = Path("module/ib_core/parameters/netns_mode")
 
 
 class RebootNeededError(RuntimeError):
-    """A mode that only the next boot brings: what was written for it, and why."""
+    """A mode that needs a reboot: what was written for it, and why."""
 
 
 def read_mode(sysfs: Path) -> RdmaNetns | None:
-    """Return the present mode; None where the RDMA core is not loaded."""
+    """Return the current mode; None if the RDMA core is not loaded."""
     try:
         return "shared" if (sysfs / _PARAMETER).read_text().strip() == "Y" else "exclusive"
     except FileNotFoundError:
@@ -27,9 +27,9 @@ def read_mode(sysfs: Path) -> RdmaNetns | None:
 
 
 def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
-    """Bring the stack into a mode; raise RebootNeededError where that takes a reboot, OSError where it is refused.
+    """Set the stack's mode; raise RebootNeededError if that takes a reboot, OSError if it is refused.
 
-    ``options`` is the modprobe.d file in which the next boot finds the mode.
+    ``options`` is the modprobe.d file that sets the mode at the next boot.
     """
     if read_mode(sysfs) == wanted:
         return

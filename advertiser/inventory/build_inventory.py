@@ -1,7 +1,7 @@
-"""From what a host says to what it offers: values in, an inventory and the reasons for what is not in it, out.
+"""Build an inventory from a host's facts: values in, an inventory and the reasons for what is not in it, out.
 
 A NIC that cannot be described is ignored by name and never hides the others. A PF that can be described, but whose VFs
-may not be used, is in the inventory with them ``out``, so that the scheduler can say why.
+may not be used, is in the inventory with them ``out``, so that the scheduler can report why.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ class InventoryResult:
 
 
 def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
-    """Judge every NIC of a host; raises nothing, whatever the host says."""
+    """Judge every NIC of a host; raises nothing, whatever the facts are."""
     pfs: list[Pf] = []
     ignored: list[IgnoredNic] = []
     for function in host.functions:
@@ -110,14 +110,14 @@ def _terms(function: PciFunction, offer: Offer, host: Host, node: str) -> Terms:
     terms = offer.terms(candidate(function, host, node))
     if terms is None:
         raise UnfitError("not on offer")
-    # A VF that was handed out had an RDMA device then, wherever it is now.
+    # A VF that was assigned had an RDMA device then, wherever it is now.
     if not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
         raise UnfitError("none of its VFs has an RDMA device")
     return terms
 
 
 def _place(function: PciFunction, vfs: int) -> tuple[str, int]:
-    """Return VF 0's address and the stride: as the device says, else (kernels before 4.13) as the first VFs lie."""
+    """Return VF 0's address and the stride: as the device reports, else (kernels before 4.13) from the first VFs."""
     offset, stride = port.number(function.offset, LAST), port.number(function.stride, LAST)
     try:
         if offset is None or stride is None:
@@ -151,7 +151,7 @@ def _judged(
     """Yield each VF that may not be used, with the reason and the min rate that it still holds."""
     for index in range(layout.vfs):
         found = unusable_reason(index, function.vfs.get(index), layout, context)
-        # A VF that the operator has set aside matters only for the rate that somebody still holds on it.
+        # A VF that the operator has set aside matters only for a rate that is still held on it.
         if found is not None and (index in on_offer or found[1]):
             yield index, found
 
@@ -164,7 +164,7 @@ def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
 
 
 def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
-    """Keep out of the annotation what its readers would refuse: a broken name would hide every other PF."""
+    """Leave out of the annotation what its readers would refuse: an invalid name would hide every other PF."""
     if pf.name in (other.name for other in others):
         raise UnfitError(f"the netdev {pf.name!r} belongs to another PF too")
     try:

@@ -1,8 +1,8 @@
-"""Which settings of a VF each PF driver takes through rtnetlink, by the name of the setting.
+"""Which settings of a VF each PF driver supports through rtnetlink, by the name of the setting.
 
-Read from the ``ndo_set_vf_*`` functions of each driver in Linux 6.12; a driver that is not listed takes none, so a
-request for one is refused before placement rather than on the node. On InfiniBand the netdev is IPoIB's, which has no
-more than a GUID and a link state to set, whichever driver lies below.
+Read from the ``ndo_set_vf_*`` functions of each driver in Linux 6.12. A driver that is not listed supports none, so a
+request for one is refused before placement rather than on the node. On InfiniBand the netdev is IPoIB's, which only has
+a GUID and a link state to set, whichever driver is below.
 """
 
 from mooring.names import LinkType
@@ -21,7 +21,7 @@ _BY_DRIVER = {
     # i40e_ndo_set_vf_bw and ixgbe_ndo_set_vf_bw refuse any min_tx_rate.
     "i40e": _ETHERNET | _MAX_RATE,
     "ixgbe": _ETHERNET | _MAX_RATE,
-    # igb_ndo_set_vf_bw works on the 82576 alone.
+    # igb_ndo_set_vf_bw supports only the 82576.
     "igb": _ETHERNET - {"link_state"},
     # bnxt_set_vf_vlan refuses a priority.
     "bnxt_en": _ETHERNET - {"qos"} | _BOTH_RATES,
@@ -31,7 +31,7 @@ _BY_DRIVER = {
 
 
 def settings_of(driver: str | None, link: LinkType) -> frozenset[str]:
-    """Return the names of the settings that a PF with this driver takes."""
+    """Return the names of the settings that a PF with this driver supports."""
     taken = _BY_DRIVER.get(driver or "", frozenset())
     return _INFINIBAND if taken and link == "infiniband" else taken
 
@@ -39,8 +39,8 @@ def settings_of(driver: str | None, link: LinkType) -> frozenset[str]:
 def refused_settings(settings: VfSettings, driver: str | None, link: LinkType) -> tuple[str, ...]:
     """Return the names of those of ``settings`` that a PF with this driver has no operation for.
 
-    On Ethernet a driver that is not listed is asked: what it refuses is only then known. On InfiniBand IPoIB answers
-    for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c).
+    On Ethernet a driver that is not listed must be tried: only then is it known what it refuses. On InfiniBand IPoIB
+    handles settings for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c).
     """
     if link == "infiniband":
         taken = _INFINIBAND

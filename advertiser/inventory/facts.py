@@ -1,4 +1,4 @@
-"""What a host says about its SR-IOV devices, as read and not judged: text of sysfs files, None where unreadable.
+"""A host's SR-IOV devices, as read and not judged: text of sysfs files, None where unreadable.
 
 Sources: Documentation/ABI/testing/sysfs-bus-pci and sysfs-class-net, ABI/stable/sysfs-class-infiniband in the kernel.
 """
@@ -51,10 +51,10 @@ class RdmaDevice:
 
 @dataclass(frozen=True, slots=True)
 class Vf:
-    """A VF as its PF's ``virtfnN`` leads to it; ``address`` is None where that is no link to a PCI function.
+    """A VF behind its PF's link ``virtfnN``; ``address`` is None if that is not a link to a PCI function.
 
-    ``exists`` says that the function is there, ``netdev`` that it has one in this namespace, ``rdma`` that it has an
-    RDMA device, in whichever namespace.
+    ``exists``: the function exists, ``netdev``: it has one in this namespace, ``rdma``: it has an RDMA device, in
+    whichever namespace.
     """
 
     address: str | None
@@ -66,9 +66,9 @@ class Vf:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A NIC's PCI function that is no VF of this machine's own; ``path`` are the PCI functions above it, from the root.
+    """A NIC's PCI function, except this machine's own VFs; ``path`` are the PCI functions above it, from the root.
 
-    ``sriov`` says that the kernel shows SR-IOV's files for it.
+    ``sriov``: the kernel shows SR-IOV's files for it.
     """
 
     address: str
@@ -91,9 +91,9 @@ class PciFunction:
 class Host:
     """A whole host at one moment.
 
-    ``ledger`` has the entries by PCI address, None where one cannot be read; ``unsettled`` are the addresses whose
-    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs in `init`'s hands;
-    ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not tell.
+    ``ledger`` has the entries by PCI address, None for one that cannot be read; ``unsettled`` are the addresses whose
+    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
+    on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
     """
 
     boot: str
@@ -108,10 +108,10 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the cluster says about this node.
+    """The cluster's facts about this node.
 
-    ``assigned`` is what live assignments give to their pods, None where the cluster was not asked;
-    ``drained`` are the entries of the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
+    ``assigned`` maps VFs to the pods with live assignments, None if the cluster was not read; ``drained`` are the
+    entries of the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
     """
 
     assigned: frozenset[AssignedVfKey] | None = None

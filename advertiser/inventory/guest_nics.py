@@ -1,10 +1,10 @@
-"""NICs without a file of SR-IOV's in sysfs: why they have none.
+"""NICs without SR-IOV's files in sysfs: why they have none.
 
-The kernel shows ``sriov_*`` for a physical function with VFs to make: not for one whose TotalVFs is 0, as firmware with
-SR-IOV off says (sriov_init in drivers/pci/iov.c), and not for a VF. A VF of this machine's own has the link ``physfn``
-(pci_iov_sysfs_link); one that a hypervisor gave to this machine has not, and is known by its ids or its driver, which
-are those of Linux 6.12: mlx5_core_pci_table and mlx4_pci_table (``*_PCI_DEV_IS_VF``), bnxt_pci_tbl, efa_pci_tbl,
-ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h.
+The kernel shows ``sriov_*`` only for a physical function that can have VFs. A function whose TotalVFs is 0, as from
+firmware with SR-IOV off (sriov_init in drivers/pci/iov.c), and a VF do not have them. A VF of this machine's own has
+the link ``physfn`` (pci_iov_sysfs_link). One that a hypervisor gave to this machine does not; its ids or its driver
+identify it. These are those of Linux 6.12: mlx5_core_pci_table and mlx4_pci_table (``*_PCI_DEV_IS_VF``), bnxt_pci_tbl,
+efa_pci_tbl, ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h.
 """
 
 from advertiser.inventory.facts import PciFunction
@@ -18,13 +18,13 @@ _BNXT = (
 _EFA, _ENA, _MANA = (0xEFA0, 0xEFA1, 0xEFA2, 0xEFA3), (0xEC20, 0xEC21), (0x00BA,)
 _VFS = {0x15B3: {*_MLX4, *_MLX5}, 0x14E4: {*_BNXT}, 0x1D0F: {*_EFA, *_ENA}, 0x1414: {*_MANA}}
 _IDS = frozenset(f"{vendor:04x}:{device:04x}" for vendor, devices in _VFS.items() for device in devices)
-# Drivers of nothing but VFs.
+# Drivers that only drive VFs.
 _VF_DRIVERS = frozenset({"efa", "iavf", "igbvf", "ixgbevf"})
 _CLOUD_NAMES = {"efa": "EFA", "ena": "ENA", "mana": "MANA"}
 
 
 def why_without_sriov(function: PciFunction) -> str:
-    """Return the reason for which a NIC without SR-IOV's files has none, as far as its ids and its driver tell."""
+    """Return why a NIC does not have SR-IOV's files, as far as its ids and its driver show."""
     ids = ":".join((text or "").removeprefix("0x") for text in (function.vendor, function.device))
     if ids in _IDS or function.driver in _VF_DRIVERS:
         kind = _CLOUD_NAMES.get(function.driver or "", ids)

@@ -1,7 +1,7 @@
-"""What `init` makes of a PF, decided from what the host says: how many VFs, which settings each, what forbids it.
+"""Decide from a host's facts what `init` makes of a PF: how many VFs, which settings each, what forbids it.
 
 Takes facts and terms, returns a `Plan` or raises `ForbiddenError`; reads and changes nothing. VFs that exist in the
-wanted number stay: only what they lack is made up, so that a second run, or one after a crash, ends where one does.
+wanted number stay: only missing settings are added, so that a second run, or one after a crash, has the same result.
 """
 
 import errno
@@ -17,14 +17,14 @@ from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
 from mooring.settings import VfSettings
 
-# The driver of a PF's VFs, where it is another one than the PF's.
+# The driver of a PF's VFs, if it differs from the PF's.
 _VF_DRIVERS = {"ice": "iavf", "i40e": "iavf", "ixgbe": "ixgbevf", "igb": "igbvf"}
 _LOCALLY_ADMINISTERED = 0x02
 _FIRMWARE = (
     "raise the limit in the device's firmware, for NVIDIA `mlxconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={vfs}`, and "
     "restart the machine"
 )
-# What the kernel means by refusing sriov_numvfs (drivers/pci/iov.c, sriov_enable), and what a person can do.
+# What a refusal of sriov_numvfs by the kernel means (drivers/pci/iov.c, sriov_enable), and what a person can do.
 _ADVICE = {
     errno.ENOMEM: "the BIOS gave the device too little address space or too few buses: switch on SR-IOV and "
     "'above 4G decoding' there, or boot with pci=realloc",
@@ -49,7 +49,8 @@ class ForbiddenError(RuntimeError):
 class Plan:
     """What to make of one PF.
 
-    ``recreate`` says that its present VFs go first, ``left_out`` names the settings of the offer that it does not take.
+    ``recreate``: its present VFs are removed first, ``left_out`` names the settings of the offer that it does not
+    support.
     """
 
     pci: str
@@ -69,7 +70,7 @@ def plan(
     held: Mapping[str, LedgerEntry | None],
     mode: EswitchMode | None = None,
 ) -> Plan:
-    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's word. Raise ForbiddenError."""
+    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's. Raise ForbiddenError."""
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
         raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
@@ -99,10 +100,10 @@ def plan(
 
 
 def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType) -> VfSettings:
-    """Return what the PF takes of an offer's settings; on InfiniBand link state "auto" where the offer names none.
+    """Return what the PF supports of an offer's settings; on InfiniBand link state "auto" if the offer names none.
 
     mlx5's InfiniBand VFs start with the policy Down (mlx5_ib_get_vf_config in the kernel's
-    drivers/infiniband/hw/mlx5/ib_virt.c): no port of theirs would ever become active.
+    drivers/infiniband/hw/mlx5/ib_virt.c): no port of theirs would become active.
     """
     taken = replace(wished, **dict.fromkeys(left_out))
     if link == "infiniband" and taken.link_state is None:
@@ -119,14 +120,14 @@ def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure:
 
 
 def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
-    """Return the error for a driver that makes fewer VFs than it was told to, and answers success."""
+    """Return the error for a driver that creates fewer VFs than requested, and reports success."""
     what = f"the driver {function.driver!r} took sriov_numvfs {plan.vfs} without an error, and made {made}"
     why = "it has too few rings left for more VFs, VFs in virtual machines, or its firmware is being reset"
     return ForbiddenError(f"{plan.pf}: {what}: {why}; see the kernel's log")
 
 
 def vf_mac(pf_mac: str, index: int) -> str:
-    """Return a VF's MAC: locally administered, the same at every boot, another one for each VF of each PF of a maker.
+    """Return a VF's MAC: locally administered, the same at every boot, different for each VF of each PF of a maker.
 
     02-with-index:index:maker:and the PF's own last three bytes, which are unique within a maker's OUI.
     """
@@ -153,8 +154,8 @@ def vf_guid(pf_guid: str, index: int) -> str:
 def settings_in_order(settings: VfSettings, mac: str | None) -> tuple[VfSettings, ...]:
     """Return what to write, one message each: MAC, rates, trust, spoofchk, link state.
 
-    spoofchk comes after the MAC: some drivers check frames against the MAC that the PF knows by then. ``mac`` is None
-    on InfiniBand, which knows no rates either.
+    spoofchk follows the MAC: some drivers check frames against the MAC that the PF has by then. ``mac`` is None on
+    InfiniBand, which does not support rates either.
     """
     rates = VfSettings(min_tx_rate=0, max_tx_rate=0) if mac is not None else VfSettings()
     wishes = (
@@ -179,7 +180,7 @@ def _advice(function: PciFunction, vfs: int) -> str:
 
 
 def _users(function: PciFunction, link: LinkType, held: Mapping[str, LedgerEntry | None]) -> Iterator[tuple[str, str]]:
-    """Yield the VFs that must not go, and who has each."""
+    """Yield the VFs that must stay, and the user of each."""
     for vf in function.vfs.values():
         if vf.address is None:
             continue

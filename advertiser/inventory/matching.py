@@ -1,4 +1,4 @@
-"""Which entry of the offer speaks of which NIC; pure."""
+"""Match NICs with the entries of the offer; pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from advertiser.inventory.offer import Candidate, Offer, Terms
 from advertiser.inventory.port import Port
 from mooring.names import LinkType
 
-# As many NICs are named in one message.
+# The most NICs named in one message.
 _MOST_NAMED = 3
 
 
@@ -20,7 +20,7 @@ class UnfitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OfferedPf:
-    """A PF that the offer speaks of: its netdev's name, its link type, and the terms."""
+    """A PF that the offer matches: its netdev's name, its link type, and the terms."""
 
     name: str
     link: LinkType
@@ -28,7 +28,7 @@ class OfferedPf:
 
 
 def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
-    """Return what the offer's globs are held against; what the NIC has not is empty."""
+    """Return the values that the offer's globs match; those that the NIC does not have are empty."""
     netdev = port.main_netdev(function.netdevs)
     at = None if netdev is None else port.read_port(netdev, function.rdma)
     return Candidate(
@@ -43,7 +43,7 @@ def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
 
 
 def pf_port(function: PciFunction) -> tuple[Netdev, Port]:
-    """Return the netdev that stands for a PF, and its port; raise UnfitError for a NIC that can have no VFs."""
+    """Return the netdev that represents a PF, and its port; raise UnfitError for a NIC that cannot have VFs."""
     if not function.sriov:
         raise UnfitError(why_without_sriov(function))
     netdev = port.main_netdev(function.netdevs)
@@ -56,7 +56,7 @@ def pf_port(function: PciFunction) -> tuple[Netdev, Port]:
 
 
 def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> OfferedPf | None:
-    """Return how a PF is offered whether or not it has VFs; None for what is no PF with a netdev, or not on offer."""
+    """Return how a PF is offered whether or not it has VFs; None if it is not a PF with a netdev, or not on offer."""
     terms = offer.terms(candidate(function, host, node))
     if terms is None or _unfit(function) is not None:
         return None
@@ -65,9 +65,9 @@ def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> Of
 
 
 def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
-    """Yield a complaint for each entry with ``init``, meant for this node, that matches no PF that VFs can be made of.
+    """Yield a complaint for each entry with ``init`` for this node that matches no PF with possible VFs.
 
-    That an entry before it decides about a PF is no reason: the entry finds what it is for.
+    An earlier entry that decides about a PF causes no complaint: the later entry still matches its PF.
     """
     candidates = [(function, candidate(function, host, node)) for function in host.functions]
     for index, entry in enumerate(offer.entries):

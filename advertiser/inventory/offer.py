@@ -53,7 +53,7 @@ class OfferError(ContractError):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A PF as the rules see it; ``names`` are its netdev's name and altnames, ids are hexadecimal without 0x."""
+    """A PF as the rules use it; ``names`` are its netdev's name and altnames, ids are hexadecimal without 0x."""
 
     names: tuple[str, ...]
     node: str
@@ -115,7 +115,7 @@ class Offer:
         return next((entry.terms for entry in self.entries if entry.matches(candidate)), None)
 
 
-# Where the operator says nothing: every PF whose VFs have RDMA, on one network.
+# The default without an operator's offer: every PF whose VFs have RDMA, on one network.
 EVERYTHING = Offer((OfferEntry((), Terms()),))
 
 

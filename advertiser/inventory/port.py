@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 # rate_show in drivers/infiniband/core/sysfs.c: "2.5 Gb/sec (1X SDR)".
 _RATE = re.compile(r"([0-9]{1,6})(?:\.([0-9]))? Gb/sec", re.ASCII)
 # __devlink_port_phys_port_name_get in net/devlink/port.c: the port of a VF, a subfunction or (on a BlueField's ARM
-# side: the host's) PF, seen from the switch; bnxt_vf_rep_get_phys_port_name. A PF's own port is p0.
+# side: the host's) PF, as named on the switch; bnxt_vf_rep_get_phys_port_name. A PF's own port is p0.
 _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:[vs]f[0-9]+)?", re.ASCII)
 
 
@@ -37,7 +37,7 @@ def number(text: Text, most: int) -> int | None:
 
 
 def main_netdev(netdevs: Sequence[Netdev]) -> Netdev | None:
-    """Return the netdev that stands for the PF among those below its PCI function, if there is any.
+    """Return the netdev that represents the PF among those below its PCI function; None without one.
 
     Not a representor (of a VF, an SF or another PF), not an IPoIB child; of two ports on one function, the first.
     """
@@ -63,31 +63,31 @@ def _is_up(netdev: Netdev, link: LinkType, port: RdmaPort) -> bool:
     # On InfiniBand RDMA works with the IPoIB netdev closed, so the port decides.
     if link == "infiniband" and port.state is not None:
         return port.state.startswith("4:")
-    # Drivers that keep no operstate leave it at "unknown" (RFC 2863 in Documentation/networking/operstates.rst).
+    # Drivers that do not set operstate leave it at "unknown" (RFC 2863 in Documentation/networking/operstates.rst).
     return netdev.operstate == "up" or (netdev.operstate in (None, "unknown") and netdev.carrier == "1")
 
 
 def _rate_mbps(netdev: Netdev, link: LinkType, port: RdmaPort, *, up: bool) -> int:
     by_netdev = number(netdev.speed, MAX_RATE_MBPS) or 0
-    # What an RDMA port shows while it is down means nothing.
+    # The rate that an RDMA port shows while it is down is meaningless.
     by_port = _text_rate_mbps(port.rate) if up else 0
     return by_port or by_netdev if link == "infiniband" else by_netdev or by_port
 
 
 def is_in_switchdev(function: PciFunction, mode: EswitchMode | None) -> bool:
-    """Return whether a PF is in switchdev mode: as devlink says, else by a representor below its PCI function.
+    """Return whether a PF is in switchdev mode: by devlink, else by a representor below its PCI function.
 
-    A representor that was moved to another network namespace is not seen; devlink's ports are.
+    A representor in another network namespace is not visible here; devlink's ports are.
     """
     return mode == "switchdev" if mode is not None else any(is_representor(netdev) for netdev in function.netdevs)
 
 
 def obstacle(function: PciFunction, netdev: Netdev, mode: EswitchMode | None) -> str | None:
-    """Return why none of a PF's VFs can be given away, if that is so; ``mode`` is what devlink says, None: nothing."""
+    """Return why none of a PF's VFs can be assigned, if so; ``mode`` is from devlink, None if unknown."""
     own = [other for other in function.netdevs if not (other.child or is_representor(other))]
     if is_in_switchdev(function, mode):
         return "the PF is in switchdev mode"
-    # An IPoIB PF has one netdev a port, mlx4 too; dev_port tells the ports of one function apart.
+    # An IPoIB PF has one netdev a port, also with mlx4; dev_port distinguishes the ports of one function.
     if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
         return "two ports on one PCI function"
     return "the PF is in a bond" if netdev.bonded else None

@@ -1,4 +1,4 @@
-"""Judge one VF: may it be given away now, and if not, why, and what rate does somebody still hold on it."""
+"""Judge one VF: may it be assigned now, and if not, why, and which rate is still held on it."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from mooring.inventory import HELD_BY
 from mooring.ledger import LedgerEntry
 from mooring.pci import vf_address
 
-# Drivers that hand a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
+# Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
 _LONGEST_WHY = 200
-# How the reason of a VF begins that a pod holds and the host has.
+# The beginning of the reason for a VF that a pod holds but that is in the host.
 LOST = "lost: "
 
 Reason = tuple[str, int]
@@ -18,7 +18,7 @@ Reason = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class VfLayout:
-    """Where a PF's VFs must lie: every reader of the inventory computes their addresses from these."""
+    """Where a PF's VFs must be: every reader of the inventory computes their addresses from these."""
 
     vf0: str
     stride: int
@@ -27,7 +27,7 @@ class VfLayout:
 
 @dataclass(frozen=True, slots=True)
 class PfContext:
-    """What holds for all VFs of the PF ``pf``; ``obstacle`` rules them all out."""
+    """The facts for all VFs of the PF ``pf``; ``obstacle`` excludes them all."""
 
     host: Host
     cluster_facts: ClusterFacts
@@ -38,8 +38,8 @@ class PfContext:
 def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfContext) -> Reason | None:
     """Return why VF ``index`` is not to be used now and the min rate in Mb/s that it holds; None if it may be used.
 
-    That somebody holds it by an assignment is no reason: use is derived from assignments, and a VF in a pod is as it
-    should be without its netdev.
+    A holder by assignment is not a reason: use is derived from assignments, and a VF in a pod correctly has no netdev
+    here.
     """
     address = vf_address(layout.vf0, layout.stride, index)
     held = _holder_without_assignment(index, address, context)
@@ -57,7 +57,7 @@ def _holder_without_assignment(index: int, address: str, context: PfContext) -> 
     if entry is None:
         return "its ledger entry cannot be read", 0
     assigned = context.cluster_facts.assigned
-    # By all of its names, as the scheduler counts it: an assignment to a PF that was renamed since holds nothing there.
+    # By all of its names, as the scheduler counts it: an assignment to a PF that was renamed since holds no VF there.
     if assigned is None or (entry.uid, context.pf, index, address) in assigned:
         return None
     return f"{HELD_BY}{entry.uid}", entry.set.min_tx_rate or 0
@@ -87,7 +87,7 @@ def _drained(index: int, context: PfContext) -> str | None:
 
 
 def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:
-    """Judge a VF that nobody holds by its driver and devices."""
+    """Judge a VF without a holder by its driver and devices."""
     if vf is None or address in context.host.ledger or address in context.host.unsettled:
         return None
     if vf.driver is None:

@@ -1,4 +1,4 @@
 """What `serve` and `once` run: scans, watches of the API server, patches, Events, metrics and HTTP pages.
 
-Nothing here reads the host itself (`host`) or decides what is on offer (`inventory`), and nothing changes the host.
+Nothing here reads the host itself (`host`), decides what is on offer (`inventory`), or changes the host.
 """

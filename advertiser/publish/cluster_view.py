@@ -28,7 +28,7 @@ def read_drained(text: str | None, node: str) -> frozenset[str] | None:
 
 
 class ClusterView:
-    """What the cluster says about the node, followed for as long as the program runs."""
+    """The cluster's facts about the node, followed for as long as the program runs."""
 
     def __init__(
         self, client: Client, node: str, publisher: Publisher, resources: NodeResources, notify: Callable[[], None]
@@ -43,7 +43,7 @@ class ClusterView:
 
     @property
     def cluster_facts(self) -> ClusterFacts | None:
-        """Return what is known, None before the pods and the node were both listed."""
+        """Return the facts, None before the pods and the node were both listed."""
         assigned, drained = self._pods.assigned, self._drained
         return None if assigned is None or drained is None else ClusterFacts(assigned, drained)
 

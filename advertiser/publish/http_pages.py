@@ -1,4 +1,4 @@
-"""Serve /getpfs, /metrics, /healthz and /readyz: reading only, and an error has an error's status."""
+"""Serve /getpfs, /metrics, /healthz and /readyz: read only, and errors have an error status."""
 
 import asyncio
 import json

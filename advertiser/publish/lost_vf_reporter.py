@@ -15,7 +15,7 @@ _log = structlog.get_logger()
 
 
 class LostVfReporter:
-    """Writes one Event for each VF that is lost, however often it is seen, and whichever advertiser sees it."""
+    """Writes one Event for each lost VF, however often a scan finds it, and whichever advertiser does."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
@@ -24,13 +24,13 @@ class LostVfReporter:
         self._queue: asyncio.Queue[LostVf] = asyncio.Queue()
 
     def update(self, lost: frozenset[LostVf]) -> None:
-        """Take what is lost now."""
+        """Take the VFs that are lost now."""
         for vf in sorted(lost - self._known, key=lambda vf: vf.pci):
             self._queue.put_nowait(vf)
         self._known = lost
 
     async def run(self) -> None:
-        """Write what comes; return never."""
+        """Write events as they arrive; never return."""
         while True:
             vf = await self._queue.get()
             try:

@@ -1,4 +1,4 @@
-"""What the advertiser counts, as Prometheus reads it."""
+"""The advertiser's Prometheus metrics."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 

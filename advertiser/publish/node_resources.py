@@ -1,4 +1,4 @@
-"""The extended resources in the node's status, kept as the inventory says."""
+"""Keep the extended resources in the node's status equal to the inventory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from mooring.kube.client import Client
 
 
 class NodeResources:
-    """The extended resources in node status: what the offer names, kept as the inventory says."""
+    """The extended resources in node status: those that the offer names, kept equal to the inventory."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._publisher = Publisher(client, node, patch=patch_resources)
@@ -18,21 +18,21 @@ class NodeResources:
         self._status: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
 
     def set_desired(self, offered: tuple[str, ...], inventory: Inventory) -> None:
-        """Take what the node should say from now on."""
+        """Take the values that the node should have from now on."""
         if offered != self._offered:
-            # Only then: compared at every scan, what we have just written would look like an edit.
+            # Only then: if compared at every scan, our own write would look like an edit.
             self._offered = offered
             self._compare()
         if offered:
             self._publisher.set_desired(desired_resources(offered, inventory))
 
     def set_observed(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
-        """Take what the node says now: a kubelet that starts again sets what it does not know to 0."""
+        """Take the node's current values: a kubelet that restarts sets resources that it does not provide to 0."""
         self._status = (capacity, allocatable)
         self._compare()
 
     def node_gone(self) -> None:
-        """Note that there is no such node."""
+        """Record that the node does not exist."""
         self._status = None
         self._publisher.node_gone()
 

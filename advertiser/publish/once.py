@@ -1,4 +1,4 @@
-"""Publish once: ask the cluster, scan the host, write if the two differ."""
+"""Publish once: read the cluster, scan the host, write if the two differ."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from mooring.kube.watch import Decoder, watch
 
 
 async def publish_once(client: Client, scanner: Scanner) -> None:
-    """Publish what the host offers now; raise KubeError, NotFound where there is no such node."""
+    """Publish what the host offers now; raise KubeError, NotFound if the node does not exist."""
     get, patch = until_definite(client.request), until_definite(patch_inventory)
     node = msgspec.json.decode(await get("GET", node_path(scanner.node)), type=Node)
     annotations = node.metadata.annotations or {}

@@ -1,8 +1,8 @@
-"""Keep what the node says equal to what the host offers: written when it differs, and never else.
+"""Keep the node's annotation equal to what the host offers: write it only when it differs.
 
-Takes the text wanted and what the node says now; patches our own keys whenever the two differ: at the start, after a
-change, and when somebody edited or removed it. At most one patch a second; a patch that fails is repeated, with the
-text that is wanted by then; nothing is written at rest, and nothing before both are known.
+Takes the wanted text and the node's current one. Patches our own keys whenever the two differ: at the start, after a
+change, and when another writer edited or removed it. It sends at most one patch a second, and repeats a patch that
+fails, with the text that is wanted by then. It writes nothing while both are equal, and nothing before both are known.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.retry import retry
 
 _log = structlog.get_logger()
-# A link that flaps costs its node one write a second at the most.
+# A link that flaps costs its node at most one write a second.
 BETWEEN_PATCHES_S = 1.0
 
 
@@ -58,26 +58,26 @@ class Publisher:
         self._changed = asyncio.Event()
 
     def set_desired(self, text: str) -> None:
-        """Take the text that the node should carry from now on."""
+        """Take the text that the node should have from now on."""
         self._desired = text
         self._changed.set()
 
     def set_observed(self, text: str | None) -> None:
-        """Take what the node carries now, None where it carries nothing."""
+        """Take the node's current text, None if it has none."""
         self._observed, self._exists = text, True
         self._changed.set()
 
     def node_gone(self) -> None:
-        """Note that there is no such node."""
+        """Record that the node does not exist."""
         self._exists = False
 
     @property
     def published(self) -> bool:
-        """Return whether the node carries what it should."""
+        """Return whether the node has the wanted text."""
         return self._exists and self._desired is not None and self._desired == self._observed
 
     async def run(self) -> None:
-        """Write whenever it is due; return never."""
+        """Write whenever it is due; never return."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -90,13 +90,13 @@ class Publisher:
 
     @retry
     async def _write(self, _path: str) -> None:
-        """Make one attempt with the text that is wanted by now; the path is there for the log of repetitions."""
+        """Make one attempt with the currently wanted text; ``path`` is for the log of repetitions."""
         text = self._desired
         if text is None or not self._due():
             return
         await self._patch(self._client, self._node, text)
         self._observed = text
-        # What came while the answer was under way is compared again.
+        # Changes that arrived during the request are compared again.
         self._changed.set()
         self._patched()
         _log.info("published", node=self._node, what=self._patch.__name__, bytes=len(text.encode()))

@@ -1,4 +1,4 @@
-"""Scan the host whenever something may have changed, and hand on what it offers."""
+"""Scan the host whenever something may have changed, and publish what it offers."""
 
 import asyncio
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where the outcome of a scan is written: the inventory, the extended resources, Events on VFs that are lost."""
+    """Where the result of a scan is written: the inventory, the extended resources, Events on VFs that are lost."""
 
     inventory: Publisher
     resources: NodeResources
@@ -50,14 +50,14 @@ class ScanLoop:
         return await asyncio.to_thread(self._scanner.scan, self._view.cluster_facts or ClusterFacts())
 
     async def run(self, changes: HostEvents, resync_s: float) -> None:
-        """Scan after every change and at least every ``resync_s`` seconds; return never."""
+        """Scan after every change and at least every ``resync_s`` seconds; never return."""
         while True:
             try:
-                # Before both lists are there an inventory would be partial.
+                # Before both lists are complete an inventory would be partial.
                 if self._view.cluster_facts is not None:
                     self._take(await self.scan())
             except Exception:  # noqa: BLE001 - the one of this program
-                # Whatever is wrong with this host now, what was published stands and the next scan may mend it.
+                # Whatever is wrong with this host now, the published inventory stays and the next scan may correct it.
                 _log.exception("host cannot be read, the last inventory stands")
                 self.metrics.scan_failed()
             await changes.wait(resync_s)

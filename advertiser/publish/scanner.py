@@ -10,7 +10,7 @@ from advertiser.inventory.facts import ClusterFacts, Host
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan of the host: what it said, what that means, and which extended resources are on offer."""
+    """One scan of the host: its facts, the inventory, and which extended resources are on offer."""
 
     host: Host
     result: InventoryResult
@@ -19,7 +19,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Scanner:
-    """Everything that a scan needs but what the cluster says."""
+    """Everything that a scan needs except the cluster's facts."""
 
     roots: Roots
     offer: OfferFile

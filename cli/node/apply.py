@@ -24,7 +24,7 @@ def apply(root: Path, change: Change) -> None:
 
 
 def undo(root: Path, change: Change) -> None:
-    """Undo a change, or do nothing if it was not made; what others have changed since is kept aside."""
+    """Undo a change, or do nothing if it was not made; keep aside what others have changed since."""
     if isinstance(change, Placed):
         _put_back(root, change)
     elif isinstance(change, Edit):
@@ -48,7 +48,7 @@ def _put_back(root: Path, change: Placed) -> None:
 
 
 def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1)) -> None:
-    """Put a file or link at a path, or nothing; what a killed run has left beside it is removed.
+    """Put a file or link at a path, or nothing; remove what a killed run has left beside it.
 
     ``owner``: user and group of a file, -1 for ours.
     """
@@ -103,7 +103,7 @@ def _remove_made(root: Path, folder: Path, made: str | None) -> None:
 
 
 def remove_empty(folder: Path) -> bool:
-    """Remove a folder if it is empty; return whether it is gone, which it may have been before."""
+    """Remove a folder if it is empty; return whether it does not exist now, which may have been so before."""
     if not folder.is_dir():
         return True
     if any(folder.iterdir()):

@@ -1,7 +1,7 @@
 """The journal of changes on a host, written before each change: a run that is killed is continued or undone.
 
-One JSON file (root only): ``settled`` are the changes of runs that ended, which `remove` undoes; ``open`` those of
-a run that has begun and not ended, null if there is none. Each is a list of ``[step, change]``.
+One JSON file (root only). ``settled`` are the changes of runs that ended, which `remove` undoes. ``open`` are those of
+a run that has begun and not ended, null without one. Each is a list of ``[step, change]``.
 """
 
 import json
@@ -23,7 +23,7 @@ Entries = tuple[tuple[str, Change], ...]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The changes of a host by step; ``open`` None: no run is under way or was killed."""
+    """The changes of a host by step; ``open`` None: no run is in progress or was killed."""
 
     settled: Entries = ()
     open: Entries | None = None

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from cli.node.plan import kubelet, network, settings, steps, texts
 from cli.node.plan.states import File, Host, Link
 
-# Read whole: the files of others there decide what is changed.
+# Read whole: the files of others there determine the changes.
 _FOLDERS = (network.FOLDER, *kubelet.DROP_INS)
 _FILES = (
     *(kubelet.FLAGS, kubelet.CONFIG, *kubelet.UNITS, *kubelet.ENVIRONMENT),

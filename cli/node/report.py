@@ -58,7 +58,7 @@ def _difference(step: Step, change: Change) -> Finding:
 
 
 def _running(choices: Choices) -> Iterator[Finding]:
-    """Ask systemd for the services, and each program for its version."""
+    """Query systemd for the services, and each program for its version."""
     for unit in choices.units:
         if unit.startswith("mooring-advertiser") and choices.advertiser != "unit":
             continue

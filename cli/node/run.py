@@ -46,7 +46,7 @@ class Site:
 
 
 def planned(host: Host, choices: Choices) -> Iterator[tuple[Step, Sequence[Change]]]:
-    """Yield each step with what it would change on the host as it is."""
+    """Yield each step with the changes that it would make on the host now."""
     for step in steps(host, choices):
         yield step, step.plan(host)
 
@@ -73,7 +73,7 @@ def install(site: Site, choices: Choices) -> bool:
 
 
 def take_back(site: Site, choices: Choices) -> bool:
-    """Undo a run that was killed; return whether there was one."""
+    """Undo a run that was killed; return whether one was found."""
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None or journal.open is None:
@@ -84,7 +84,7 @@ def take_back(site: Site, choices: Choices) -> bool:
 
 
 def remove(site: Site, choices: Choices) -> bool:
-    """Undo everything that was ever installed; return whether there was anything."""
+    """Undo everything that was ever installed; return whether anything was installed."""
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None:
@@ -112,7 +112,7 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
 def _backward(site: Site, journal: Journal, plan: Sequence[Step]) -> None:
     """Undo the open changes, the last step first; the journal of earlier runs remains.
 
-    Raise NodeError for what cannot be undone, after everything else is; that stays open in the journal.
+    Raise NodeError for what cannot be undone, after everything else is undone; it stays open in the journal.
     """
     resisting: list[tuple[str, Change]] = []
     for step in reversed(plan):
@@ -145,7 +145,7 @@ def _leave(root: Path, journal: Journal) -> None:
         return
     journals.remove(root)
     if not any(record_paths(below(root, _VFS))):
-        # The shim removes a pod's record a while after its end, and the shim is gone.
+        # The shim removes a pod's record a while after its end, and the shim is already removed.
         for record in record_paths(below(root, _PODS)):
             record.unlink()
     for folder in (_PODS, _VFS):

@@ -1,4 +1,4 @@
-"""Build a release: a virtual environment from a wheelhouse, without the network, in a folder of its own.
+"""Build a release: a virtual environment from a wheelhouse, without the network, in a separate folder.
 
 A release's name is the version and a digest of the wheels: an existing one is not built again. One whose build was
 killed lacks its last file and is built again.

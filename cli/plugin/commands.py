@@ -1,4 +1,4 @@
-"""Read what a command needs from the API, and build its report. Reads only: nothing of the cluster is changed."""
+"""Read what a command needs from the API, and build its report. Reads only: it changes nothing in the cluster."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command line, the namespace that it is about, and the UNIX time."""
+    """A command line, its namespace, and the UNIX time."""
 
     arguments: Arguments
     namespace: str

@@ -1,4 +1,4 @@
-"""Show on a terminal how far long work is; nothing if it is short, or without a terminal."""
+"""Show the progress of long work on a terminal; nothing if it is short, or without a terminal."""
 
 from collections.abc import Callable
 from typing import TextIO

@@ -1,7 +1,7 @@
 """Read lists from the API server: in pages, decoded by type, and without what permissions do not allow.
 
 A list that is forbidden is noted with the missing permission, and the rest is shown; so is an object that does not
-decode. Without the list that a command is about there is nothing to show.
+decode. Without the list of a command's main objects there is nothing to show.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _UNDECODED = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class UnreadableError(RuntimeError):
-    """What a command is about could not be read: the message for a person."""
+    """A command's main object could not be read: the message for a person."""
 
 
 class _ListMeta(msgspec.Struct, rename={"next_page": "continue"}):

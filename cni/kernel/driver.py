@@ -1,8 +1,9 @@
 """Unbind a VF from its driver and bind it again, through sysfs.
 
-Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (unbind, driver_override, drivers_probe). A VF whose PF has
-sriov_drivers_autoprobe 0 is probed only if its driver_override names a driver (pci_device_can_probe in
-drivers/pci/pci-driver.c of Linux 6.12), and drivers_probe answers success for one that is not.
+Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (unbind, driver_override, drivers_probe). If a PF has
+sriov_drivers_autoprobe 0, the kernel probes its VFs only if their driver_override names a driver (pci_device_can_probe
+in drivers/pci/pci-driver.c of Linux 6.12). A write to drivers_probe succeeds also for a VF that the kernel does not
+probe.
 """
 
 import errno
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from cni.kernel.sysfs import Sysfs
 
-# How long unbinding, and binding, may take: some drivers wait for every process that has the device, for ever.
+# Limit for unbinding, and for binding: some drivers wait without limit for every process that has the device open.
 REBIND_S = 10.0
 _WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 
@@ -21,7 +22,7 @@ def rebind(sysfs: Sysfs, pci: str) -> None:
     """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time.
 
     driver_override names the driver before it is unbound: `ensure_bound` can then finish what was interrupted, whatever
-    autoprobe is. One that somebody else has set stays, and decides.
+    autoprobe is. A driver_override that another program has set is kept, and is the one that counts.
     """
     driver, override = sysfs.driver(pci), sysfs.root / "bus/pci/devices" / pci / "driver_override"
     is_ours = driver is not None and sysfs.driver_override(pci) is None
@@ -37,13 +38,13 @@ def rebind(sysfs: Sysfs, pci: str) -> None:
 
 
 def ensure_bound(sysfs: Sysfs, pci: str) -> None:
-    """Bind a VF without a driver to its own: whoever rebound it may have been killed in the middle."""
+    """Bind a VF that has no driver to its own: the process that rebound it may have been killed in the middle."""
     if sysfs.driver(pci) is None:
         _write(sysfs.root / "bus/pci/drivers_probe", pci)
 
 
 def _write(path: Path, text: str) -> None:
-    """Write an attribute of sysfs in a process of its own: what hangs in the kernel cannot be ended."""
+    """Write an attribute of sysfs in a separate process, because a write that hangs in the kernel cannot be ended."""
     command = [sys.executable, "-I", "-S", "-c", _WRITE, str(path), text]
     writer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -1,6 +1,6 @@
-"""Notice that something in a folder was removed or put there: inotify by libc, the standard library has none.
+"""Notice files removed from a folder or put into it: inotify by libc, which the standard library does not offer.
 
-Source: inotify(7), include/uapi/linux/inotify.h. What is seen is only that there is reason to look again.
+Source: inotify(7), include/uapi/linux/inotify.h. An event only shows that the caller should check again.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ class Watch:
     def wait(self, limit_s: float, caller: int | None = None) -> bool:
         """Return as soon as a watched folder changes, or after ``limit_s`` seconds.
 
-        Return False, at once, when the peer of the socket ``caller`` has closed it.
+        Return False, immediately, when the peer of the socket ``caller`` has closed it.
         """
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
@@ -41,7 +41,7 @@ class Watch:
 
 
 def hung_up(caller: int) -> bool:
-    """Return whether the peer of a socket has closed it; that it sends no more is not enough."""
+    """Return whether the peer of a socket has closed it; that it sends no more data does not suffice."""
     poll = select.poll()
     poll.register(caller, 0)
     return bool(poll.poll(0))
@@ -49,7 +49,7 @@ def hung_up(caller: int) -> bool:
 
 @contextmanager
 def watching(*folders: Path) -> Iterator[Watch]:
-    """Watch folders from here on; raise OSError where the kernel has no watches left."""
+    """Watch folders from now on; raise OSError if the kernel has no watches left."""
     descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if descriptor < 0:
         number = ctypes.get_errno()

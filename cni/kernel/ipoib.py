@@ -1,7 +1,7 @@
-"""Find a VF's netdev again after its RDMA device has moved: that of IPoIB is unmade with the device, and made again.
+"""Find a VF's netdev after its RDMA device has moved: IPoIB's is removed with the device and created again.
 
-The new one is in the device's namespace (Linux 6.13) or the host's (before), under a name and an index of its own; what
-stays is the PCI function that it belongs to. Source: ipoib_add_port in the kernel's drivers/infiniband/ulp/ipoib.
+The new netdev is in the device's namespace (Linux 6.13) or the host's (before), under a new name and index. Only the
+PCI function that it belongs to is the same. Source: ipoib_add_port in the kernel's drivers/infiniband/ulp/ipoib.
 """
 
 import errno
@@ -12,9 +12,9 @@ from cni.kernel.wait import wait_until
 
 
 def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
-    """See to it that a VF's netdev is in the namespace at ``path`` as ``name``; raise OSError where there is none.
+    """Ensure that a VF's netdev is in the namespace at ``path`` as ``name``; raise OSError if the VF has no netdev.
 
-    Any other netdev than IPoIB's is where it was put: that costs one look.
+    A netdev that is not IPoIB's is where it was put: for it this costs one lookup.
     """
     if not wait_until(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
         raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")

@@ -13,7 +13,7 @@ from mooring.rdma_netlink import Attribute, number, read_attributes, text, u32
 
 ETHERNET = 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-# What anybody may set and a move keeps: DEBUG, NOARP, PROMISC, ALLMULTI, MULTICAST, DYNAMIC.
+# Flags that any program may set and that survive a move: DEBUG, NOARP, PROMISC, ALLMULTI, MULTICAST, DYNAMIC.
 _KEPT_FLAGS = 0x4 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x8000
 _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
@@ -29,10 +29,10 @@ _UNIVERSE, _ON_LINK = 0, 253
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network interface; ``parent`` is its PCI address where the kernel tells it (Linux 5.14, real devices).
+    """A network interface; ``parent`` is its PCI address if the kernel reports it (Linux 5.14, real devices).
 
-    ``carrier`` says whether frames would leave, ``hardware`` is its ARPHRD number, ``flags`` holds those IFF_* that a
-    pod may have set and that stay when it leaves, ``txqueuelen`` is in packets.
+    ``carrier`` is True if the link could send frames, ``hardware`` is its ARPHRD number, ``txqueuelen`` is in packets.
+    ``flags`` holds those IFF_* that a pod may have set and that stay when the link leaves.
     """
 
     index: int
@@ -67,7 +67,7 @@ def find(name: str) -> Link | None:
 
 
 def exists(name: str) -> bool:
-    """Return whether a link has this name or altname; unlike `find` it waits for no other link's move."""
+    """Return whether a link has this name or altname; unlike `find` it does not wait for moves of other links."""
     try:
         return _index(name) > 0
     except OSError:
@@ -80,7 +80,7 @@ def set_up(name: str, *, up: bool) -> None:
 
 
 def rename(name: str, to: str) -> None:
-    """Rename a link that is down; an altname of its own that is equal to the new name gives way to it."""
+    """Rename a link that is down; first remove its altname if that equals the new name."""
     if name == to:
         return
     try:
@@ -94,7 +94,7 @@ def rename(name: str, to: str) -> None:
 
 
 def set_flags(name: str, flags: int) -> None:
-    """Set those of a link's flags that `Link.flags` holds."""
+    """Set those flags of a link that `Link.flags` holds."""
     rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _KEPT_FLAGS))
 
 
@@ -111,11 +111,11 @@ def set_mtu(name: str, mtu: int) -> None:
 
 
 def move(name: str, netns: str, to: str) -> None:
-    """Move a link into the network namespace at a path, where its name is ``to``; one that is up goes down.
+    """Move a link into the network namespace at a path, where its name is ``to``; the kernel takes it down first.
 
-    One message, because each waits for its turn behind other links' moves. The kernel moves first: where the name is
-    taken, the link is there under its old one, and the error is EEXIST. So it is, and the link stays, where one of its
-    altnames is taken there (Linux 6.6).
+    One message, because each waits for its turn behind other links' moves. The kernel moves first: if the name is taken
+    there, the link arrives under its old name and the error is EEXIST. The same happens if one of its altnames is taken
+    there (Linux 6.6).
     """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -129,7 +129,7 @@ def add_altname(name: str, altname: str) -> None:
 
 
 def remove_altname(name: str, altname: str) -> None:
-    # To a request that removes, EXCLUSIVE's bit means many at once, which the kernel refuses here (NLM_F_BULK).
+    # In a request that removes, EXCLUSIVE's bit means a bulk removal, which the kernel refuses here (NLM_F_BULK).
     _alter(rtnetlink.DEL_LINK_PROP, name, altname, 0)
 
 
@@ -160,7 +160,7 @@ def _address(body: bytes) -> str:
 
 
 def add_route(name: str, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
-    """Add a route through a link: by a gateway, which the link reaches, or to neighbours on it."""
+    """Add a route through a link: by a gateway, which must be reachable on it, or to neighbours on it."""
     network = ip_network(dst, strict=False)
     family = socket.AF_INET if network.version == 4 else socket.AF_INET6
     scope = _ON_LINK if gateway is None and network.version == 4 else _UNIVERSE
@@ -175,7 +175,7 @@ def add_route(name: str, dst: str, gateway: str | None, *, source: str | None = 
 
 
 def add_rule(source: str, table: int, priority: int) -> None:
-    """Let packets from an address be routed by a table."""
+    """Add a rule that routes packets from an address by a table."""
     _rule(rtnetlink.NEW_RULE, source, table, priority, CREATE | EXCLUSIVE)
 
 

@@ -1,7 +1,7 @@
-"""Work inside another network namespace, and know it again: one-shot threads, so that nothing keeps it open.
+"""Work inside another network namespace, and identify it later: one-shot threads, so that nothing keeps it open.
 
-A thread that enters a namespace ends there; descriptors and sockets made for it are closed before it ends. A namespace
-is known by its cookie (SO_NETNS_COOKIE, Linux 5.14), because paths and inode numbers are reused at once.
+A thread that enters a namespace ends in it; its descriptors and sockets are closed before it ends. A namespace is
+identified by its cookie (SO_NETNS_COOKIE, Linux 5.14), because paths and inode numbers are reused immediately.
 """
 
 import ctypes
@@ -20,11 +20,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetnsGoneError(OSError):
-    """The network namespace that a path named is not there any more."""
+    """The network namespace that a path named no longer exists."""
 
 
 def run_in(path: str, work: Callable[[], T]) -> T:
-    """Run ``work`` in the namespace at ``path`` and return what it returns; raise NetnsGoneError or what it raises."""
+    """Run ``work`` in the namespace at ``path`` and return its result; raise NetnsGoneError or the error of it."""
     outcome: list[T] = []
     failure: list[BaseException] = []
 
@@ -44,9 +44,9 @@ def run_in(path: str, work: Callable[[], T]) -> T:
 
 
 def start_in(path: str, work: Callable[[], None]) -> None:
-    """Begin ``work`` in the namespace at ``path`` and do not wait for it; a namespace that is gone needs none.
+    """Start ``work`` in the namespace at ``path`` without waiting for it; do nothing if the namespace is gone.
 
-    It keeps the namespace until it ends, so it ends soon.
+    The thread keeps the namespace alive until it ends, so ``work`` must be short.
     """
 
     def visit() -> None:
@@ -73,7 +73,7 @@ def is_same(path: str, cookie: int) -> bool:
 def enter(path: str) -> None:
     """Put the calling thread into the namespace at ``path`` for the rest of its life; raise NetnsGoneError."""
     try:
-        # A path may be anything: a pipe would be waited for.
+        # A path may be anything, and opening a pipe would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as gone:
         raise NetnsGoneError(gone.errno, f"network namespace {path!r}: {gone.strerror}") from gone

@@ -1,4 +1,4 @@
-"""Make a link in the pod's namespace what `addressing` decided, and undo what would outlive it there.
+"""Configure a link in the pod's namespace as `addressing` decided, and undo what would outlive it there.
 
 Runs on a one-shot thread inside that namespace (`cni.kernel.netns`): /proc/sys/net and every socket are the pod's.
 """
@@ -20,13 +20,13 @@ from cni.spec.result import Address
 
 _log = structlog.get_logger()
 _SYSCTL = Path("/proc/sys")
-# A VF's link comes up within milliseconds of its netdev; the pod's namespace is not kept longer for one that does not.
+# A VF's link is up within milliseconds after its netdev; for a slower one the pod's namespace is not kept longer.
 _CARRIER_S = 0.2
 _POLL_S = 0.005
 
 
 def configure(name: str, wanted: Addressing) -> Link:
-    """Give a link that has just come in what is wanted of it and bring it up."""
+    """Configure a link that has just arrived, and bring it up."""
     for path, value in wanted.sysctls:
         (_SYSCTL / path).write_text(value)
     for address in wanted.addresses:
@@ -37,9 +37,10 @@ def configure(name: str, wanted: Addressing) -> Link:
 
 
 def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
-    """Tell the neighbours of each link, by its name, where its addresses are now; a link that has left has none.
+    """Announce the addresses of each link, by its name, to its neighbours; skip a link that has left.
 
-    Takes as long as links take to come up, and the kernel some 20 ms to close a packet socket: nobody should wait.
+    This takes as long as links take to come up, and the kernel needs about 20 ms to close a packet socket. Callers
+    should not wait for it.
     """
     deadline = time.monotonic() + _CARRIER_S
     with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
@@ -51,7 +52,7 @@ def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
 
 
 def withdraw(link: Link) -> None:
-    """Remove the rules that lead to a link's own table; its routes and sysctls go with it when it leaves."""
+    """Remove the rules that lead to a link's own table; its routes and sysctls vanish when it leaves."""
     netlink.remove_rules(table_of(link.index))
 
 

@@ -1,8 +1,8 @@
-"""RDMA devices in the network namespace of the calling thread: which there are, where they go, and who uses one.
+"""RDMA devices in the network namespace of the calling thread: list them, move them, and find their users.
 
-In exclusive mode an RDMA device is in one network namespace and follows its VF; in shared mode (the kernel's default)
-all see it, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source: nldev.c, device.c and
-restrack.c in the kernel's drivers/infiniband/core.
+In exclusive mode an RDMA device is in one network namespace and follows its VF. In shared mode (the kernel's default)
+every namespace sees it, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source: nldev.c,
+device.c and restrack.c in the kernel's drivers/infiniband/core.
 """
 
 import errno
@@ -14,26 +14,26 @@ from typing import Literal
 from mooring import rdma_netlink
 
 Mode = Literal["shared", "exclusive"]
-# A process that has the device, but is not the one that opened it: the kernel only names those that did.
+# A process that has the device but did not open it: the kernel names only those that opened it.
 NAMELESS = 0
-# A list takes a millisecond, and a move of a VF, which spoils one, tens of them.
+# A list takes a millisecond, and a move of a VF, which makes a list invalid, tens of them.
 _MOST_LISTS = 10
-# What a process makes on a device: the question, and the table and the entry that it is listed in.
+# What a process creates on a device: the query, and the table and entry that list it.
 _Table = tuple[int, int, int]
 _QUEUE_PAIRS: _Table = (rdma_netlink.RES_QP_GET, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)
 _CM_IDS: _Table = (rdma_netlink.RES_CM_ID_GET, rdma_netlink.RES_CM_ID, rdma_netlink.RES_CM_ID_ENTRY)
-# Younger than the others (5.15).
+# Newer than the others (5.15).
 _CONTEXTS: _Table = (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlink.RES_CTX_ENTRY)
 
 
-# A kernel before 5.2 does not know the question.
+# A kernel before 5.2 does not support the query.
 _CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
 
 
 def mode() -> Mode | None:
-    """Return how the RDMA stack shares its devices, None where there is no RDMA; one that cannot say shares them.
+    """Return how the RDMA stack shares its devices, None without RDMA; a kernel that does not report it shares them.
 
-    Raise OSError where the kernel could not be asked: a device must not be left behind for that.
+    Raise OSError if the query fails: a failed query must not leave a device behind.
     """
     try:
         answer = rdma_netlink.exchange(rdma_netlink.SYS_GET, {})
@@ -48,10 +48,10 @@ def mode() -> Mode | None:
 
 
 def devices() -> Mapping[str, int]:
-    """Return the index of every RDMA device that this namespace sees, by name.
+    """Return the index of every RDMA device visible in this namespace, by name.
 
-    The kernel lists one device at a time and counts them again for the next (ib_enum_all_devs): where another one
-    leaves the namespace meanwhile, the next is left out. So the list is asked for until it has been the same twice.
+    The kernel lists one device at a time and counts them again for the next (ib_enum_all_devs): if another one leaves
+    the namespace meanwhile, the next is left out. So the list is read until two reads agree.
     """
     found = before = _listed()
     for _ in range(_MOST_LISTS):
@@ -77,7 +77,7 @@ def _listed() -> Mapping[str, int]:
 
 
 def move(name: str, netns: str) -> None:
-    """Move a device of this namespace to the one at a path; the kernel takes its processes' objects from them."""
+    """Move a device of this namespace to the one at a path; the kernel destroys the objects of processes on it."""
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
         rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.NET_NS_FD: rdma_netlink.u32(descriptor)})
@@ -90,10 +90,10 @@ def rename(name: str, to: str) -> None:
 
 
 def users(name: str) -> frozenset[int]:
-    """Return the ids of the processes that have a device in use, with NAMELESS for what somebody else opened for one.
+    """Return the ids of the processes that use a device, with NAMELESS for contexts that another process opened.
 
-    Objects of the kernel's own clients are none: they come and go with the device. A process has queue pairs on a
-    context alone, and contexts are counted and listed without asking the driver.
+    Objects of the kernel's own clients do not count: they are created and removed with the device. A process has queue
+    pairs only on a context, and the kernel counts and lists contexts without a query to the driver.
     """
     index = _index(name)
     (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
@@ -104,10 +104,11 @@ def users(name: str) -> frozenset[int]:
 
 
 def _users_of_queue_pairs(index: Mapping[int, bytes], contexts: int | None) -> Sequence[int]:
-    """Return whom the kernel names for queue pairs: somebody where it cannot, unless there is no context.
+    """Return the processes that the kernel names for queue pairs; NAMELESS if it cannot, unless no context exists.
 
-    The driver is asked about each, and its first error ends the list (fill_res_qp_entry_query in nldev.c): mlx5 has
-    ENOSYS for those of RSS (mlx5_ib_query_qp), and any error for all of a sick VF, the kernel's own among them.
+    The kernel queries the driver about each, and the first error ends the list (fill_res_qp_entry_query in nldev.c).
+    mlx5 returns ENOSYS for those of RSS (mlx5_ib_query_qp). A VF with a fault returns an error for all of them, the
+    kernel's own among them.
     """
     try:
         return _read_users(_QUEUE_PAIRS, index)
@@ -116,7 +117,7 @@ def _users_of_queue_pairs(index: Mapping[int, bytes], contexts: int | None) -> S
 
 
 def _users_in(table: _Table, index: Mapping[int, bytes]) -> list[int]:
-    """Return whom a table names, nobody where the kernel does not have it."""
+    """Return the processes that a table names; empty if the kernel does not have the table."""
     try:
         return _read_users(table, index)
     except OSError as unknown:
@@ -132,7 +133,7 @@ def _read_users(table: _Table, index: Mapping[int, bytes]) -> list[int]:
 
 
 def users_listed(message: Sequence[rdma_netlink.Attribute], table: int, entry: int) -> Iterator[int]:
-    """Yield the process ids in one message of a resource table; a kernel object has a name in its place."""
+    """Yield the process ids in one message of a resource table; an object of the kernel has a name instead."""
     for kind, value in message:
         if kind in (table, entry):
             yield from users_listed(tuple(rdma_netlink.read_attributes(value)), table, entry)

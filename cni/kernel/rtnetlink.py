@@ -1,8 +1,8 @@
-"""RTNETLINK by hand: one request, its answer, in the network namespace of the calling thread.
+"""RTNETLINK by hand: one request and its answer, in the network namespace of the calling thread.
 
-A VF takes a dozen of these, and one session of a general library costs more than all of them: 0.4 ms to open and
-1 ms to read one link. Shapes and numbers: include/uapi/linux/{netlink,rtnetlink,if_link,if_addr,fib_rules}.h. Every
-failure is the kernel's own, as OSError.
+A VF takes a dozen requests, and one session of a general library costs more than all of them: 0.4 ms to open, 1 ms to
+read one link. Shapes and numbers: include/uapi/linux/{netlink,rtnetlink,if_link,if_addr,fib_rules}.h. Every failure is
+the kernel's own, as OSError.
 """
 
 import os
@@ -15,7 +15,7 @@ from mooring.rdma_netlink import Attribute
 GET_LINK, SET_LINK, NEW_LINK_PROP, DEL_LINK_PROP = 18, 19, 108, 109
 NEW_ADDRESS, GET_ADDRESS, NEW_ROUTE, GET_ROUTE = 20, 22, 24, 26
 NEW_RULE, DEL_RULE, GET_RULE = 32, 33, 34
-# Modifiers of a NEW request: refuse what is there already, make what is not, add behind what is there.
+# Modifiers of a NEW request: refuse what exists, create what does not, append to what exists.
 EXCLUSIVE, CREATE, APPEND = 0x200, 0x400, 0x800
 DUMP = 0x300
 NESTED = 0x8000
@@ -43,7 +43,7 @@ def exchange(kind: int, header: bytes, attributes: Iterable[Attribute] = (), fla
 
 
 def pack(kind: int, value: bytes) -> bytes:
-    """Return an attribute's bytes; one that holds others has their bytes for its value and NESTED in its kind."""
+    """Return an attribute's bytes; one with nested attributes has their bytes as its value and NESTED in its type."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
 
 

@@ -1,4 +1,4 @@
-"""Find a VF by its PCI address, and hold the kernel to the assignment: it must be that VF of that PF.
+"""Find a VF by its PCI address, and check it against the assignment: it must be that VF of that PF.
 
 Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) and sysfs-class-net (speed, in Mb/s).
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from cni.spec.skel import VF_MISSING, CniError
 from mooring.assignment import AssignedVf
 
-# A netdev shows in sysfs once it has come back, or its driver was bound: within this many seconds.
+# A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
 APPEARS_S = 2.0
 
 
@@ -25,7 +25,7 @@ class Sysfs:
         return self._device(pci).exists()
 
     def netdev(self, pci: str) -> str | None:
-        """Return the name of a function's netdev in this network namespace, None while it has none there."""
+        """Return the name of a function's netdev in this network namespace, None if it has none here."""
         try:
             return min(
                 (entry.name for entry in (self._device(pci) / "net").iterdir() if entry.name[0] != "."), default=None
@@ -34,13 +34,13 @@ class Sysfs:
             return None
 
     def lacks_netdev(self, pci: str) -> bool:
-        """Return whether a function has no netdev in any namespace: one in another leaves an empty folder here."""
+        """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()
 
     def rdma(self, pci: str) -> str | None:
         """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``.
 
-        What cannot be read is an error and not None: a netdev must not go without its RDMA device.
+        Raise an error instead of returning None if it cannot be read: a netdev must not move without its RDMA device.
         """
         try:
             verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
@@ -56,7 +56,7 @@ class Sysfs:
             return None
 
     def driver_override(self, pci: str) -> str | None:
-        """Return the only driver that the kernel may bind a function to, None where any that knows it may."""
+        """Return the only driver that the kernel may bind a function to, None if any driver that supports it may."""
         try:
             named = (self._device(pci) / "driver_override").read_text().strip()
         except OSError:
@@ -78,12 +78,13 @@ class Sysfs:
         return pf_pci
 
     def current_pf(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
-        """Return the name that a VF's PF has now, ``pf`` if that is still one of its own, and the VF's index on it.
+        """Return the current name of a VF's PF, ``pf`` if that is still one of its names, and the VF's index on it.
 
-        Names change hands: over a reboot a PF can come up under the other one's. Raise OSError for a VF without a PF.
+        Names can be swapped: after a reboot a PF can come up under the name of another one. Raise OSError for a VF
+        without a PF.
         """
         device = (self._device(pci) / "physfn").resolve(strict=True)
-        # Where it was before all others: a PF has up to 256 of them.
+        # The last known index first: a PF has up to 256 VFs.
         links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
         index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
         names = sorted(entry.name for entry in (device / "net").iterdir())
@@ -92,7 +93,7 @@ class Sysfs:
         return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))
 
     def line_rate_mbps(self, pf_pci: str, pf: str) -> int:
-        """Return a PF's line rate in Mb/s, 0 where the driver does not know it."""
+        """Return a PF's line rate in Mb/s, 0 if the driver does not report it."""
         try:
             return max(int((self._device(pf_pci) / "net" / pf / "speed").read_text()), 0)
         except (OSError, ValueError):

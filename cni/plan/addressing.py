@@ -1,9 +1,9 @@
 """Decide which addresses, routes, rules and sysctls the interfaces of one ADD get, from what IPAM gave.
 
-A destination has one route in the pod's main table, the first that asks for it; so there is one default route a family,
-also across the chain. Where an interface shares a subnet with another one of the pod, Linux answers ARP for either
-address on both links and sends by whichever route it finds first. Such an interface gets policy routing: its own table,
-a rule for packets from its addresses, and strict ARP (Documentation/networking/ip-sysctl.rst).
+A destination has one route in the pod's main table: that of the first interface that requests it. So each family has
+one default route, also across the chain. If an interface shares a subnet with another one of the pod, Linux answers ARP
+for either address on both links, and sends by the first matching route. Such an interface gets policy routing: its own
+table, a rule for packets from its addresses, and strict ARP (Documentation/networking/ip-sysctl.rst).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ Network = IPv4Network | IPv6Network
 RULE_PRIORITY = 30_000
 _TABLES = 0x6D00_0000
 _LINK_LOCAL = "fe80::/64"
-# Answer ARP for an address on its own link only, ask with an address of that link, take packets that any link reaches.
+# Answer ARP for an address only on its own link, query with an address of that link, accept packets on any link.
 _STRICT_ARP = (("arp_ignore", "1"), ("arp_announce", "2"), ("rp_filter", "2"))
 
 
@@ -34,7 +34,7 @@ class InterfaceConfig:
 
 @dataclass(frozen=True, slots=True)
 class OwnRoute:
-    """A route of an interface's own table; ``source`` is the address that packets by it start from."""
+    """A route of an interface's own table; ``source`` is the source address of packets that use it."""
 
     dst: str
     gateway: str | None = None

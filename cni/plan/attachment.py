@@ -1,4 +1,4 @@
-"""Decide what an ADD does, without doing it: whose VFs, under which names, with which settings, within which rate."""
+"""Decide what an ADD does, without doing it: which VFs, under which names, with which settings, at which rate."""
 
 import errno
 import re
@@ -16,12 +16,12 @@ from mooring.podrecord import PodRecord
 from mooring.request import asks_for_vfs
 from mooring.settings import SETTING_NAMES, VfSettings
 
-# What Multus calls an attachment that the user has not named.
+# Multus' name for an attachment that the user has not named.
 _OF_MULTUS = re.compile(r"net[0-9]+", re.ASCII)
 
 
 def record_to_apply(call: Call, conf: Conf, record: PodRecord | None) -> PodRecord | None:
-    """Return the record to apply, None for a pod that asks for nothing; raise CniError 100 where they disagree.
+    """Return the record to apply, None for a pod without a request; raise CniError 100 if request and record disagree.
 
     A request or an assignment without a record means that the CRI shim was bypassed: the pod must not start.
     """
@@ -74,7 +74,7 @@ def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping
 def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname: str) -> None:
     """Raise CniError 100 where a delegate of Multus would take a name that Multus gives to another one.
 
-    Beside another network's delegate there is a net1 and a net2, and the second VF of ours would be one of them.
+    Beside the delegate of another network, net1 and net2 are taken, and the second VF of ours would get one of them.
     """
     unnamed = [vf for vf in vfs if vf.name is None]
     others = {vf.network for vf in record.assignment.vfs} - {conf.network}
@@ -86,7 +86,7 @@ def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname
         )
 
 
-# What one netlink attribute carries, in the kernel's order (do_setvfinfo in net/core/rtnetlink.c).
+# The settings that one netlink attribute carries, in the kernel's order (do_setvfinfo in net/core/rtnetlink.c).
 ATTRIBUTES: tuple[tuple[str, ...], ...] = (
     *(("mac",), ("vlan", "qos"), ("min_tx_rate", "max_tx_rate"), ("spoofchk",), ("link_state",), ("trust",)),
     ("guid",),
@@ -97,12 +97,12 @@ NO_MAC = "00:00:00:00:00:00"
 def effective(
     wished: VfSettings, found: VfSettings, netdev_mac: str | None = None, link: names.LinkType = "ethernet"
 ) -> VfSettings:
-    """Return what to set: the wish, and no rate left over from before where the pod asks for none.
+    """Return what to set: what the pod requests, and rate 0 if the VF has a rate that the pod does not request.
 
-    A wish of 0 or false is no wish to a NIC that does not know the setting: it cannot refuse what it has not. Spoof
-    check holds a VF to its admin MAC: one without gets its netdev's, and the netdev of one that has another gets that.
-    An InfiniBand VF starts with the policy Down, read as "disable" (mlx_to_net_policy in the kernel's
-    drivers/infiniband/hw/mlx5/ib_virt.c): its port would never become active, so that "auto" is what a pod means.
+    0 or false requests nothing of a NIC that does not support the setting: it cannot refuse what it lacks. Spoof check
+    limits a VF to its admin MAC: a VF without one gets its netdev's MAC, and a netdev with another MAC gets the admin
+    MAC. An InfiniBand VF starts with the policy Down, read as "disable" (mlx_to_net_policy in the kernel's
+    drivers/infiniband/hw/mlx5/ib_virt.c). Its port would never become active, so a pod gets "auto".
     """
     if link == "infiniband" and wished.link_state is None and found.link_state == "disable":
         wished = replace(wished, link_state="auto")
@@ -119,11 +119,11 @@ def effective(
 
 
 def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
-    """Return those of the settings that a VF does not have yet: a NIC may refuse a value that it has already.
+    """Return those settings that a VF does not have yet: a NIC may refuse a value that is already set.
 
-    What one netlink attribute carries stays together; the half that is not wanted is sent as 0. MAC and GUID are always
-    written: ice, i40e and bnxt report the VF's own MAC where none was set (ice_get_vf_cfg, i40e_ndo_get_vf_config,
-    bnxt_get_vf_config), and a port GUID is not read.
+    The settings of one netlink attribute stay together; the half that the pod does not request is sent as 0. MAC and
+    GUID are always written. ice, i40e and bnxt report the VF's own MAC if none was set (ice_get_vf_cfg,
+    i40e_ndo_get_vf_config, bnxt_get_vf_config), and a port GUID cannot be read.
     """
     kept: dict[str, object] = {}
     for attribute in ATTRIBUTES:
@@ -135,21 +135,21 @@ def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
 
 
 def one_by_one(settings: VfSettings) -> list[VfSettings]:
-    """Split settings into one piece for each netlink attribute: the kernel does not say which one a NIC refuses."""
+    """Split settings into one piece for each netlink attribute: the kernel does not report which one a NIC refuses."""
     present = settings.to_fields()
     pieces = [{name: present[name] for name in attribute if name in present} for attribute in ATTRIBUTES]
     return [replace(VfSettings(), **piece) for piece in pieces if piece]  # type: ignore[arg-type]
 
 
 def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: OSError) -> str:
-    """Return what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
+    """Describe what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
     what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
     return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)
 
 
 def symbol(failed: OSError) -> str:
     """Return the kernel's name for an error: "EOPNOTSUPP (Operation not supported)"."""
-    # The kernel has no ENOTSUP: that is the C library's other name for it.
+    # The kernel has no ENOTSUP: the C library has it as another name for EOPNOTSUPP.
     unsupported = failed.errno == errno.EOPNOTSUPP
     name = "EOPNOTSUPP" if unsupported else errno.errorcode.get(failed.errno or 0, str(failed.errno))
     return f"{name} ({failed.strerror})"

@@ -1,8 +1,8 @@
-"""Return where a pod's VFs are not as ADD made them: the live state against ledger, record and the chain's result.
+"""Return how a pod's VFs differ from what ADD set: the live state against ledger, record and the chain's result.
 
-Every difference is a text that names the VF and both values; no text means that all is well. Source: CNI specification
-1.1.0, section 2 (CHECK): what the result lists is what is expected of an interface, for a plugin after us in the chain
-may have changed it; what no result lists, the ledger knows.
+Every difference is a text that names the VF and both values; an empty list means no differences. Source: CNI
+specification 1.1.0, section 2 (CHECK). The result lists what is expected of an interface, because a plugin after us in
+the chain may have changed it. The ledger holds what no result lists.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,10 +27,10 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """What the kernel has of one VF.
+    """The kernel's state of one VF.
 
-    ``reachable``: its namespace is still the one at its path; ``settings`` None: the PF does not answer for it;
-    ``rdma``: its RDMA device is in the namespace (None: there is none that could be).
+    ``reachable``: its namespace is still the one at its path; ``settings`` is None if the PF does not report it.
+    ``rdma``: its RDMA device is in the namespace (None: the VF cannot have one).
     """
 
     reachable: bool
@@ -40,7 +40,7 @@ class LiveState:
 
 
 def from_record(vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], container: str) -> list[str]:
-    """Compare what a pod was assigned with what the ledger gives to its sandbox; ``entries`` by PCI address."""
+    """Compare a pod's assignment with the VFs that the ledger records for its sandbox; ``entries`` by PCI address."""
     texts = []
     for vf in vfs:
         entry = entries.get(vf.pci)
@@ -55,7 +55,7 @@ def from_record(vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], c
 
 
 def _wished(vf: AssignedVf) -> VfSettings:
-    """Return the wishes that ADD must have set: 0 and false may be what a NIC has by itself."""
+    """Return the requested settings that ADD must have set; 0 and false may be a NIC's defaults."""
     unset = {name: None for name, value in vf.settings.to_fields().items() if not value}
     return replace(vf.settings, **unset)
 
@@ -95,7 +95,7 @@ def _from_interface(
 
 
 def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> tuple[Mapping[str, Any], list[str]]:
-    """Return a VF's interface as the result lists it (empty: not at all), and what the result has not of it.
+    """Return a VF's interface as the result lists it (empty: not listed), and what the result lacks of it.
 
     A VF without a netdev is in no result.
     """

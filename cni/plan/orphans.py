@@ -1,15 +1,15 @@
-"""Decide which ledger entries have outlived what they stand for, and why: values in, values out.
+"""Decide which ledger entries are orphans, and why: values in, values out.
 
 An entry is an orphan when its sandbox cannot be alive any more. The rules, first match wins:
 
     other_boot    of another boot: its namespaces and processes ended with that boot
-    killed_add    `taking`, and nobody holds the VF's lock (the caller sees to that): its ADD died
-    not_returned  `returning`: a give-back began and did not come to its end
-    netns_gone    the namespace that the VF was given to is gone, and the VF has come back to the host
+    killed_add    `taking`, and the VF's lock is free (the caller checks that): its ADD died
+    not_returned  `returning`: a release began and did not finish
+    netns_gone    the namespace that the VF was given to is gone, and the VF is back on the host
     record_gone   the shim has removed the pod's record: no sandbox of that pod was listed for ten minutes
 
-A VF that is neither back on the host nor reached by its namespace's path is with a process that keeps the namespace:
-whatever the entry says, it is not taken away; only another boot's entry is past that.
+If a VF is neither back on the host nor reachable by its namespace's path, a process keeps the namespace. Such a VF is
+not taken away, whatever the entry records, except for an entry of another boot.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,12 +26,12 @@ REASONS: Mapping[Reason, str] = {
     "netns_gone": "its network namespace is gone",
     "record_gone": "its pod's record is gone",
 }
-# Where a VF is: its namespace is still at its entry's path; that is gone and the VF is back on the host; neither.
+# The place of a VF: its namespace is still at its entry's path; that is gone and the VF is on the host; neither.
 Place = Literal["pod", "host", "away"]
-# One pass that finds no record proves little; two this far apart do. In seconds; with a pass every 10 s an orphan is
-# repaired within 30.
+# One pass that finds no record proves little; two passes this far apart suffice. In seconds; with a pass every 10 s an
+# orphan is repaired within 30.
 UNRECORDED_S = 10.0
-# Freeing a VF by force is tried again after 20 s, 40 s, …: it takes the driver of a VF away from whoever reads it.
+# Retry freeing a VF by force after 20 s, 40 s, …: each try takes the VF's driver away from programs that read it.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 20.0, 600.0
 
 
@@ -40,14 +40,14 @@ Orphan = tuple[LedgerEntry, Reason]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """For how many seconds a VF that would not be freed is left alone, and until when (monotonic)."""
+    """For how many seconds a VF that could not be freed is not tried again, and until when (monotonic)."""
 
     seconds: float
     until: float
 
 
 def next_backoff(backoff: Backoff | None, now: float) -> Backoff:
-    """Return the backoff after one more try in vain: twice as long as the last one, up to a limit."""
+    """Return the backoff after one more failed try: twice the last one, up to a limit."""
     seconds = FIRST_BACKOFF_S if backoff is None else min(2 * backoff.seconds, MAX_BACKOFF_S)
     return Backoff(seconds, now + seconds)
 
@@ -73,8 +73,9 @@ def find_orphans(
 ) -> OrphanScan:
     """Find the orphans of one pass.
 
-    ``entries`` are by PCI address, ``records`` the uids that have a pod record, readable or not, None where not even
-    their folder is there, which says nothing about pods; ``unrecorded`` is what the pass before returned.
+    ``entries`` are by PCI address; ``unrecorded`` is what the previous pass returned. ``records`` holds the uids that
+    have a pod record, readable or not. It is None if even the folder of records is missing, which proves nothing about
+    pods.
     """
     since = {
         (pci, entry.container): unrecorded.get((pci, entry.container), now)

@@ -1,4 +1,4 @@
-"""What runs: a call's way to its command (`dispatch`), the warm server, its repairs and metrics, the ledger shown.
+"""What runs: the routing of a call to its command (`dispatch`), the warm server, its repairs and metrics, `show`.
 
-No VF is changed here but through `cni.vf` and the ``cmd_*`` modules.
+This package changes VFs only through `cni.vf` and the ``cmd_*`` modules.
 """

@@ -1,4 +1,4 @@
-"""Answer one CNI call: the same code in the warm server and in a single process of its own."""
+"""Answer one CNI call: the same code in the warm server and in a one-shot process."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes to standard output, the exit status (0 or 1), and the error code in the text (0: none)."""
+    """The text for standard output, the exit status (0 or 1), and the error code in the text (0: none)."""
 
     text: str
     status: int
@@ -49,10 +49,10 @@ def answer(
     defaults: Mapping[str, object] | None = None,
     caller: int | None = None,
 ) -> Answer:
-    """Answer a call; whatever goes wrong is an error object of the specification.
+    """Answer a call; every failure becomes an error object of the specification.
 
-    ``defaults`` are the node's own folders and name, for what the network configuration leaves out; ``caller`` is the
-    socket of whoever waits for the answer: an ADD that nobody waits for any more ends early.
+    ``defaults`` are the node's own folders and name, for fields that the network configuration leaves out. ``caller``
+    is the socket of the process that waits for the answer: an ADD whose caller has left ends early.
     """
     version = ""
     try:

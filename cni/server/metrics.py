@@ -1,4 +1,4 @@
-"""What the server counts, as Prometheus reads it: calls, repairs, and the ledger as the last reconcile found it."""
+"""Count calls and repairs for Prometheus, and show the ledger as the last reconcile found it."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 
 
 class Metrics:
-    """Counters in a registry of their own; what one-shot calls do is not among them."""
+    """Counters in a registry of their own; one-shot calls are not counted."""
 
     def __init__(self) -> None:
         own = self.registry = CollectorRegistry()
@@ -54,7 +54,7 @@ class Metrics:
             self._failed.labels(reason)
 
     def call(self, command: str, code: int, seconds: float) -> None:
-        """Count one call; a command that the specification does not have shares one label."""
+        """Count one call; all commands that the specification does not have share one label."""
         known = command if command in COMMANDS else "other"
         self._calls.labels(known, str(code)).inc()
         self._call_s.labels(known).observe(seconds)
@@ -78,6 +78,6 @@ class Metrics:
         self._last_reconcile.set_to_current_time()
 
     def serve(self, address: str) -> None:
-        """Serve /metrics at ``host:port`` from a thread of its own; raise ConfigError or OSError."""
+        """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError."""
         host, port = host_and_port(address)
         start_http_server(port, host or _ALL_ADDRESSES, self.registry)

@@ -1,9 +1,9 @@
-"""Give orphaned VFs back: part of the warm server, at its start and every few seconds after.
+"""Release orphaned VFs: part of the warm server, at its start and every few seconds after.
 
-It works as any call does: under the VF's lock, by the ledger entry alone, through `detach`. A VF whose lock is busy
-is in use by a call and is left for the next pass, so that no call waits for a pass; a VF without an entry was never
-handed out and is never touched. Between two passes it remembers nothing that matters: a server that was killed
-starts again from the ledger and the kernel.
+It works as any call does: under the VF's lock, by the ledger entry, through `detach`. A VF whose lock is busy is in use
+by a call. It waits for the next pass, so that no call waits for a pass. A VF without an entry was never attached and is
+never touched. Between passes it keeps no state that matters: a server that was killed starts again from the ledger and
+the kernel.
 """
 
 import threading
@@ -26,12 +26,12 @@ from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
 
 _log = structlog.get_logger()
-# A VF that a process will not release takes up to 13 s; a node has many VFs, and 30 s for each orphan.
+# A VF that a process does not release takes up to 13 s; a node has many VFs, and each orphan may take 30 s.
 _AT_ONCE = 8
 
 
 class Reconciler:
-    """Reconcile the ledger of one node; ``node`` makes what a pass works with."""
+    """Reconcile the ledger of one node; ``node`` makes the Node that a pass works on."""
 
     def __init__(self, node: Callable[[], Node], metrics: Metrics) -> None:
         self._node = node
@@ -66,7 +66,7 @@ class Reconciler:
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
     def _read(self, node: Node) -> dict[str, LedgerEntry]:
-        """Read the ledger; an entry that cannot be read names nobody: it is reported once and left as it is."""
+        """Read the ledger; an entry that cannot be read names no sandbox: it is reported once and not changed."""
         entries: dict[str, LedgerEntry] = {}
         unreadable: dict[str, str] = {}
         for path in record_paths(node.ledger.state / ledger.FOLDER):
@@ -84,14 +84,14 @@ class Reconciler:
         return entries
 
     def _repair_all(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
-        """Return the addresses of those given back; the ones that resisted before come last, for they take seconds."""
+        """Return the addresses of the released VFs; try those that failed before last, because they take seconds."""
         ordered = sorted(orphans, key=lambda orphan: orphan[0].pci in self._stuck)
         with ThreadPoolExecutor(_AT_ONCE, "repair") as repairs:
             done = repairs.map(lambda orphan: self._repair(node, orphan[0], orphan[1], now), ordered)
             return [entry.pci for (entry, _), repaired in zip(ordered, done, strict=True) if repaired]
 
     def _repair(self, node: Node, listed: LedgerEntry, reason: Reason, now: float) -> bool:
-        """Give one orphan back, unless it is in a call's hands or has changed hands since it was listed."""
+        """Release one orphan, unless a call holds its lock or its entry has changed since it was listed."""
         try:
             with hold(node.run, listed.pci, limit_s=0):
                 if node.ledger.read(listed.pci) != listed:
@@ -106,7 +106,7 @@ class Reconciler:
         try:
             if not detach(node, entry):
                 stuck = "a process still has its rdma device"
-                # Its driver has been rebound in vain, which is not a thing to do every few seconds.
+                # Its driver has been rebound without success; that must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except (CniError, OSError) as failed:
             stuck = failed
@@ -127,13 +127,13 @@ def _records(node: Node) -> frozenset[str] | None:
 
 
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
-    """Return where each VF is, without waiting; a pod's namespace is entered once for all of its VFs."""
+    """Return the place of each VF, without waiting; a pod's namespace is entered once for all of its VFs."""
     alive = {space: netns.is_same(space.path, space.cookie) for space in {entry.netns for entry in entries}}
     return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
 
 
 def _outside(node: Node, entry: LedgerEntry) -> Place:
-    """Look for a VF that has no namespace any more; what cannot be seen counts as away, and is left where it is."""
+    """Search for a VF whose namespace is gone; one that is not visible counts as away, and is not moved."""
     try:
         return "host" if not node.sysfs.exists(entry.pci) or in_host_netns(node, entry, limit_s=0) else "away"
     except OSError:

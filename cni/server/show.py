@@ -1,4 +1,4 @@
-"""Show a person what the ledger says of every VF that is handed out, and beside it what the kernel says."""
+"""Print the ledger's entry of every attached VF, and beside it the kernel's state."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One entry of the ledger, what the kernel has of its VF, and where the two differ."""
+    """One entry of the ledger, the kernel's state of its VF, and how the two differ."""
 
     entry: LedgerEntry
     found: LiveState
@@ -36,7 +36,7 @@ def show(node: Node, *, as_json: bool) -> str:
 
 
 def _nameless(entries: Sequence[LedgerEntry]) -> list[str]:
-    """Return the netdevs that have kept the name which we gave them: nobody has the VF, and its own name was taken."""
+    """Return the netdevs that kept their temporary name after release, because their own name was taken."""
     taken = {temporary_name(entry.pci) for entry in entries}
     return sorted(link.name for link in netlink.links() if is_temporary(link.name) and link.name not in taken)
 
@@ -91,7 +91,7 @@ def _row(shown: LedgerRow) -> tuple[str, ...]:
 
 
 def _setting(name: str, wished: object, found: VfSettings | None) -> str:
-    """Write a setting as it was wished, with what is there instead where it differs."""
+    """Write a setting as requested, with the actual value where it differs."""
     there = getattr(found, name) if found is not None else None
     return f"{name}={_plain(wished)}" + ("" if there == wished else f" (is {_plain(there)})")
 

@@ -1,7 +1,8 @@
 """The warm server: answers the forwarder's calls, each in a thread, on a socket that only root can reach.
 
-One call of a container at a time: the runtime kills an ADD that takes too long and sends DEL at once, and that DEL must
-find what the ADD did. An ADD whose caller is gone is not begun, or it ends early, or it is undone in its own turn.
+Calls of one container run one at a time. The runtime kills an ADD that takes too long and sends DEL immediately, and
+that DEL must find what the ADD did. An ADD whose caller is gone does not start, ends early, or is undone before the
+container's next call.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ from cni.server.dispatch import Answer, answer
 from mooring.vf_settings import VfSettingsApi
 
 _log = structlog.get_logger()
-# What is told of each call: its command, its error code (0: success), and how many seconds it took.
+# The record of each call: its command, its error code (0: success), and its duration in seconds.
 Observe = Callable[[str, int, float], None]
 
 
@@ -32,7 +33,7 @@ class AlreadyServedError(RuntimeError):
 
 
 class ContainerLocks:
-    """One call of a container at a time; a container that no call is for any more is forgotten."""
+    """One call of a container at a time; a container without calls is forgotten."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -73,7 +74,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         path.chmod(0o600)
 
     def answer_call(self, caller: socket.socket, environment: Mapping[str, str], stdin: bytes) -> None:
-        """Answer one call; an ADD whose caller is gone is not begun, or is undone before the container's next call."""
+        """Answer one call; an ADD whose caller is gone does not start, or is undone before the next call."""
         container = environment.get("CNI_CONTAINERID", "")
         is_add = environment.get("CNI_COMMAND") == "ADD"
         with self.turns.of(container):
@@ -93,7 +94,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         return done
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what ended a conversation: a caller that was killed while it spoke."""
+        """Log the error that ended a connection: the caller was killed during its call."""
         _log.warning("conversation ended early", reason=str(sys.exception()))
 
 
@@ -106,7 +107,7 @@ class _RequestHandler(socketserver.StreamRequestHandler):
 
 
 def _send(caller: socket.socket, done: Answer) -> bool:
-    """Send an answer; return False if nobody is there to read it."""
+    """Send an answer; return False if the peer no longer reads."""
     if hung_up(caller.fileno()):
         return False
     try:

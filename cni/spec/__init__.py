@@ -1,4 +1,4 @@
-"""What the CNI specification says: a call, its configuration, errors and results, as values.
+"""The CNI specification as values: a call, its configuration, errors and results.
 
-Pure: texts and JSON in, values out. Nothing here knows a VF's state, a file or the kernel.
+Pure: texts and JSON in, values out. Nothing here depends on a VF's state, a file or the kernel.
 """

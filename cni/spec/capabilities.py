@@ -1,4 +1,4 @@
-"""Hold what the runtime asks for an attachment (capabilities `mac` and `ips`) against what the scheduler assigned."""
+"""Check what the runtime requests for an attachment (capabilities `mac` and `ips`) against the assignment."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from mooring.assignment import AssignedVf
 def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
     """Raise CniError 100 for a MAC that was not assigned, 7 for addresses that cannot be one interface's.
 
-    A call's first VF is the attachment that the runtime speaks of: the others have names of our own.
+    The capabilities apply to a call's first VF; the others have names of our own.
     """
     if conf.mac is not None and conf.mac != vfs[0].settings.mac:
         assigned = f"has {vfs[0].settings.mac!r}" if vfs[0].settings.mac is not None else "has none"

@@ -1,8 +1,8 @@
-"""The plugin's configuration: which folders, which IPAM, what the runtime says of the pod.
+"""The plugin's configuration: which folders, which IPAM, and the runtime's data about the pod.
 
 Takes the JSON object from standard input, returns a `Conf`; raises CniError code 7 naming the field. A field that is
-neither ours nor the specification's is an error: a misspelt one would be a setting that is silently absent. DEL alone
-reads no more than it needs: a pod must be removable although its configuration has been spoilt since.
+neither ours nor the specification's is an error: a misspelt one would be a setting that is silently absent. Only DEL
+reads no more than it needs: a pod must be removable although its configuration has become invalid since.
 """
 
 import re
@@ -32,7 +32,7 @@ _THEIRS = (
     *("cniVersion", "cniVersions", "name", "type", "capabilities", "runtimeConfig", "prevResult", "args", "dns"),
     *("ipMasq", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "deviceID", "pciBusID"),
 )
-# The specification's characters, and a file's length: IPAM plugins keep a folder for each network's name.
+# The specification's characters, and a file name's length: IPAM plugins keep a folder for each network's name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _DEFAULT_HOLD_S = 5.0
 _LONGEST_HOLD_S = 60.0
@@ -42,8 +42,9 @@ _LONGEST_HOLD_S = 60.0
 class Conf:
     """One call's configuration.
 
-    ``ipam`` is None where VFs get no addresses; ``hold_s``: how long to wait for a held VF; ``mac`` and ``ips`` are
-    what the runtime asks for this attachment; ``valid`` the attachments that GC is to leave, None where none are named.
+    ``ipam`` is None if VFs get no addresses; ``hold_s``: how long to wait for a held VF. ``mac`` and ``ips`` are what
+    the runtime requests for this attachment. ``valid`` holds the attachments that GC is to leave, None if the runtime
+    names none.
     """
 
     name: str
@@ -78,9 +79,9 @@ class Conf:
         return [ipam for index, ipam in enumerate(named) if ipam is not None and ipam not in named[:index]]
 
     def delegated(self, ipam: Mapping[str, Any]) -> dict[str, object]:
-        """Return the configuration that an IPAM plugin is called with: of 1.0.0 at most, which is what they speak.
+        """Return the configuration to call an IPAM plugin with: of version 1.0.0 at most, which these plugins support.
 
-        Addresses that the runtime asks for go both ways in which static and host-local look for them.
+        Requested addresses are passed in both places where static and host-local read them.
         """
         conf: dict[str, object] = {"cniVersion": min(self.version, "1.0.0"), "name": self.name, "ipam": dict(ipam)}
         asked = {"runtimeConfig": {"ips": list(self.ips)}, "args": {"cni": {"ips": list(self.ips)}}}
@@ -145,7 +146,7 @@ def _annotations(raw: Mapping[str, object]) -> Mapping[str, str]:
 
 
 def _mac(raw: Mapping[str, object], call: Call) -> str | None:
-    """Return the address that the runtime asks for: the capability, else Multus' older way, an argument."""
+    """Return the address that the runtime requests: the capability, else Multus' older way, an argument."""
     value = fields.optional_mapping(raw, "runtimeConfig").get("mac") or call.args.get("MAC") or None
     if value is None:
         return None
@@ -166,7 +167,7 @@ def _ips(raw: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _valid(raw: Mapping[str, object]) -> frozenset[tuple[str, str]] | None:
-    """Return the attachments that GC leaves, by container and CNI_IFNAME; libcni also says it by the older key."""
+    """Return the attachments that GC leaves, by container and CNI_IFNAME; libcni also sends an older key."""
     name = next((name for name in _ATTACHMENTS if name in raw), None)
     if name is None:
         return None

@@ -16,7 +16,7 @@ def text(raw: Mapping[str, object], name: str, default: str) -> str:
 
 
 def folder(raw: Mapping[str, object], name: str, default: str) -> str:
-    """Read an absolute path that stays where it says."""
+    """Read an absolute path that has no ``..`` in it."""
     value = text(raw, name, default)
     if not value.startswith("/") or "/../" in f"{value}/" or "\0" in value:
         refuse(name, f": {value[:80]!r} is not an absolute path")

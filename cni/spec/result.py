@@ -1,6 +1,6 @@
-"""The result of ADD: what the chain had before, and our interfaces with their addresses behind it.
+"""The result of ADD: the chain's result so far, followed by our interfaces with their addresses.
 
-Source: CNI specification 1.1.0, section 5 (ADD success); ``mtu`` stands in results since 1.1.0.
+Source: CNI specification 1.1.0, section 5 (ADD success); results have ``mtu`` since 1.1.0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,10 +111,10 @@ def add_result(
     attached: Sequence[AttachedVf],
     dns: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the chain's result with our interfaces and their addresses after what was there.
+    """Return the chain's result with our interfaces and their addresses appended.
 
-    Its name servers are what the chain said so far, else what the configuration says (``dns``), else the first that an
-    IPAM plugin gave.
+    Its name servers are those of the chain's result, else the configuration's (``dns``), else the first that an IPAM
+    plugin gave.
     """
     result = pass_through(previous, version)
     interfaces = list(result.get("interfaces") or ())

@@ -1,7 +1,7 @@
-"""What a CNI plugin is called with and what it answers, as values.
+"""The input of a CNI plugin call and its answer, as values.
 
 Takes the environment and standard input; returns a `Call`, or raises `CniError` with the code and text that the
-specification wants on standard output. Source: CNI specification 1.1.0, sections 2 (execution) and 5 (result types).
+specification requires on standard output. Source: CNI specification 1.1.0, sections 2 (execution) and 5 (result types).
 """
 
 import json
@@ -15,7 +15,7 @@ from mooring.names import is_interface
 VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
 Command = Literal["ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION"]
 COMMANDS: tuple[Command, ...] = ("ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION")
-# What is asked for one attachment: these need CNI_CONTAINERID and CNI_IFNAME, the second group its namespace as well.
+# Commands for one attachment: these need CNI_CONTAINERID and CNI_IFNAME, the second group CNI_NETNS too.
 _OF_ATTACHMENT = ("ADD", "DEL", "CHECK")
 _IN_NETNS = ("ADD", "CHECK")
 _SINCE_1_1 = ("STATUS", "GC")
@@ -28,17 +28,17 @@ IO_FAILURE = 5
 UNDECODABLE = 6
 BAD_CONFIG = 7
 TRY_AGAIN = 11
-# STATUS alone: no ADD can be served.
+# STATUS only: no ADD can be served.
 UNAVAILABLE = 50
-# STATUS alone: no ADD can be served, and pods that have their VFs may be limited too.
+# STATUS only: no ADD can be served, and pods that have their VFs may be limited too.
 LIMITED = 51
 REFUSED = 100
 NIC_REFUSED = 101
 VF_MISSING = 102
-# CHECK alone: the pod's VFs are not as ADD made them.
+# CHECK only: the pod's VFs are not as ADD made them.
 DRIFTED = 103
 
-# How the forwarder tells the server its own version, beside the specification's variables.
+# The variable, beside the specification's, in which the forwarder sends the server its own version.
 FORWARDER = "MOORING_FORWARDER"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}", re.ASCII)
@@ -62,7 +62,7 @@ class CniError(Exception):
 class Call:
     """One call: ``netns`` is None where CNI_NETNS is empty, ``conf`` the JSON object from standard input.
 
-    ``forwarder`` is the version of the executable that was called, empty where it was this very program.
+    ``forwarder`` is the version of the executable that was called, empty if this program itself was called.
     """
 
     command: Command
@@ -109,13 +109,13 @@ def _check_attachment(container: str, ifname: str, netns: str | None, *, needs_n
 
 
 def version_of(conf: Mapping[str, object]) -> str:
-    """Return the version to answer in; an old or missing one counts as the oldest that we speak."""
+    """Return the version to answer in; an old or missing one counts as the oldest supported one."""
     version = conf.get("cniVersion")
     return version if isinstance(version, str) and version in VERSIONS else VERSIONS[0]
 
 
 def check_version(command: Command, conf: Mapping[str, object]) -> None:
-    """Refuse a configuration of a version that we do not speak, or that has not this command: code 1."""
+    """Refuse a configuration of an unsupported version, or of a version without this command: code 1."""
     version = conf.get("cniVersion")
     if version not in VERSIONS:
         raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r:.80} is not one of {', '.join(VERSIONS)}")
@@ -124,7 +124,7 @@ def check_version(command: Command, conf: Mapping[str, object]) -> None:
 
 
 def version_answer(conf: Mapping[str, object]) -> str:
-    """Answer VERSION in the caller's own version, known or not, as the specification wants it."""
+    """Answer VERSION in the caller's own version, known or not, as the specification requires."""
     said = conf.get("cniVersion")
     version = said if isinstance(said, str) and _VERSION.fullmatch(said) else VERSIONS[-1]
     return json.dumps({"cniVersion": version, "supportedVersions": list(VERSIONS)})
@@ -141,7 +141,7 @@ def _object(stdin: bytes) -> Mapping[str, object]:
         if len(stdin) > _MOST_BYTES:
             raise CniError(UNDECODABLE, f"the configuration is longer than {_MOST_BYTES} bytes")
         conf = json.loads(stdin or b"{}")
-        # What no JSON has, such as NaN, would be passed on in the answer.
+        # Values that JSON does not have, such as NaN, would be passed on in the answer.
         json.dumps(conf, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as unreadable:
         raise CniError(UNDECODABLE, "the configuration is not JSON", str(unreadable)[:200]) from None

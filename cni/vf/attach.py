@@ -1,8 +1,8 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
 Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → MTU →
-addresses → up → held. A VF without a netdev takes those of them that need none. Whatever fails, every VF that was
-entered is given back by its entry; a killed call leaves the entries, and DEL or the next ADD does the same.
+addresses → up → held. A VF without a netdev skips the steps that need one. On any failure, every VF that has an entry
+is released by it; a killed call leaves the entries, and DEL or the next ADD does the same.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
-# How long a netdev may take to have its admin MAC, in seconds: firmware that resets the VF for it is done in one.
+# How long a netdev may take to get its admin MAC, in seconds: firmware that resets the VF for it takes one.
 _MAC_S = 3.0
 
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[AttachedVf]:
-    """Attach VFs whose locks the caller holds; raise CniError with everything as it was before."""
+    """Attach VFs whose locks the caller holds; on failure restore everything and raise CniError."""
     attachment.check_names(record, vfs, conf, call.ifname)
     names = attachment.interface_names(vfs, call.ifname, previous=conf.previous)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
@@ -57,7 +57,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
 
 
 def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
-    """Undo in reverse; one that resists keeps its entry, for DEL, and does not keep the others."""
+    """Undo in reverse; one that fails keeps its entry, for DEL, and does not stop the others."""
     for vf in reversed(vfs):
         try:
             if (entry := node.ledger.read(vf.pci)) is not None:
@@ -94,7 +94,7 @@ def _as_pending(
 
 
 def _take_down(pending: PendingAttachment, names: Sequence[str]) -> None:
-    """Take an entered VF's netdev down, under a name that is nobody's, without altnames that are ``names`` to come."""
+    """Take an entered VF's netdev down, give it a unique name, and remove the altnames that ``names`` will use."""
     original = pending.entry.original
     if original.name is not None:
         netlink.set_up(original.name, up=False)
@@ -104,13 +104,13 @@ def _take_down(pending: PendingAttachment, names: Sequence[str]) -> None:
 
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
-    """Return what a VF is like, and its RDMA device; raise CniError 102 where not all of it is on the host."""
+    """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
     device = node.sysfs.rdma(vf.pci)
     if device is not None and rdma.mode() == "exclusive" and device not in rdma.devices():
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(device))) if device is not None else ()
     found = node.vf_settings.read(vf.pf, vf.vf)
-    # On Ethernet it has not come yet: its driver is being bound.
+    # An Ethernet netdev may not exist yet: its driver is being bound.
     if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
         return Original(settings=found, users=users), device
     link = netdev_of(node, vf.pci, APPEARS_S)
@@ -121,7 +121,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
 
 
 def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
-    """Set every VF, with all their PFs locked, and read back what the NICs made of it."""
+    """Set every VF, with all their PFs locked, and read back the resulting settings."""
     with hold_all(node.run, [pending.pf_pci for pending in entered], _LOCK_S):
         for pf in sorted({pending.vf.pf for pending in entered}):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
@@ -150,7 +150,7 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
 
 
 def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
-    """Name the setting that a PF refuses, by setting one at a time: the kernel says why, and not which."""
+    """Name the setting that a PF refuses, by setting one at a time: the kernel does not report which it was."""
     for alone in attachment.one_by_one(settings):
         try:
             node.vf_settings.write(vf.pf, vf.vf, alone)
@@ -160,9 +160,9 @@ def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError)
 
 
 def _set_mac(pending: PendingAttachment, mac: str) -> None:
-    """Bring a VF's netdev to its admin MAC, and wait until it has it.
+    """Give a VF's netdev its admin MAC, and wait until it has it.
 
-    Some NICs do it by themselves and late, and refuse meanwhile; mlx5 never does.
+    Some NICs set it by themselves after a delay, and refuse it meanwhile; mlx5 never sets it.
     """
     name, refusals = temporary_name(pending.entry.pci), []
 

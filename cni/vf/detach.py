@@ -1,8 +1,8 @@
-"""Detach one VF: from whatever state it is in to the state in which it was found, driven by its ledger entry alone.
+"""Detach one VF: from any state to the state in which it was found, driven only by its ledger entry.
 
 Steps 2 to 5 of `cni.cmd_del`. The same code serves GC, an ADD that failed at any step, a repair, and whatever a killed
-call left behind: each step looks where the VF is now and does what is missing, so that all of it may be run again at
-any point.
+call left. Each step checks the VF's current state and does what is missing, so that all of it may be run again at any
+point.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,11 +27,11 @@ _AT_ONCE = 8
 
 
 def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    """Give VFs back side by side: one that a process will not release takes seconds."""
+    """Release VFs in parallel: one that a process does not release takes seconds."""
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
-        # What came before the error stays.
+        # VFs released before the error stay released.
         pcis.extend(entry.pci for entry in entries if wanted(entry))
     except OSError as unknown:
         failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", str(unknown)))
@@ -43,7 +43,7 @@ def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[Led
 
 
 def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> CniError | None:
-    """Give a VF back if it is still wanted when its lock is ours; return why it could not be done."""
+    """Lock a VF and release it if that is still needed; return the reason if it could not be released."""
     try:
         with hold(node.run, pci, _LOCK_S):
             entry = node.ledger.read(pci)
@@ -68,13 +68,13 @@ def _detach_and_log(node: Node, entry: LedgerEntry) -> None:
 
 
 def detach(node: Node, entry: LedgerEntry) -> bool:
-    """Restore a VF and close its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now.
+    """Restore a VF and remove its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now.
 
     Return False for a VF that is restored but not free: a process still has its RDMA device open. Its entry stays
-    `returning`, so that nobody gets it.
+    `returning`, so that no other sandbox gets it.
     """
     entry = replace(entry, phase="returning")
-    # A full disk must not keep a VF: the entry says who has it either way, and is removed in the end.
+    # A full disk must not keep a VF: the entry names the holder either way, and is removed in the end.
     with suppress(OSError):
         node.ledger.write(entry)
     same_boot = entry.boot == node.boot
@@ -92,10 +92,10 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
-    """Put back what a VF on the host was like; return whether no process of the pod's uses it any more.
+    """Restore the state of a VF on the host; return whether the pod's processes have stopped using it.
 
-    That is seen to first, for a driver that is rebound makes a new netdev. Another boot's entry is closed by a reset,
-    never by replaying what that boot found; its processes ended with it.
+    Users are checked first, because a driver that is rebound makes a new netdev. Another boot's entry is closed by a
+    reset, never by replaying what that boot found; its processes ended with it.
     """
     try:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
@@ -111,7 +111,7 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
 
 
 class _AddressReturn:
-    """The return of a VF's addresses to IPAM, beside the rest: begun once, when the pod cannot use them any more."""
+    """The return of a VF's addresses to IPAM, in parallel with the rest: started once the pod cannot use them."""
 
     def __init__(self, beside: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         self._beside = beside
@@ -123,12 +123,12 @@ class _AddressReturn:
         return self._begun
 
     def finish(self) -> None:
-        """Wait for it; raise what it raised."""
+        """Wait until it is done; raise its error."""
         self.begin().result()
 
 
 def _return_addresses(node: Node, entry: LedgerEntry, *, same_boot: bool) -> None:
-    """Call the IPAM plugin's DEL for what it gave; a plugin that gave nothing may fail, as it did on ADD."""
+    """Call the IPAM plugin's DEL for the addresses it gave; a plugin that gave none may fail, as it did on ADD."""
     if entry.ipam is None:
         return
     try:

@@ -1,7 +1,7 @@
-"""Make a VF's own GUID take effect: mlx5 reads it when the VF's driver is bound, and at no other time.
+"""Make a VF's own GUID take effect: mlx5 reads it only when the VF's driver is bound.
 
-So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same). The
-devices come back under names of the kernel's choice: the netdev gets our temporary one, the entry the RDMA device's.
+So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same). The kernel names the
+devices that it creates then: the netdev gets our temporary name, and the entry the RDMA device's new name.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from cni.vf.node import Node, netdev_of, temporary_name
 
 
 def take_effect(node: Node, pending: PendingAttachment) -> PendingAttachment:
-    """Rebind a VF that got another GUID than it had, under its lock; raise CniError 101 where it does not come back."""
+    """Rebind a VF whose GUID has changed, under its lock; raise CniError 101 if its devices do not return."""
     wished = pending.settings.guid
     if wished is None or wished == pending.entry.original.settings.guid or node.sysfs.driver(pending.vf.pci) is None:
         return pending
@@ -28,7 +28,7 @@ def take_effect(node: Node, pending: PendingAttachment) -> PendingAttachment:
 
 
 def _find_again(node: Node, pending: PendingAttachment) -> PendingAttachment:
-    """Wait for the devices that the driver makes again, and enter the RDMA device's new name."""
+    """Wait for the devices that the driver creates again, and record the RDMA device's new name."""
     pci, entry = pending.vf.pci, pending.entry
     wait_until(lambda: entry.rdma is None or node.sysfs.rdma(pci) is not None, APPEARS_S)
     device = node.sysfs.rdma(pci)

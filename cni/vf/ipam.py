@@ -1,4 +1,4 @@
-"""Ask an IPAM plugin for addresses and give them back, by the CNI's own way: a program, its environment, its stdin.
+"""Request addresses from an IPAM plugin and release them, as the CNI defines: a program, its environment, its stdin.
 
 Each VF is a call of its own with its own CNI_IFNAME: host-local keys addresses by container and interface and refuses a
 second one. Source: CNI specification 1.1.0, section 4 (delegation).
@@ -18,13 +18,13 @@ from cni.spec.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_
 from mooring.ledger import Ipam
 from mooring.locks import hold
 
-# The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin that anybody delegates to.
+# The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin in common use.
 _ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class IpamCall:
-    """What a plugin is called for: container, namespace, CNI_ARGS, and where the lock of the VF's IPAM lies."""
+    """The parameters of a plugin's call: container, namespace, CNI_ARGS, and the path of the lock of the VF's IPAM."""
 
     container: str
     netns: str
@@ -43,9 +43,9 @@ class IpamResult:
 
 
 def add(ipam: Ipam, call: IpamCall) -> IpamResult:
-    """Ask for addresses; raise CniError with the plugin's own code and text.
+    """Request addresses; raise CniError with the plugin's own code and text.
 
-    The plugin inherits the lock that `remove` takes: when we are killed, its work is waited for before it is undone.
+    The plugin inherits the lock that `remove` takes: if this process is killed, the undo waits until the plugin ends.
     """
     with _locked(call) as lock:
         answer = _run("ADD", ipam, call, lock)
@@ -56,7 +56,7 @@ def add(ipam: Ipam, call: IpamCall) -> IpamResult:
 
 
 def _read(answer: Mapping[str, Any]) -> IpamResult:
-    """Read a plugin's answer; addresses are written as the kernel writes them, for CHECK compares them with its own."""
+    """Read a plugin's answer; write addresses as the kernel does, because CHECK compares them with the kernel's."""
     return IpamResult(
         tuple(
             Address(str(ip_interface(_text(ip["address"]))), _gateway(ip.get("gateway"))) for ip in _list(answer, "ips")
@@ -85,7 +85,7 @@ def _text(value: object) -> str:
 
 
 def remove(ipam: Ipam, call: IpamCall) -> None:
-    """Give the addresses of one interface back; nothing to do for a plugin that knows of none."""
+    """Release the addresses of one interface; do nothing for a plugin that holds none."""
     with _locked(call) as lock:
         _run("DEL", ipam, call, lock)
 
@@ -102,9 +102,9 @@ def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -
 
 
 def delegate(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:
-    """Pass STATUS or GC on; a plugin from before 1.1.0 has nothing to say.
+    """Pass STATUS or GC on; a plugin from before 1.1.0 supports neither.
 
-    Such a one refuses the version, the command, or first of all the container's id, which neither command has.
+    Such a plugin refuses the version, the command, or first of all the container's id, which neither command has.
     """
     try:
         _run(command, Ipam("", conf, path), IpamCall("", "", "", Path(), ""))
@@ -155,7 +155,7 @@ def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]")
         said = answer.get("msg") if isinstance(answer, dict) else None
         text = str(said or done.stderr.decode(errors="replace")[-500:] or f"status {done.returncode}")
         code = answer.get("code") if isinstance(answer, dict) else None
-        # 0 is no error's code, and true is an int.
+        # 0 is not a valid error code, and in Python true is an int.
         own = code if type(code) is int and code > 0 else IO_FAILURE
         raise CniError(own, f"ipam plugin {kind!r} failed ({command}): {text}")
     return answer

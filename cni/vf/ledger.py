@@ -1,6 +1,6 @@
-"""The ledger on disk: who has which VF, written before the first change to the VF and removed last.
+"""The ledger on disk: which sandbox has which VF, written before the first change to the VF and removed last.
 
-What an entry means, why that is enough after a crash, and what it costs: `mooring.ledger`.
+`mooring.ledger` explains the meaning of an entry, why it suffices after a crash, and its cost.
 """
 
 import json
@@ -44,9 +44,9 @@ class Ledger:
         remove_file(self.state / ledger.ledger_name(pci))
 
     def entries(self, container: str | None = None) -> Iterator[LedgerEntry]:
-        """Yield every entry, or a container's, by address; one that is none is logged, since it names nobody.
+        """Yield every entry, or a container's, by address; log an invalid one, since it names no sandbox.
 
-        Raise OSError in the end where one could not be had: it may be anybody's.
+        Raise OSError in the end if one could not be read: it may belong to any container.
         """
         readable, unreadable = self.whole(container)
         for why in unreadable.values():
@@ -57,7 +57,7 @@ class Ledger:
                 raise why
 
     def whole(self, container: str | None = None) -> tuple[Sequence[LedgerEntry], Mapping[str, RecordError | OSError]]:
-        """Return every entry, or a container's, by address, and why others cannot be read, by their files' names."""
+        """Return every entry, or a container's, by address, and by file name why others cannot be read."""
         readable: list[LedgerEntry] = []
         unreadable: dict[str, RecordError | OSError] = {}
         for path in record_paths(self.state / ledger.FOLDER):
@@ -78,7 +78,7 @@ class Ledger:
 
 
 def _is_anothers(path: Path, container: str | None) -> bool:
-    """Return whether a file surely is another container's entry: a node has hundreds, and a whole look takes longer."""
+    """Return whether a file certainly holds another container's entry; parsing each of hundreds takes longer."""
     try:
         return container is not None and json.loads(read_file(path) or "")["container"] != container
     except (ValueError, TypeError, KeyError, RecursionError):

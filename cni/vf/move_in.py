@@ -1,4 +1,4 @@
-"""Bring VFs, set and ready, into the pod: moved, while IPAM is asked for addresses, then named, addressed, up, held."""
+"""Move configured VFs into the pod and request their addresses meanwhile; then name, address and enable them."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from mooring.settings import VfSettings
 
 @dataclass(frozen=True, slots=True)
 class PendingAttachment:
-    """One VF on its way: what was assigned, the PF's PCI address, its entry as last written, and what to set."""
+    """One VF on its way: its assignment, the PF's PCI address, its entry as last written, and what to set."""
 
     vf: AssignedVf
     pf_pci: str
@@ -38,9 +38,9 @@ def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
 def move_all_in(
     node: Node, call: Call, conf: Conf, record: PodRecord, all_pending: Sequence[PendingAttachment]
 ) -> list[AttachedVf]:
-    """Move all VFs in, one by one, and ask for their addresses meanwhile; then let their links live side by side.
+    """Move all VFs in, one by one, while IPAM is called for addresses; then bring their links up in parallel.
 
-    The kernel moves one link at a time, whoever asks (RTNL), and takes some 20 ms; a plugin takes 5.
+    The kernel moves one link at a time for all callers (RTNL), and takes about 20 ms; a plugin takes 5.
     """
     if not all_pending:
         return []
@@ -69,7 +69,7 @@ def move_all_in(
 
 
 def _request_addresses(node: Node, call: Call, pending: PendingAttachment) -> ipam.IpamResult:
-    """Ask the IPAM plugin that the VF's entry names, and enter what it gave."""
+    """Call the IPAM plugin that the VF's entry names, and record its result in the entry."""
     entry = pending.entry
     if entry.ipam is None:
         return ipam.IpamResult()
@@ -84,7 +84,7 @@ def _with(pending: PendingAttachment, given: ipam.IpamResult) -> LedgerEntry:
 
 
 def _addresses_there(node: Node, call: Call, record: PodRecord, all_pending: Sequence[PendingAttachment]) -> list[str]:
-    """Return the addresses of the pod's VFs that other calls brought in: Multus makes one a network."""
+    """Return the addresses of the pod's VFs that other calls attached: Multus makes one call for each network."""
     ours = {pending.vf.pci for pending in all_pending}
     others = (node.ledger.read(vf.pci) for vf in record.assignment.vfs if vf.pci not in ours)
     held = (entry for entry in others if entry is not None and entry.container == call.container)
@@ -96,14 +96,14 @@ def has_netdev(pending: PendingAttachment) -> bool:
 
 
 def move_device_in(node: Node, entry: LedgerEntry) -> None:
-    """Move the RDMA device of a VF that has no netdev; in shared mode every namespace sees it anyway."""
+    """Move the RDMA device of a VF that has no netdev; do nothing in shared mode, where every namespace sees it."""
     with _naming(entry):
         _move_rdma(entry)
     node.ledger.write(replace(entry, phase="held"))
 
 
 def _move_rdma(entry: LedgerEntry) -> bool:
-    """Move a VF's RDMA device into the pod in exclusive mode; return whether it did."""
+    """Move a VF's RDMA device into the pod in exclusive mode; return whether it was moved."""
     if entry.rdma is None or rdma.mode() != "exclusive":
         return False
     rdma.move(entry.rdma, entry.netns.path)
@@ -119,7 +119,7 @@ def _move_in(node: Node, entry: LedgerEntry) -> None:
 
 
 def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
-    """Set an MTU in the pod: IPoIB's netdev is made again when its RDMA device moves, with an MTU of its own."""
+    """Set an MTU in the pod: IPoIB's netdev is created again when its RDMA device moves, with a default MTU."""
     entry, mtu = pending.entry, conf.network_of(pending.vf.network).mtu
     if mtu is None:
         return
@@ -131,7 +131,7 @@ def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
 
 
 def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> AttachedVf:
-    """Make a VF's link what is wanted of it in the pod, in whose namespace this runs."""
+    """Configure a VF's link in the pod; the calling thread is in the pod's namespace."""
     with _naming(entry):
         link = pod_link.configure(entry.ifname, wanted)
     return AttachedVf(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci, given.dns)
@@ -139,7 +139,7 @@ def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> A
 
 @contextmanager
 def _naming(entry: LedgerEntry) -> Iterator[None]:
-    """Return which VF of which pod it was that the kernel refused."""
+    """Describe which VF of which pod the kernel refused."""
     try:
         yield
     except OSError as failed:

@@ -1,7 +1,7 @@
 """Move one VF out of its pod: its link goes down, its RDMA device leaves (in exclusive mode), then its netdev.
 
-Each is done where it is still to be done, and none where the pod's namespace is gone: the kernel then brings the VF
-home by itself, which is waited for.
+Each step runs only if it is still to be done. All are skipped if the pod's namespace is gone: the kernel then moves the
+VF to the host by itself, and the caller waits for that.
 """
 
 import errno
@@ -20,8 +20,8 @@ T = TypeVar("T")
 def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
     """Move a VF of this boot to the host and wait until it is there; ``on_down`` is called once its link is down.
 
-    Raise CniError 11 where it has not come: a process may keep a namespace that has lost its path, and the VF still
-    works there, with its settings. Return False for a VF that has left the machine: it is not waited for.
+    Raise CniError 11 if it has not arrived: a process may keep a namespace that has lost its path, and the VF still
+    works there, with its settings. Return False, without waiting, for a VF that has left the machine.
     """
     name = _quiesce(entry)
     if name is not None:
@@ -29,7 +29,7 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
     _leave(node, entry, name)
     if not node.sysfs.exists(entry.pci):
         return False
-    # Whoever rebound its driver may have been killed in the middle.
+    # The process that rebound its driver may have been killed in the middle.
     driver.ensure_bound(node.sysfs, entry.pci)
     if not in_host_netns(node, entry, RETURNS_S):
         raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
@@ -44,7 +44,7 @@ def _quiesce(entry: LedgerEntry) -> str | None:
         if link is not None:
             pod_link.withdraw(link)
             netlink.set_up(link.name, up=False)
-            # The pod's own, which may be somebody's on the host.
+            # The pod's own names, which may be taken on the host.
             for altname in set(link.altnames) - set(entry.original.altnames):
                 netlink.remove_altname(link.name, altname)
         return link.name if link is not None else None
@@ -61,7 +61,7 @@ def _leave(node: Node, entry: LedgerEntry, name: str | None) -> None:
         link = name
         if device is not None and device in rdma.devices():
             rdma.move(device, host)
-            # That of IPoIB is unmade with its device.
+            # IPoIB's netdev is removed with its device.
             link = found.name if (found := _find_in_pod(entry)) is not None else None
         if link is not None:
             _move_to_host(link, host, temporary_name(entry.pci))
@@ -71,7 +71,7 @@ def _leave(node: Node, entry: LedgerEntry, name: str | None) -> None:
 
 
 def _move_to_host(name: str, host: str, to: str) -> None:
-    """Move a netdev to the host; altnames that a link there took meanwhile are in its way, and in its entry."""
+    """Move a netdev to the host; drop its altnames if a link there took one meanwhile: the entry still has them."""
     try:
         netlink.move(name, host, to)
     except OSError as taken:
@@ -84,7 +84,7 @@ def _move_to_host(name: str, host: str, to: str) -> None:
 
 
 def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
-    """Run ``work`` in the pod's namespace; None where it is gone, or the path is another one's by now."""
+    """Run ``work`` in the pod's namespace; return None if it is gone, or the path now names another one."""
     try:
         return netns.run_in(entry.netns.path, lambda: work() if netns.own_cookie() == entry.netns.cookie else None)
     except netns.NetnsGoneError:
@@ -94,7 +94,7 @@ def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
 
 
 def _find_in_pod(entry: LedgerEntry) -> netlink.Link | None:
-    """Find the VF's netdev in this namespace: by its PCI address where the kernel tells it, else by name and MAC."""
+    """Find the VF's netdev in this namespace: by its PCI address if the kernel reports it, else by name and MAC."""
     found = netlink.links()
     by_parent = next((link for link in found if link.parent == entry.pci), None)
     if by_parent is not None:

@@ -1,4 +1,4 @@
-"""What a call works with on its node, and where a VF's netdev is there."""
+"""What a call uses on its node, and where a VF's netdev is there."""
 
 import re
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
 from mooring.vf_settings import VfSettingsApi
 
-# How long a VF may take to come back from a namespace that died, in seconds; past it the VF stays `returning`.
+# How long a VF may take to return from a namespace that died, in seconds; past it the VF stays `returning`.
 RETURNS_S = 3.0
-# The file below the run folder that says that this boot's VFs are prepared.
+# The file below the run folder that marks this boot's VFs as prepared.
 READY = "ready"
 _TEMPORARY = re.compile(r"mo[0-9a-f]{1,8}-[0-9a-f]{4}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a call works with on its node: folders, the ledger, the PFs' settings, this boot's id."""
+    """What a call uses on its node: folders, the ledger, the PFs' settings, this boot's id."""
 
     sysfs: Sysfs
     ledger: Ledger
@@ -42,9 +42,9 @@ def is_temporary(name: str) -> bool:
 
 
 def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
-    """Return a VF's netdev in this network namespace, None if it does not come within ``limit_s`` seconds.
+    """Return a VF's netdev in this network namespace, None if it does not appear within ``limit_s`` seconds.
 
-    It has the name that we gave it, or the one that sysfs shows, once the kernel knows it: udev may rename in between.
+    It has the name that we gave it, or the one in sysfs, once the kernel finds it: udev may rename in between.
     """
     found: list[netlink.Link] = []
 
@@ -60,13 +60,13 @@ def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
 def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
     """Return whether all that a VF has is on the host: its netdev and, in exclusive mode, its RDMA device.
 
-    Waits up to ``limit_s`` seconds: the kernel takes its time over a namespace that died.
+    Waits up to ``limit_s`` seconds: the kernel cleans up a namespace that died after a delay.
     """
     return wait_until(lambda: _netdev_in_host_netns(node, entry) and _rdma_in_host_netns(node, entry), limit_s)
 
 
 def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether there is a link of our name or of sysfs' name; ask without RTNL, which may be long held."""
+    """Return whether a link has our name or sysfs' name; query without RTNL, which may be held for long."""
     names = (temporary_name(entry.pci), node.sysfs.netdev(entry.pci))
     return entry.original.name is None or any(name is not None and netlink.exists(name) for name in names)
 

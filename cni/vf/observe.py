@@ -1,4 +1,4 @@
-"""See a pod's VFs as they are now: what the kernel has of each, and where that is not as its ledger entry says."""
+"""Read the current state of a pod's VFs: what the kernel reports of each, and how it differs from the ledger entry."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from mooring.ledger import LedgerEntry
 
 
 def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...]:
-    """Return where a VF is not as its entry says; the MTU that a network gives is in its configuration only."""
+    """Return how a VF differs from its entry; the MTU that a network gives is only in its configuration."""
     mtu = found.interface.mtu if found.interface is not None else None
     return tuple(drift.from_kernel(entry, found, mtu, {}))
 
 
 def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:
-    """Return what the kernel has of one VF: in its namespace, and on its PF."""
+    """Return the kernel's state of one VF: in its namespace, and on its PF."""
     try:
         settings = node.vf_settings.read(entry.pf, entry.vf)
     except OSError:

@@ -1,4 +1,4 @@
-"""Find who still uses the RDMA device of a VF that is back on the host, and take it from a process that keeps it.
+"""Find the processes that use the RDMA device of a VF on the host, and take it from one that keeps it.
 
 In shared mode a process can keep its queue pairs on a VF's RDMA device after the netdev has left the pod. It gets a
 short while to end; then the VF's driver is unbound and bound again, which takes every object from every process.
@@ -19,7 +19,7 @@ USED_S = 3.0
 
 
 def free_device(sysfs: Sysfs, entry: LedgerEntry) -> bool:
-    """Return whether nobody uses a VF's RDMA device any more; wait a while, then rebind the VF's driver."""
+    """Return whether a VF's RDMA device has no users left; wait a while, then rebind the VF's driver."""
     if wait_until(lambda: not users_left(sysfs, entry), USED_S):
         return True
     left = sorted(users_left(sysfs, entry))
@@ -42,7 +42,7 @@ def users_of(name: str) -> frozenset[int]:
     try:
         return rdma.users(name)
     except OSError as gone:
-        # The device went between the two looks, or the kernel has no RDMA at all.
+        # The device was removed between the two queries, or the kernel has no RDMA.
         if gone.errno == errno.ENODEV:
             return frozenset()
         raise

@@ -1,6 +1,6 @@
-"""Put a VF that is on the host back to what it was: its settings on the PF, then its netdev's own.
+"""Restore a VF that is on the host: its settings on the PF, then its netdev's own.
 
-Attribute by attribute, and only what differs: one that the NIC refuses keeps no other.
+Attribute by attribute, and only those that differ: a refusal by the NIC does not stop the others.
 """
 
 import errno
@@ -22,10 +22,10 @@ _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",
 
 
 def restore(node: Node, entry: LedgerEntry) -> None:
-    """Put back the VF's settings, then its netdev's and its RDMA device's own; raise OSError, or CniError 101."""
+    """Restore the VF's settings, then its netdev's and its RDMA device's own; raise OSError, or CniError 101."""
     wanted = entry.original.settings
     _restore_settings(node, entry, wanted)
-    # Also where the PF has the old one by now: whoever set it may have been killed before the rebind.
+    # Also if the PF already has the old one: the process that set it may have been killed before the rebind.
     if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
         driver.rebind(node.sysfs, entry.pci)
     if entry.original.name is not None:
@@ -39,10 +39,10 @@ def reset(node: Node, entry: LedgerEntry) -> None:
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    """Set what was changed and is not as wanted: one that the NIC refuses keeps no other.
+    """Set what was changed and is not as requested: a refusal by the NIC does not stop the others.
 
-    What the PF does not report it cannot be set to. Entries have such settings where an earlier version took the zeros
-    of an InfiniBand PF for settings. A GUID that was never set is not reported either.
+    A setting that the PF does not report cannot be set. Entries have such settings where an earlier version took the
+    zeros of an InfiniBand PF for settings. A GUID that was never set is not reported either.
     """
     refusals = []
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
@@ -63,7 +63,7 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
 
 
 def _default_settings(entry: LedgerEntry) -> VfSettings:
-    """Return what a reset leaves set: nothing. A setting that was unsupported before is left alone."""
+    """Return what a reset leaves set: nothing. A setting that was unsupported before is not changed."""
     fresh = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
     known = {name: getattr(fresh, name) for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
     return VfSettings(**known)
@@ -90,19 +90,19 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
 
 
 def _restore_device(node: Node, entry: LedgerEntry) -> None:
-    """Give an RDMA device that the pod renamed, or a rebind made again, the name that it had."""
+    """Restore the name of an RDMA device that the pod renamed, or that a rebind made again."""
     found = node.sysfs.rdma(entry.pci)
     if entry.rdma is None or found in (None, entry.rdma):
         return
     try:
         rdma.rename(found, entry.rdma)
     except OSError as refused:
-        # Another device's by now, or udev was faster. No program of ours goes by it.
+        # The name is another device's now, or udev was faster. No program of ours depends on it.
         _log.warning("rdma device keeps another name", pci=entry.pci, wanted=entry.rdma, reason=str(refused))
 
 
 def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
-    """Give a netdev its name back; where another link took it meanwhile it keeps ours, which is nobody else's."""
+    """Restore a netdev's name; if another link took it meanwhile, it keeps our temporary one, which is unique."""
     try:
         netlink.rename(link.name, wanted)
     except OSError as taken:
@@ -116,7 +116,7 @@ def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
-    """Give a netdev its own MAC back; that of IPoIB holds the number of a queue pair and is the driver's."""
+    """Restore a netdev's own MAC; IPoIB's contains the number of a queue pair, and the driver sets it."""
     mac, admin_mac = entry.original.netdev_mac, entry.original.settings.mac
     if mac is None or len(mac) != len(NO_MAC) or link.mac == mac:
         return
@@ -125,7 +125,7 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
     except OSError:
         if admin_mac in (None, NO_MAC):
             raise
-        # A VF that is not trusted may only have its admin MAC: it gets its own back by way of that one.
+        # A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one.
         with hold(node.run, _pf_pci(node, entry), _LOCK_S):
             node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=mac))
             netlink.set_mac(link.name, mac)
@@ -133,7 +133,7 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
 
 
 def _restore_altnames(name: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
-    """Put a netdev's altnames back; one that became its name is none any more, one that another link took is left."""
+    """Restore a netdev's altnames; skip one that became its name or that another link took."""
     for altname in set(found) - set(wanted) - {name}:
         netlink.remove_altname(name, altname)
     for altname in wanted:

@@ -1,7 +1,7 @@
-"""Find the VFs of a sandbox that the ledger has lost: in the sandbox's own namespace, and of those its pod was given.
+"""Find the VFs of a sandbox that the ledger has lost: in the sandbox's own namespace, among those its pod was given.
 
-Such a VF gets an entry, `returning`, so that it is given back like any other. How it was before nobody knows any more:
-it goes back with a NIC's defaults. A VF of another plugin's is never one of them, nor one that is elsewhere.
+Such a VF gets an entry, `returning`, so that it is released like any other. Its state before is lost: it returns with a
+NIC's defaults. A VF that another plugin attached, or that is elsewhere, does not count.
 """
 
 import structlog

@@ -2,7 +2,7 @@
 
 They are read by `kubernetes`' own loader, so that every kubeconfig that kubectl takes works here too: tokens, client
 certificates, exec plugins, in-cluster service accounts. Only the loader is used, and it is imported when called: the
-generated client beside it costs half a second to import and a millisecond a pod to decode.
+generated client costs half a second to import and a millisecond a pod to decode.
 """
 
 import ssl

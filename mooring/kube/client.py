@@ -1,13 +1,12 @@
-"""Talk HTTP to the API server: bytes in, bytes out.
+"""Send HTTP requests to the API server: bytes in, bytes out.
 
     async with Client(load_access(None)) as client:
         node = await client.request("GET", "/api/v1/nodes/n1")
         await client.request("PATCH", "/api/v1/nodes/n1", patch, content_type=MERGE_PATCH)
 
-Reads go by aiohttp, lists compressed; writes, of which a scheduler makes thousands a second, by
-`mooring.kube.connections`. Whatever fails is one of `mooring.kube.failures`: this is the one place that knows the
-exceptions of both. Nothing is repeated here but a request that was refused with 401 before anything was done, once,
-with fresh headers.
+Reads use aiohttp, lists compressed; writes, of which a scheduler makes thousands a second, use
+`mooring.kube.connections`. Every failure is one of `mooring.kube.failures`: only this module handles the exceptions of
+both. Only a request that was refused with 401 before anything was done is repeated, once, with fresh headers.
 """
 
 import asyncio
@@ -30,10 +29,10 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 # The user agent in the API server's audit log, and the manager of the fields that a patch sets.
 _AGENT = "mooring"
-# Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins say when.
+# Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins return an
+# expiry time.
 _HEADERS_LAST_S = 60.0
-# A stream is read again after so many seconds, unless so many bytes were waiting: lines that come in between cost less
-# CPU when read together.
+# Seconds between two reads of a stream, unless this many bytes are waiting: lines that are read together cost less CPU.
 _TOGETHER_S = 0.003
 _MUCH = 1 << 16
 _Params = Mapping[str, str]
@@ -44,8 +43,8 @@ _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 class Client:
     """A pool of few connections to one API server; use as an async context manager.
 
-    ``guard`` is called right before each request is sent, however long that had to wait for a connection's turn; it
-    raises where nothing may be sent any more.
+    ``guard`` is called right before each request is sent, after any wait for a connection; it raises if nothing may be
+    sent any more.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Client:
         # A watch holds its connection for its whole life, so watches do not count against the limit of the short
         # requests.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, ssl=self._access.tls or True)
-        # API servers set no cookies, so none are looked for.
+        # API servers set no cookies, so responses are not searched for them.
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
@@ -104,7 +103,7 @@ class Client:
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """Open a GET that does not end by itself and yield its lines, as many at once as have come.
+        """Open a GET that does not end by itself and yield its lines, as many at once as have arrived.
 
         ``silence_s`` without a byte raises Unknown.
         """
@@ -138,7 +137,7 @@ class Client:
         return await self._connections.ask(head.encode("latin-1") + body, self._timeout_s, self._guard)
 
     async def _begin(self, path: str, params: _Params | None, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """Send a GET and return its 2xx answer once the headers are there."""
+        """Send a GET and return its 2xx answer once the headers have arrived."""
         answer = await self._get(path, params, timeout)
         if answer.status == 401:
             answer.release()

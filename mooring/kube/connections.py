@@ -1,11 +1,11 @@
-"""Requests with short answers over connections that are kept: HTTP/1.1, one request at a time on each.
+"""Requests with short answers over persistent connections: HTTP/1.1, one request at a time on each.
 
     connections = Connections(URL("https://10.0.0.1:6443"), tls, None)
     answer = await connections.ask(request, timeout_s=5.0, guard=check)
 
 Binding a pod is one such request, and aiohttp takes more CPU for it than the scheduling decision: see
-`bench.http_floor`. TLS is the event loop's, answers are parsed by httptools. A connection is closed as soon as
-its next answer could be another request's. Nothing is repeated, and no redirect is followed.
+`bench.http_floor`. The event loop provides TLS, httptools parses the answers. A connection is closed as soon as its
+next answer could belong to another request. Nothing is repeated, and no redirect is followed.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ import httptools
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
-# The server, or a proxy before it, closes idle connections: one that was idle for so many seconds is not used again.
+# The server, or a proxy before it, closes idle connections: one that was idle for this many seconds is not used again.
 _IDLE_S = 15.0
 # Source: RFC 8305, Connection Attempt Delay.
 _NEXT_ADDRESS_S = 0.25
 
 
 class Answer(NamedTuple):
-    """A whole answer; ``retry_after`` is that header's text, empty without one."""
+    """A whole answer; ``retry_after`` is the text of that header, empty without one."""
 
     status: int
     body: bytes
@@ -91,7 +91,7 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.WriteTransport | None = None
-        # The request under way.
+        # The request in progress.
         self._waiting: asyncio.Future[Answer] | None = None
         self._body: list[bytes] = []
         self._retry_after = ""
@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             if self._waiting is not None:
-                # The caller has given up, and the answer may still come.
+                # The caller has given up, and the answer may still arrive.
                 self.end()
 
     def end(self) -> None:
@@ -136,7 +136,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._waiting is None:
-            # Not requested: the next request must not get it as its answer.
+            # Unrequested data: the next request must not get it as its answer.
             self.end()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -150,7 +150,7 @@ class _Connection(asyncio.Protocol):
         status, body, retry_after = self._parser.get_status_code(), self._body, self._retry_after
         self._body, self._retry_after = [], ""
         if status < 200:
-            # Informational: the final answer is still to come.
+            # Informational: the final answer follows.
             return
         waiting, self._waiting = self._waiting, None
         if not self._parser.should_keep_alive():
@@ -160,7 +160,7 @@ class _Connection(asyncio.Protocol):
             waiting.set_result(Answer(status, b"".join(body), retry_after))
 
     def _fail(self, why: Exception) -> None:
-        """End the connection, and with it the request under way."""
+        """End the connection, and with it the request in progress."""
         self.end()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(why)

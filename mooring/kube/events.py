@@ -1,6 +1,6 @@
-"""The events of a watch, as plain values: the pure part handles them without knowing where they come from.
+"""The events of a watch, as plain values: the pure part handles them independently of their source.
 
-Structs, since one is made for every change: a frozen dataclass takes several times as long to make.
+They are Structs, because one is made for every change: a frozen dataclass takes several times as long to make.
 """
 
 from typing import Generic, TypeVar
@@ -34,13 +34,13 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """The object is gone, or no longer among those selected."""
+    """The object is deleted, or no longer selected."""
 
     identity: Identity
 
 
 class Synced(msgspec.Struct, Generic[T], frozen=True):
-    """All objects that exist now; ``unchanged`` are those that the listener already knows in that version."""
+    """All objects that exist now; ``unchanged`` are those that the listener already has in that version."""
 
     entries: tuple[Changed[T] | Unreadable, ...]
     unchanged: tuple[Identity, ...] = ()

@@ -28,7 +28,7 @@ class _Status(msgspec.Struct):
 class Status:
     """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty without one.
 
-    ``is_page`` if the body is not a ``Status``: a proxy's page, or the API server's own for a path it does not know.
+    ``is_page`` if the body is not a ``Status``: a proxy's page, or the API server's own for an unknown path.
     """
 
     code: int
@@ -39,7 +39,7 @@ class Status:
 
 
 class KubeError(Exception):
-    """A request without a usable answer. ``status`` has code 0 if no answer came at all."""
+    """A request without a usable answer. ``status`` has code 0 if there was no answer."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"{status.code} {status.reason}: {status.message}" if status.code else status.message)
@@ -75,7 +75,7 @@ class Unknown(KubeError):
 
 
 _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
-# Answers of proxies to a request that came too late or too early: an API server never sends them.
+# Status codes of proxies for a request that was too late or too early: an API server never sends them.
 _NOT_THE_SERVERS = (408, 425)
 _LONGEST_MESSAGE = 2_000
 
@@ -91,7 +91,7 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
 
 
 def of_object(failed: KubeError) -> KubeError:
-    """Return what a failure says about an object: a 404 that is not a ``Status`` says nothing, it is a proxy's page."""
+    """Return the failure of a request for an object; a 404 that is a proxy's page becomes Unknown."""
     return Unknown(failed.status) if isinstance(failed, NotFound) and failed.status.is_page else failed
 
 

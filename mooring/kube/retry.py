@@ -21,7 +21,7 @@ class Decorator(Protocol):
     def __call__(self, call: Call[P, R], /) -> Call[P, R]: ...
 
 
-# The first wait is at most 0.2 s, then twice that and so on, to 30 s: clients do not all hit an API server that
+# The first wait is at most 0.2 s, the next twice that and so on, to 30 s. So clients do not all hit an API server that
 # restarts.
 _backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
 
@@ -73,7 +73,7 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
 
 # For reads that must succeed: a refusal is retried too, since permissions and tokens may be fixed meanwhile.
 retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
-# For reads of one object that may be gone: its absence is an answer.
+# For reads of one object that may be deleted: its absence is a result.
 retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
 # For writes: retried until the API server's answer is definite. The write must be idempotent.
 until_definite = _policy(lambda failed: isinstance(failed, Unknown | Throttled))

@@ -9,8 +9,8 @@
 
 The end of a stream is normal (servers close slow readers' streams cleanly): the watch resumes where it stopped and
 loses nothing. After 410, or an ERROR event, it lists again and yields another `Synced`. Lists carry no resourceVersion,
-so they are never older than the call. What the caller already knows in its version is not decoded again. The caller
-must only take events from here, not process them.
+so they are never older than the call. An object that the caller already has in that version is not decoded again. The
+caller must only take events from here, not process them.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class _Line(msgspec.Struct):
 
 
 class WatchLine(NamedTuple, Generic[T]):
-    """A parsed line of a watch: its resource version, and what has changed, nothing for a bookmark."""
+    """A parsed line of a watch: its resource version, and what has changed, None for a bookmark."""
 
     version: str
     event: "Changed[T] | Removed | Unreadable | None"
@@ -81,8 +81,8 @@ _CHANGED = ("ADDED", "MODIFIED")
 class Decoder(Generic[T]):
     """Decode objects of a kind, a msgspec Struct with the fields that the caller uses.
 
-    If its ``metadata`` has all that identifies an object, a line of a watch is read in one pass: most of a bound pod's
-    line is skipped, and skipping it three times took as long as all that is made of it.
+    If its ``metadata`` has all fields that identify an object, a line of a watch is read in one pass. Most of a bound
+    pod's line is skipped, and skipping it three times took as long as decoding the rest.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -127,7 +127,7 @@ async def watch(
     params: Mapping[str, str] | None = None,
     is_known: Callable[[Identity], bool] = _nothing,
 ) -> AsyncIterator[Event[T]]:
-    """List ``path``, then watch it for ever; what fails is logged and tried again, at most 30 s apart.
+    """List ``path``, then watch it without end; failures are logged and retried, at most 30 s apart.
 
     ``is_known`` returns whether the listener has an object in exactly this version.
     """
@@ -246,7 +246,7 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
 
 
 def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Decode a text; an object that is nested too deeply would come again for ever, so the nesting is cut."""
+    """Decode a text; cut excessive nesting, because an object with it would be sent again without end."""
     try:
         return decode(text)
     except RecursionError:
@@ -279,7 +279,7 @@ def read_line(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
 
 
 def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
-    """Read a line whose object need not be of the expected kind."""
+    """Read a line whose object may not be of the expected kind."""
     try:
         line = _at_any_depth(_decode_line, text)
     except msgspec.MsgspecError as unreadable:

@@ -1,4 +1,4 @@
 """One decision: the scheduling cycle, scores kept by signature, preemption, dry runs and disruption budgets.
 
-No I/O, and no rule about nodes: those are in plugins/. Uses plugins/ and the rooms below, never pending/ or state/.
+No I/O, and no rule about nodes: those are in plugins/. Uses plugins/ and the packages below, never pending/ or state/.
 """

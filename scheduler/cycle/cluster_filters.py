@@ -1,4 +1,4 @@
-"""The filters that look beyond a node, at other pods and at volumes, asked about one pod as the cluster is now."""
+"""The filters that read more than one node, other pods and volumes, for one pod and the cluster's current state."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,20 +25,20 @@ VolumeFilters = Sequence[tuple[VolumeFilterPlugin, Filter]]
 
 
 class NoNode(NamedTuple):
-    """Why a pod's volumes let it go to no node at all."""
+    """Why a pod's volumes exclude every node."""
 
     reason: str
     requeue_on: ClusterEvent
 
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
-    """Return the filters of other pods that have a say about a pod."""
+    """Return the filters of other pods that apply to a pod."""
     prepared = ((plugin, plugin.pre_filter(pod_info, cache.nodes, cache.pod_counts)) for plugin in CLUSTER_FILTERS)
     return [(plugin, one) for plugin, one in prepared if one is not None]
 
 
 def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
-    """Return the filters of volumes that have a say about a pod."""
+    """Return the filters of volumes that apply to a pod."""
     found = list[tuple[VolumeFilterPlugin, Filter]]()
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         prepared = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
@@ -50,7 +50,7 @@ def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
 
 
 def requeue_on(pod_info: PodInfo, cache: Cache) -> ClusterEvent:
-    """Return what can help by the filters of volumes and other pods, whichever nodes they refuse now."""
+    """Return the events that can help by the filters of volumes and other pods, whichever nodes they refuse now."""
     found = NO_EVENT
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         found |= plugin.requeue_on
@@ -70,28 +70,28 @@ class ClusterDryRun:
 
     @property
     def needs_others(self) -> bool:
-        """Return whether the pod must find others where it goes."""
+        """Return whether the pod requires other pods near it."""
         return any(plugin.needs_others(self._pod_info) for plugin in CLUSTER_FILTERS)
 
     def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":
-        """Return their part for a row on which these pods are nominated; None if they have no say there."""
-        # No pod that goes makes such a filter speak of the pod, but a nominated one may keep it away.
+        """Return the part for a row on which these pods are nominated; None if no filter applies there."""
+        # Removing pods cannot make such a filter refuse the pod, but a nominated pod may.
         if self._has_say or any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS):
             return _OnRow(self, self._pod_info, self._cache, row)
         return None
 
     def refusal_before(self, row: int) -> Texts:
-        """Return what they have against a row as long as no pod has been moved."""
+        """Return the reasons against a row as long as no pod has been moved."""
         if self._refused is None:
             self._refused = self.refusals(self._cache.nodes.all_rows())
         return self._refused.get(row, ())
 
     def refusals(self, rows: Rows) -> Mapping[int, Texts]:
-        """Ask about some rows as the cluster is now; return the reasons by row."""
+        """Filter some rows with the cluster's current state; return the reasons by row."""
         volumes = volume_filters(self._pod_info, self._cache)
         others = [one.filter for _, one in cluster_filters(self._pod_info, self._cache)]
         found: dict[int, Texts] = {}
-        # All are asked whatever the others say: which pods a filter counts is known once it has been asked.
+        # All filters run even if one refuses: which pods a filter counts is only known after it has run.
         for judge in (*(() if isinstance(volumes, NoNode) else [one for _, one in volumes]), *others):
             refusals = judge(rows)
             if refusals is not None:
@@ -108,7 +108,7 @@ class ClusterDryRun:
 
 
 class _OnRow(PreFilterExtensions):
-    """One node: pods are moved in the counts that the filters read, and only a move that counts asks them again."""
+    """One node: pods are moved in the counts that the filters read, and only a move that counts runs them again."""
 
     moves_cache = True
 
@@ -117,7 +117,7 @@ class _OnRow(PreFilterExtensions):
         self._row, self._node = row, cache.nodes.names[row]
         self._has_volumes = bool(pod_info.volumes)
         self._pod_counts, self._usage = cache.pod_counts, cache.volumes.usage
-        # Known as long as only pods were moved that no filter counts.
+        # Valid as long as only pods were moved that no filter counts.
         self._found: Texts | None = cluster.refusal_before(row)
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:

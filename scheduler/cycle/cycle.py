@@ -46,10 +46,10 @@ from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import NO_EVENT, ClusterEvent
 
 # Called at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by filters
-# and by score plugins; `Score` finds the best of all and what exactly the pod gets there.
+# and by score plugins; `Score` finds the best of all, and the pod's exact VFs there.
 RecordPhase = Callable[[str], None]
 _encode = msgspec.json.Encoder(order="sorted").encode
-# Room that is kept for a nominated pod is free again when something leaves, or is not kept any more.
+# Room that is kept for a nominated pod becomes free when a pod leaves, or when it is no longer kept.
 _LEAVING = (
     ClusterEvent.POD_GONE
     | ClusterEvent.PORTS_FREED
@@ -57,7 +57,7 @@ _LEAVING = (
     | ClusterEvent.UNITS_FREED
     | ClusterEvent.VOLUMES_FREED
 )
-# Rows about which slow volume filters are asked at once; the quick ones are asked each time about so many times more.
+# Rows that slow volume filters check at once; the number of rows for the quick ones grows by this factor each time.
 _PORTION, _LARGER = 16, 2
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
@@ -69,11 +69,11 @@ def _none_nominated(_: int) -> Texts:
 
 
 def ignore_phase(_: str) -> None:
-    """Take no note of where the time goes."""
+    """Do not record phases."""
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    """The node that was chosen, where the interfaces go there, and what spoke for it."""
+    """The chosen node, where the interfaces go there, and the scores that led to it."""
 
     row: int
     placement: Placement | None
@@ -82,7 +82,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Rows that a filter refuses, and its reasons; ``lasting`` if these stay whichever pods go."""
+    """Rows that a filter refuses, and its reasons; ``lasting`` if these hold whichever pods are removed."""
 
     requeue_on: ClusterEvent
     texts: Texts
@@ -119,9 +119,9 @@ class SchedulingCycle:
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
     ) -> Decision | None:
-        """Decide as `decide` does, as things are now; None if the search for victims goes on.
+        """Decide as `decide` does, with the current state; return None if the search for victims continues.
 
-        Then others get their turn, and it is called again with the same ``search``.
+        Other pods then get their turn, and the caller calls again with the same ``search``.
         """
         self._cache.tick(now)
         others = cluster_filters(pod_info, self._cache)
@@ -163,9 +163,10 @@ class SchedulingCycle:
         others: ClusterFilters,
         record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
-        """Filter and score nodes by the volumes, and by what the pods there, nominated ones too, are to this.
+        """Filter and score nodes by the volumes, and by affinity and spreading among the pods there, nominated or not.
 
-        What volumes allow may be another answer for each node: the best are asked first, unless all must be compared.
+        Volumes may give a different verdict for each node: the best nodes are checked first, unless all must be
+        compared.
         """
         rows, refused = signature_scores.passing(), list[_Refused]()
         quick = [one for one in volumes if not one[0].slow and not others]
@@ -187,7 +188,7 @@ class SchedulingCycle:
         others: ClusterFilters,
         record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
-        """Choose the best of these rows; if none will do, return why not, beside what ``signature_scores`` refuse."""
+        """Choose the best of these rows; if none passes, return why, beside what ``signature_scores`` refuse."""
         rows, refused = _sift(rows, [*volumes, *((plugin, one.filter) for plugin, one in others)])
         record_phase("Filter")
         totals, parts = signature_scores.scores(rows), {}
@@ -211,12 +212,12 @@ class SchedulingCycle:
         return refused
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
-        """Return the places of these rows: where the pod is nominated first, as others went for it; then the best."""
+        """Return the order of these rows: first where the pod is nominated, as victims left there; then the best."""
         nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
     def _conflicts_with_nominated(self, pod_info: PodInfo) -> Callable[[int], Texts]:
-        """Return what says why a row will not do beside the pods that are nominated there."""
+        """Return a function that returns why a row is not possible beside the pods that are nominated there."""
         by_node = self._nominated_pods.counting_for(pod_info)
         if not by_node:
             return _none_nominated
@@ -236,7 +237,7 @@ class SchedulingCycle:
     def _unplaced(
         self, pod_info: PodInfo, refused: Sequence[_Refused], search: VictimSearch, now: float
     ) -> Unschedulable | None:
-        """Return why no node will do, and whether others have to go for the pod."""
+        """Return why no node is possible, and whether the pod needs victims."""
         if not self._cache.nodes.row_of:
             return self._unschedulable(pod_info, refused)
         rows = [one.rows for one in refused if one.requeue_on & _LEAVING and not one.lasting]
@@ -248,13 +249,13 @@ class SchedulingCycle:
         if found.reason:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
-            # That no victims help may depend on filters that refuse no node as the pods are now.
+            # Whether victims can help may depend on filters that refuse no node with the current pods.
             heeded = self._heeded(pod_info) if rows else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | heeded)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
     def _heeded(self, pod_info: PodInfo) -> ClusterEvent:
-        """Return what can help by the filters of VFs, volumes and other pods that have a say about a pod."""
+        """Return the events that can help, by the filters of VFs, volumes and other pods that apply to a pod."""
         found = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
         return found | requeue_on(pod_info, self._cache)
 
@@ -265,7 +266,7 @@ class SchedulingCycle:
             return Unschedulable(pod_info, nowhere, ClusterEvent.NODE_ADDED, {"v": 1, "nodes": 0})
         counted: dict[str, int] = {}
         named: dict[str, list[str]] = {}
-        # A new node may help whatever refused the old ones.
+        # A new node may help whatever the reasons against the old ones.
         events = ClusterEvent.NODE_ADDED
         for one in refused:
             events |= one.requeue_on
@@ -279,7 +280,7 @@ class SchedulingCycle:
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
         assignment = self._assign(pod_info, choice, node)
-        # As `dump_assignment` writes it, in a sixth of the time.
+        # The same bytes as `dump_assignment` writes, in a sixth of the time.
         annotations = {names.ASSIGNMENT: _encode(assignment_fields(assignment)).decode()} if assignment else {}
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
@@ -300,7 +301,7 @@ class SchedulingCycle:
             return None
         nominated = self._nominated_pods.counting_for(pod_info).get(node)
         if nominated:
-            # The very VFs that they wait for are left to them.
+            # The exact VFs that nominated pods wait for stay reserved for them.
             dry_runs = DryRuns(pod_info, self._cache, reserves_only=True)
             with dry_runs.on(choice.row, nominated) as dry_run:
                 if (given := dry_run.assigned().assignment) is not None:
@@ -309,7 +310,7 @@ class SchedulingCycle:
 
 
 def _batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[_Refused]) -> Iterator[Rows]:
-    """Yield a few rows at a time that pass the ``quick`` filters, asked about ever more; add why the others do not."""
+    """Yield batches of growing size of the rows that pass the ``quick`` filters; add why the others do not pass."""
     start, size = 0, _PORTION
     while start < len(rows):
         passing, others = _sift(rows[start : start + size], quick)

@@ -1,4 +1,4 @@
-"""What is decided about a pod, as data: bind it, with all that the one write needs, or why no node will do. Pure."""
+"""A decision about a pod, as data: bind it, with all that the one write needs, or why no node is possible. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from scheduler.cycle.preemption import Nominate
 from scheduler.kube.pod_info import PodInfo
 from scheduler.queue import ClusterEvent
 
-# Data about a decision, for `mooring.dev/why`; written as JSON only if somebody is told.
+# Data about a decision, for `mooring.dev/why`; written as JSON only if a report is sent.
 Why = Mapping[str, object]
-# What validation.IsQualifiedName takes: the API server does not check it in a Binding.
+# The pattern of validation.IsQualifiedName: the API server does not check it in a Binding.
 _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 class Bind(msgspec.Struct, frozen=True):
     """Bind this pod to this node with these annotations, in one write; ``assigned`` is what is assumed from now on.
 
-    ``plan`` is what must become true of the pod's volumes before that; None where nothing must.
+    ``plan`` is what must be written for the pod's volumes before that; None if nothing must.
     """
 
     pod_info: PodInfo
@@ -35,9 +35,9 @@ class Bind(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node will do now; ``requeue_on`` is what can change that.
+    """No node is possible now; ``requeue_on`` lists the events that can change that.
 
-    ``nominate`` says where the pod waits for room that others make; None if nowhere.
+    ``nominate`` is the node where the pod waits for room that victims make; None for no node.
     """
 
     pod_info: PodInfo

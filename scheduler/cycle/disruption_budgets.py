@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as preemption reads them: which of the pods that would go break one. Pure.
+"""PodDisruptionBudgets as preemption reads them: which victims would violate one. Pure.
 
 Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector, or with an empty one, selects no pod.
 """
@@ -18,7 +18,7 @@ _MOST_SIGNATURES = 1 << 14
 class _Budget:
     selector: Selector
     allowed: int
-    # Pods by name whose eviction the API server has counted already.
+    # Pods by name whose eviction the API server has already counted.
     disrupted: frozenset[str]
 
 
@@ -49,7 +49,7 @@ class Budgets:
             self._budgets.pop(namespace, None)
 
     def split(self, assigned_pods: Sequence[AssignedPod]) -> tuple[list[AssignedPod], list[AssignedPod]]:
-        """Part the pods, the order kept, into those whose going breaks a budget and the others.
+        """Split the pods, in order, into those whose removal violates a budget and the others.
 
         They are counted in their order: the first ones use up what a budget allows.
         """
@@ -62,7 +62,7 @@ class Budgets:
         return breaking, others
 
     def _breaks(self, assigned: AssignedPod, used: dict[int, int]) -> bool:
-        """Count a pod against each of its budgets; return whether one of them has nothing left."""
+        """Count a pod against each of its budgets; return whether one of them has no disruption left."""
         broken = False
         for budget in (
             self._speaking_of(assigned.affinity_info)

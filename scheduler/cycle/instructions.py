@@ -1,4 +1,4 @@
-"""What the machine wants done: values, carried out at the edge."""
+"""The machine's instructions: values, carried out at the edge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Tell a pod's owner: by an event, and while the pod waits by its PodScheduled condition."""
+    """Report to a pod's owner: by an event, and while the pod waits by its PodScheduled condition."""
 
     pod: Pod
     reason: Literal[
@@ -33,7 +33,7 @@ class Report(msgspec.Struct, frozen=True):
     why: Why = msgspec.field(default_factory=lambda: {"v": 1})
     # What to write as the node on which the pod is nominated, empty for none; None leaves it as it is.
     nominated: str | None = None
-    # The pod for whose sake it happens.
+    # The preemptor.
     related: Pod | None = None
 
 
@@ -48,7 +48,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict a pod that can never start where it is; somebody makes it again. ``reason`` is for its owner."""
+    """Evict a pod that can never start on its node; its controller creates it again. ``reason`` is for its owner."""
 
     pod: Pod
     reason: str
@@ -56,7 +56,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class PreBind:
-    """Write what the pod's volumes need; it is bound when they are."""
+    """Write what the pod's volumes need; the pod is bound when they are bound."""
 
     decision: Bind
     plan: VolumePlan
@@ -64,7 +64,7 @@ class PreBind:
 
 @dataclass(frozen=True, slots=True)
 class PreBindResult:
-    """What became of these writes: the objects' versions since, or why one was refused."""
+    """The result of these writes: the objects' versions since, or why one was refused."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     fault: str = ""
@@ -81,16 +81,16 @@ class DeleteVictims:
 
 @dataclass(frozen=True, slots=True)
 class DeleteVictimsResult:
-    """What became of it: who was deleted by us, and why the API server refused the others, empty if it did not."""
+    """The result: which victims we deleted, and why the API server refused the others, empty if it did not."""
 
     deleted: tuple[AssignedPod, ...]
     refused: str = ""
 
 
-# What is written to the API server, and whose result the machine waits for.
+# Writes to the API server whose results the machine waits for.
 Order = Bind | PreBind | Evict | DeleteVictims
 Instruction = Order | Report | Notice
-# Of an eviction. gone: the pod is, or another has its name.
+# The result of an eviction. gone: the pod no longer exists, or another pod has its name.
 EvictionResult = Literal["evicted", "gone", "refused"]
-# Of each kind of order, in the same sequence.
+# For each kind of write, in the same sequence.
 Result = Outcome | PreBindResult | EvictionResult | DeleteVictimsResult

@@ -1,21 +1,22 @@
-"""One node for one pod, as it would be with other pods on it: taken off, put on, judged, and put back in the end.
+"""One node for one pod, as it would be with other pods on it: remove pods, add pods, judge, and restore in the end.
 
-What it is: a set of parts (`PreFilterExtensions`), one for each plugin whose verdict hangs on the node's pods. Each
+What it is: a set of parts (`PreFilterExtensions`), one for each plugin whose verdict depends on the node's pods. Each
 starts from the node as the cache has it and follows every move. The filters of volumes and of other pods are one part
-together (`scheduler.cycle.cluster_filters`). Filters of what a node is have no part: moving pods does not change them.
+together (`scheduler.cycle.cluster_filters`). Filters of a node's own properties have no part: moving pods does not
+change them.
 
-Why it is right: all parts get the same moves, so they always speak of the same pods, and the node passes exactly
-if none of them refuses. Most parts own their numbers. Where exact devices, counts of pods, or volumes in use decide, a
-copy of the cluster would cost more than the answer; such parts (``moves_cache``) move the pod in the cache itself.
+Why it is right: all parts get the same moves, so they always describe the same pods, and the node passes exactly if no
+part refuses it. Most parts keep their own numbers. Where exact devices, counts of pods, or volumes in use decide, a
+copy of the cluster would cost more than the verdict. Such parts (``moves_cache``) move the pod in the cache itself.
 Moves add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It
-always ends: dry runs are made by a ``with`` alone, and nothing else runs meanwhile.
-With ``by_sums``, free VFs and Mb/s are only counted for each PF. That says the same as the exact VFs as long as no two
-claims hold one VF, because then what a pod gives back is what it holds.
+always ends: dry runs are made only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s
+are only counted for each PF. The verdict is the same as with exact VFs as long as each VF has one claim, because then a
+pod that leaves frees exactly what it holds.
 
-What it costs: to make one reads one row, some microseconds. A move costs an addition for each resource that the pod
-asks for and each moved pod; a verdict costs a comparison each, and for VFs one placement, remembered by what is free.
-The filters of the cluster cost as much as a decision by them, so they are asked again only if a moved pod is one that
-they count. `NodeDryRun.admits` refuses without a move what plain sums refuse.
+What it costs: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod
+requests and each moved pod. A verdict costs a comparison each, and for VFs one placement, cached by the free VFs. The
+filters of the cluster cost as much as a decision by them, so they run again only if a moved pod is one that they count.
+`NodeDryRun.admits` refuses without a move what plain sums refuse.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ class DryRuns:
     """The dry runs of one pod, and what they have in common."""
 
     def __init__(self, pod_info: PodInfo, cache: Cache, *, reserves_only: bool = False) -> None:
-        """With ``reserves_only`` just what Mooring itself gives is judged: VFs, and units of other kinds."""
+        """With ``reserves_only``, judge only what Mooring itself assigns: VFs, and units of other kinds."""
         self.pod_info = pod_info
         self.cache = cache
         prepared = (one.pre_filter(pod_info, cache) for one in DRY_RUNS if one.reserves or not reserves_only)
@@ -45,7 +46,7 @@ class DryRuns:
         self.needs_others = self._cluster is not None and self._cluster.needs_others
 
     def large_enough(self, rows: Rows) -> Rows:
-        """Return the rows that could take the pod if no other pod were there."""
+        """Return the rows that could take the pod if it had the node to itself."""
         every = np.arange(self.cache.nodes.size)
         view, enough = self.cache.nodes.view(every), np.ones(len(every), np.bool_)
         for plugin in self._plugins:
@@ -55,7 +56,7 @@ class DryRuns:
         return fit
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> Iterator[PreFilterExtensions]:
-        """Yield the part of each plugin that has a say about the pod on a row."""
+        """Yield the part of each plugin that applies to the pod on a row."""
         for plugin in self._plugins:
             yield plugin.on(row, by_sums)
         if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
@@ -63,10 +64,9 @@ class DryRuns:
 
     @contextmanager
     def on(self, row: int, nominated: Iterable[AssignedPod] = (), *, by_sums: bool = False) -> Iterator["NodeDryRun"]:
-        """Try a node on which these pods are nominated; when it ends, all is as before.
+        """Try a node on which these pods are nominated; restore everything when it ends.
 
-        With ``by_sums`` what VFs are left is only counted where that is enough: the dry run has no
-        `NodeDryRun.assigned`.
+        With ``by_sums``, free VFs are only counted where that suffices: the dry run then has no `NodeDryRun.assigned`.
         """
         dry_run = NodeDryRun(self, row, tuple(nominated), by_sums=by_sums)
         try:
@@ -108,7 +108,7 @@ class NodeDryRun:
             add_pods(assigned_pods)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        """Put pods back if the dry run's pod, which fits now, fits beside them too; return whether they are back."""
+        """Put pods back if the dry run's pod, which fits now, still fits beside them; return whether they are back."""
         for has_room_for in self._have_room:
             if not has_room_for(assigned_pods):
                 return False
@@ -119,9 +119,9 @@ class NodeDryRun:
         return False
 
     def refusal(self) -> Texts:
-        """Return why the pod may not be here now; none if it may.
+        """Return why the pod may not be here now; empty if it may.
 
-        Where it looks for others it must find them among those that are assigned here: a nominated pod may never come.
+        Pods that it requires near it must be among those assigned here: a nominated pod may never arrive.
         """
         found = self._refusal()
         if found or not self._nominated or not self._dry_runs.needs_others:
@@ -132,7 +132,7 @@ class NodeDryRun:
         return found
 
     def assigned(self) -> AssignedPod:
-        """Return what the pod would be here, with the VFs and other units that it would get if there are enough."""
+        """Return the pod as assigned here, with the VFs and other units that it would get if there are enough."""
         node = self._dry_runs.cache.nodes.names[self._row]
         given = (part.assignment() for part in self._parts)
         return assigned_pod_for(self._dry_runs.pod_info, node, next((one for one in given if one is not None), None))
@@ -158,7 +158,7 @@ class NodeDryRun:
 
 
 def assigned_pod_for(pod_info: PodInfo, node: str, assignment: Assignment | None = None) -> AssignedPod:
-    """Return what a pod that waits would be on a node."""
+    """Return a pending pod as it would be assigned to a node."""
     return AssignedPod(
         uid=pod_info.uid,
         pod=pod_info.pod.key,

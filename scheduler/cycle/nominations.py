@@ -1,4 +1,4 @@
-"""What a decision reads about nominated pods. Pure.
+"""Nominated pods as a decision reads them. Pure.
 
 A nominated pod waits on one node for the room that its victims make. For pods of the same or a lower priority it counts
 as if it were assigned there already, VFs and rates included.
@@ -14,9 +14,9 @@ from scheduler.kube.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """``assigned`` is what the pod counts for on its node, ``victims`` the uids of those who make room for it.
+    """``assigned`` is what the pod counts for on its node, ``victims`` the uids of the pods that make room for it.
 
-    They are gone, and only their VFs are missed, where it is known ``until`` when those are waited for.
+    If ``until`` is set, the victims are gone, and the pod waits until then for their VFs.
     """
 
     assigned: AssignedPod

@@ -1,11 +1,11 @@
-"""Whether less important pods have to go for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
+"""Whether pods of lower priority must go for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
 
-Of the nodes on which that helps (`scheduler.cycle.select_victims`) the one is taken where the least is lost. There
-the pod is nominated: it waits until its victims have gone and the node has their VFs back, for these so long and no
-longer.
+Of the nodes on which that helps (`scheduler.cycle.select_victims`), it takes the one where the least is lost. The pod
+is nominated there: it waits until its victims are gone and the node has their VFs back, and for the VFs only for a
+limited time.
 
-Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. There the nodes are looked at from a random
-one on, here from one that the pod's uid gives, so that equal clusters give equal decisions.
+Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. kube-scheduler checks the nodes from a
+random one on. Here the pod's uid determines the first one, so that equal clusters give equal decisions.
 """
 
 import zlib
@@ -24,10 +24,10 @@ from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSea
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import none_available
 
-# A node repairs a VF that nobody gave back within 30 s, and tries a second time 20 s later (`cni.plan.orphans`). What
-# it has not got back by then, in seconds, waits for people, and no pod waits for that.
+# A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
+# is not returned by then, in seconds, needs an administrator, and no pod waits for that.
 VF_PATIENCE_S = 60.0
-# In kube-scheduler's words, but for the VFs.
+# In kube-scheduler's words, except for the VFs.
 _NEVER = "not eligible due to preemptionPolicy=Never."
 _TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
@@ -37,9 +37,9 @@ _STUCK = "node(s) did not get back the VFs of pods that are gone"
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Let the pod wait for room on a node; ``victims`` must go for it, none where they are on their way already.
+    """Let the pod wait for room on a node; ``victims`` must go for it, empty if they are already being deleted.
 
-    ``reason`` is why nobody else goes, where the pod waits already; ``why`` names the victims for people and programs.
+    ``reason`` is why there are no further victims, if the pod already waits; ``why`` names the victims as data.
     """
 
     nomination: Nomination
@@ -53,19 +53,19 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Futile:
-    """Nobody goes for the pod; ``reason`` says why, in kube-scheduler's words."""
+    """Preemption does not help the pod; ``reason`` is why, in kube-scheduler's words."""
 
     reason: str
 
 
 class Preemption:
-    """The search for victims, and the nodes where it was in vain."""
+    """The search for victims, and the nodes where preemption failed."""
 
     def __init__(self, cache: Cache, nominated_pods: NominatedPods, budgets: Budgets) -> None:
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets
-        # Nodes that a pod has waited for in vain: they have not got back the VFs of pods that are gone.
+        # Nodes where a pod has waited without success: VFs of pods that are gone have not been returned there.
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:
@@ -74,9 +74,9 @@ class Preemption:
         return (lowest is not None and lowest < pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
 
     def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
-        """Return where the pod is to wait for room and who makes it, or why nowhere; None if the search goes on.
+        """Return where the pod waits for room and its victims, or why nowhere; None if the search continues.
 
-        ``rows`` are those whose refusals the going of pods may turn around.
+        ``rows`` are those whose refusals may change when pods are removed.
         """
         pod_info = dry_runs.pod_info
         awaited = self._awaited(pod_info, rows)
@@ -90,7 +90,7 @@ class Preemption:
         return self._choose(dry_runs, _turned(rows, pod_info.uid, self._cache.nodes.size), search)
 
     def _choose(self, dry_runs: DryRuns, rows: Sequence[int], search: VictimSearch) -> Nominate | Futile | None:
-        """Do so for a pod that waits nowhere yet."""
+        """Search for a pod that is not nominated yet."""
         find = self._finding(dry_runs)
         if not search.turn(self._cache.nodes, rows, find):
             return None
@@ -104,22 +104,22 @@ class Preemption:
         return Nominate(Nomination(assigned, frozenset(one.uid for one in best.victims)), going)
 
     def hopeless(self, pod_info: PodInfo) -> Futile:
-        """Say that it helps on no node that pods go."""
+        """Return that victims help on no node."""
         return Futile(_NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
 
     def stop_waiting(self, nomination: Nomination) -> str:
-        """Record that a node does not give VFs back for which a pod waits there; return which, in words."""
+        """Record that a node does not return VFs for which a pod waits there; return which VFs, in words."""
         self._stuck.add(nomination.node)
         held = ", ".join(self._held_for_gone_pods(nomination.node))
         return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {held}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
-        """Return why the going of pods helps on none of these nodes, nor on all others."""
+        """Return why removing pods helps on none of these nodes, nor on all others."""
         total = len(self._cache.nodes.row_of)
         return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
 
     def _awaited(self, pod_info: PodInfo, rows: Rows) -> str:
-        """Return what the pod waits for where it is nominated and may still come to fit without further victims."""
+        """Return what the pod waits for on its nominated node, if it may still fit there without further victims."""
         held = self._nominated_pods.of(pod_info.uid)
         row = self._cache.nodes.row_of.get(held.node) if held is not None else None
         if held is None or row is None or row not in rows:
@@ -132,7 +132,7 @@ class Preemption:
         return _VF_AWAITED if awaits_vf else ""
 
     def _leaving(self, held: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
-        """Return the pods on the nominated node that go for the sake of this pod, or of another above them."""
+        """Return the pods on the nominated node that are being deleted for this pod, or for one above them."""
         return [
             assigned
             for assigned in self._cache.assigned_pods_on(held.node)
@@ -149,7 +149,7 @@ class Preemption:
                     yield f"VF {entry.vfs} of PF {pf.name!r} ({entry.why})"
 
     def _wait(self, pod_info: PodInfo, dry_runs: DryRuns, reason: str, now: float) -> Nominate:
-        """Keep the nomination; what the pod would get there is looked up as things are now."""
+        """Keep the nomination; compute the pod's assignment there from the current state."""
         held = self._nominated_pods.of(pod_info.uid)
         assert held is not None, "only a nominated pod must wait"
         assigned = self._assigned(dry_runs, self._cache.nodes.row_of[held.node], self._leaving(held, pod_info))
@@ -164,7 +164,7 @@ class Preemption:
             return dry_run.assigned()
 
     def _finding(self, dry_runs: DryRuns) -> Examine:
-        """Return what finds out who would have to go from a row."""
+        """Return a function that finds the victims on a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
         nominated = self._nominated_pods.counting_for(pod_info)
         stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
@@ -179,13 +179,13 @@ class Preemption:
         return find
 
     def _still_stuck(self) -> set[str]:
-        """Return the nodes that do not give VFs back: who goes from there would go in vain too."""
+        """Return the nodes that do not return VFs: further victims there would not help either."""
         self._stuck = {node for node in self._stuck if any(self._held_for_gone_pods(node))}
         return self._stuck
 
 
 def _turned(rows: Rows, uid: str, size: int) -> Sequence[int]:
-    """Return the rows, in their order, from one on that is this pod's own."""
+    """Return the rows rotated, beginning at one that the pod's uid determines."""
     ordered = np.sort(rows)
     start = int(np.searchsorted(ordered, zlib.crc32(uid.encode()) % max(size, 1)))
     turned: list[int] = np.roll(ordered, -start).tolist()

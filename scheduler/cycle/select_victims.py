@@ -1,11 +1,11 @@
-"""Who would have to go from each of many nodes, found in portions. Pure.
+"""Find the victims on each of many nodes, in portions. Pure.
 
-On a node all pods of lower priority are taken off; if the pod fits then, they are put back one by one, the most
-important first and before all others those whose going would break a disruption budget, as long as it still fits. Who
-stays off is a victim. Source: kube-scheduler's plugins/defaultpreemption.
+On a node all pods of lower priority are removed. If the pod fits then, they are put back one by one as long as it still
+fits. Pods whose removal would violate a disruption budget are first, then the most important. Pods that are not put
+back are the victims. Source: kube-scheduler's plugins/defaultpreemption.
 
-Thousands of nodes take longer than everything else may be held up. So a `VictimSearch` looks at some of them at a time;
-what it has found out about a node holds until that node changes, and what is chosen in the end is looked at once more.
+Thousands of nodes take longer than other work may be delayed. So a `VictimSearch` checks some of them at a time. Its
+result for a node holds until that node changes, and the node that is chosen in the end is checked once more.
 """
 
 import sys
@@ -19,16 +19,16 @@ from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.plugins.interface import Texts
 
-# So many pods of lower priority are looked at in one turn: 5 to 20 ms. They are counted, not timed, so that
-# equal clusters give equal decisions.
+# Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
+# give equal decisions.
 PORTION = 1_500
-# So many nodes with victims are compared: this share of those that can be helped, but so many at the least, and more
-# as long as each of them breaks a budget. Source: DefaultPreemptionArgs.
+# Number of nodes with victims to compare: this share of the candidates, but at least so many, and more as long as each
+# of them violates a budget. Source: DefaultPreemptionArgs.
 _SHARE = 10
 _FEWEST = 100
-# Priorities are 32 bits with a sign: by this much all of them are above zero, so that each victim counts.
+# Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.
 _ABOVE_ZERO = 1 << 31
-# Later than any RFC 3339 time: a pod that has not started yet.
+# Later than any RFC 3339 time: for a pod that has not started yet.
 _NOT_STARTED = "~"
 # In kube-scheduler's words.
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def loss(self) -> tuple[int, int, int, int]:
-        """Return what is lost, the least first: broken budgets, highest priority, sum of priorities, victims."""
+        """Return the loss, the least first: violated budgets, highest priority, sum of priorities, victims."""
         priorities = [assigned.priority + _ABOVE_ZERO for assigned in self.victims]
         return self.broken_budgets, max(priorities), sum(priorities), len(priorities)
 
@@ -55,16 +55,16 @@ class Candidate:
         return min(_started(assigned) for assigned in self.victims if assigned.priority == highest)
 
 
-# What is found out about a node: its victims, or why it does not help that pods go.
+# The result for a node: its victims, or why removing pods does not help.
 Found = Candidate | Texts
-# Finds it out; says too how many pods were looked at for that.
+# Returns the result, and how many pods it checked.
 Examine = Callable[[int], tuple[Found, int]]
 
 
 def select_victims_on_node(
     dry_runs: DryRuns, row: int, lower: Sequence[AssignedPod], nominated: Iterable[AssignedPod], budgets: Budgets
 ) -> Found:
-    """Find out whether the pod fits on a node without its ``lower`` pods, and which of those have to go."""
+    """Return which of the ``lower`` pods must leave a node for the pod to fit, or why it does not fit without them."""
     if not lower:
         return (NO_VICTIMS,)
     with dry_runs.on(row, nominated, by_sums=True) as dry_run:
@@ -78,9 +78,9 @@ def select_victims_on_node(
 
 
 def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:
-    """Put pods back as long as the dry run's pod fits, the first ones first; return those that had to stay off.
+    """Put pods back in order as long as the dry run's pod fits; return those that must stay off.
 
-    A pod that fits beside all of some pods fits beside each of them: so many are tried at once.
+    A pod that fits beside a set of pods fits beside each of them, so several are tried at once.
     """
     if not assigned_pods or dry_run.admits(assigned_pods):
         return []
@@ -91,7 +91,7 @@ def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> 
 
 
 def importance(assigned: AssignedPod) -> tuple[int, str]:
-    """Return a key that has the most important pod first: by priority, then who has run the longest."""
+    """Return a sort key that puts the most important pod first: by priority, then by the earliest start."""
     return -assigned.priority, _started(assigned)
 
 
@@ -100,19 +100,19 @@ def _started(assigned: AssignedPod) -> str:
 
 
 class VictimSearch:
-    """What has been found out for one pod, by row; it holds until the row changes."""
+    """The results for one pod, by row; each holds until the row changes."""
 
     def __init__(self, portion: int = sys.maxsize) -> None:
-        """Look at so many pods in one turn; without a limit one turn is enough."""
+        """Check at most this many pods in one turn; without a limit one turn is enough."""
         self._portion = portion
         self._found: dict[int, Found] = {}
         self._candidates: list[Candidate] = []
-        # Rows that this turn has looked at, and the change of rows up to which the others hold.
+        # Rows checked in this turn, and the change of rows up to which the other results hold.
         self._fresh: set[int] = set()
         self._seen = 0
 
     def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: Examine) -> bool:
-        """Look at rows, the first ones first, until enough are known to be compared; return whether that is so."""
+        """Check rows in order until enough results can be compared; return whether there are enough."""
         for row in nodes.changes.since(self._seen) if self._found else ():
             self._found.pop(row, None)
         self._seen, self._candidates, any_harmless = nodes.changes.end, [], False
@@ -133,18 +133,18 @@ class VictimSearch:
         return True
 
     def best(self) -> Candidate | None:
-        """Return the node on which the least is lost; None if nobody's going helps anywhere."""
+        """Return the node on which the least is lost; None if preemption helps nowhere."""
         if not self._candidates:
             return None
         least = min(one.loss for one in self._candidates)
         return max((one for one in self._candidates if one.loss == least), key=lambda one: one.since)
 
     def holds(self, best: Candidate, select_victims_on_node: Examine) -> bool:
-        """Return whether the same is found out now: others' budgets and nominations may have changed between turns."""
+        """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""
         return best.row in self._fresh or self._look_at(best.row, select_victims_on_node)[0] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
-        """Count the reasons why it does not help that pods go from these rows."""
+        """Count the reasons why removing pods from these rows does not help."""
         found = (self._found.get(row, ()) for row in rows)
         return Counter(text for texts in found if not isinstance(texts, Candidate) for text in texts)
 

@@ -1,15 +1,15 @@
-"""Which node is best for pods of one shape, kept from pod to pod.
+"""The best node for pods of one shape, kept from pod to pod.
 
-What it is: pods of one shape ask for the same, so the filters and score plugins that judge each node by itself say the
-same of them. `SignatureScores` keeps for each row the number of the reasons against it (0 where it passes) and its
-score. kube-scheduler's word for such a shape is the pod's signature.
+What it is: pods of one shape have equal requests, so the filters and score plugins that judge each node by itself give
+the same verdict for them. `SignatureScores` keeps for each row the number of the reasons against it (0 if it passes)
+and its score. kube-scheduler calls such a shape the pod's signature.
 
-Why it is right: such a verdict reads nothing but the pod's shape and the node's row. `NodeColumns` writes down every
-change of a row in its journals, and `refresh` judges the rows again that stand there. Two exceptions judge all again:
-scores that are scaled over all passing nodes, when what a node is has changed, and so many changes that it is cheaper.
+Why it is right: such a verdict reads nothing but the pod's shape and the node's row. `NodeColumns` records every change
+of a row in its journals, and `refresh` judges the recorded rows again. Two cases judge all rows again: a change of a
+node's properties if scores are scaled over all passing nodes, and so many changes that this is cheaper.
 
-What it costs: a pod costs what has changed since its like was last placed, some 10 microseconds a row; finding the best
-score among thousands takes a few microseconds. Kept are about 40 bytes a row and shape.
+What it costs: a pod costs what has changed since the last pod of its shape, some 10 microseconds a row. Finding the
+best score among thousands takes a few microseconds. Kept are about 40 bytes a row and shape.
 """
 
 from collections import OrderedDict
@@ -34,13 +34,13 @@ from scheduler.plugins.interface import (
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
 Marks = NDArray[np.int32]
-# A plugin that refuses nodes by themselves.
+# A plugin that judges each node by itself.
 Refusing = FilterPlugin | UsageFilterPlugin | ReservePlugin
 # Judging all rows again costs as much as judging this share of them one by one.
 _MANY = 4
-# So few rows are judged one by one, as plain integers.
+# At most this many rows are judged one by one, as plain integers.
 _FEW_ROWS = 12
-# Kept for so many rows of all shapes together, but for so many shapes at the least.
+# The limit on rows of all shapes together, but at least so many shapes are kept.
 _MOST_ROWS = 5_000_000
 _FEWEST = 8
 _NO_NODE = -1
@@ -48,7 +48,7 @@ _OUT = -1
 
 
 class SignatureScores:
-    """The rows as pods of one shape see them; `refresh` before anything else."""
+    """The rows as pods of one shape see them; call `refresh` first."""
 
     def __init__(
         self, pod_info: PodInfo, nodes: NodeColumns, on_budget_spent: Callable[[], None] = lambda: None
@@ -104,7 +104,7 @@ class SignatureScores:
         return None
 
     def exact(self, row: int) -> Placement | str | None:
-        """Find where all that the pod asks for goes on a passing row; refuse the row, with a reason, if it cannot."""
+        """Find the exact devices for the pod on a passing row; refuse the row, with a reason, if they do not fit."""
         if self._reserve is None:
             return None
         plugin, choose = self._reserve
@@ -124,7 +124,7 @@ class SignatureScores:
         return self._standing[rows].astype(np.int64)
 
     def parts(self, row: int) -> dict[str, int]:
-        """Return what each score plugin that has a say gives the row, from 0 to 100."""
+        """Return the score of the row by each score plugin that applies, from 0 to 100."""
         facts = {plugin.name: part.item(row) for plugin, part in self._fact_parts}
         return facts | {name: part.item(row) for _, name, _, part in self._scored}
 
@@ -149,7 +149,7 @@ class SignatureScores:
         self._judge_use(rows)
 
     def _renew(self) -> bool:
-        """Judge renewed nodes again; return False where that changes what others are compared with."""
+        """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
         changed = nodes.renewals.since(self._renewed)
         if len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
@@ -161,7 +161,7 @@ class SignatureScores:
         self._codes[rows] = _NO_NODE
         self._standing[rows] = _OUT
         self._filter_by_facts(rows[nodes.valid[rows]])
-        # Of all rows: how many nodes have an image counts on each of them.
+        # For all rows: how many nodes have an image affects the score of each.
         passing = np.flatnonzero(self._fact_codes == 0)
         if any(raw.any() for _, raw in self._score_facts(passing)):
             return False
@@ -199,7 +199,7 @@ class SignatureScores:
         return passing
 
     def _judge_use(self, rows: Rows) -> None:
-        """Judge rows whose facts are judged already; those without a node stay out."""
+        """Judge the use of rows whose facts are already judged; skip those without a node."""
         view, codes, scores = self._nodes.view(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
         for plugin, one in self._filters:
             marks = one.judge(view)
@@ -241,7 +241,7 @@ class SignatureScores:
         return code
 
     def _refuse(self, codes: Marks, plugin: FilterPlugin, refusals: Refusals | None) -> Marks:
-        """Add what one rule refuses to what those before it refuse."""
+        """Add the refusals of one rule to those of the rules before it."""
         if refusals is None:
             return codes
         table = np.array((0, *(self._code(plugin, texts) for texts in refusals.texts)), np.int32)
@@ -256,7 +256,7 @@ class SignatureScores:
 
 
 class KeptSignatureScores:
-    """The scores of the shapes seen last."""
+    """The scores of the most recently used shapes."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""The pods without a node that use claims, found by claim: what happens to a claim concerns them only. Pure."""
+"""The pods without a node that use claims, indexed by claim: a claim's events concern them only. Pure."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ class ClaimIndex:
         self._by_claim: dict[str, set[str]] = {}
 
     def put(self, uid: str, used: PodVolumes) -> None:
-        """Know of a pod, in place of what was known of it."""
+        """Add a pod, or replace its entry."""
         self.drop(uid)
         if used.claims:
             self._used[uid] = used

@@ -6,7 +6,7 @@ from scheduler.queue import NO_EVENT, ClusterEvent
 
 
 def of_node(known: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
-    """Return what about a node is new to the rules; a heartbeat is nothing."""
+    """Return what changed about a node for the rules; a heartbeat changes nothing."""
     if known is None:
         return ClusterEvent.NODE_ADDED
     changed = NO_EVENT
@@ -28,7 +28,7 @@ def _offer(node_info: NodeInfo) -> tuple[object, ...]:
 
 
 def of_assigned_pod(known: AssignedPod | None, assigned: AssignedPod, new: Difference) -> ClusterEvent:
-    """Return what about a bound pod is new to the rules; for our own bind, or a change of its status, nobody waits."""
+    """Return what changed about a bound pod for the rules; our own bind or a status change helps no waiting pod."""
     if known is None:
         return ClusterEvent.POD_ASSIGNED
     if not new:
@@ -39,7 +39,7 @@ def of_assigned_pod(known: AssignedPod | None, assigned: AssignedPod, new: Diffe
 
 
 def _ends(known: AssignedPod, assigned: AssignedPod) -> bool:
-    """Return whether a pod terminates that did not: it no longer counts for spreading."""
+    """Return whether a pod has begun to terminate: it no longer counts for spreading."""
     return (
         assigned.affinity_info is not None
         and assigned.affinity_info.terminating
@@ -48,7 +48,7 @@ def _ends(known: AssignedPod, assigned: AssignedPod) -> bool:
 
 
 def of_leaving(assigned: AssignedPod) -> ClusterEvent:
-    """Return what a pod sets free that has left its node."""
+    """Return what a pod frees that has left its node."""
     freed, assignment = ClusterEvent.POD_GONE, assigned.assignment
     freed |= ClusterEvent.PORTS_FREED if assigned.ports else NO_EVENT
     freed |= ClusterEvent.VOLUMES_FREED if assigned.volumes else NO_EVENT

@@ -1,4 +1,4 @@
-"""The pods that are nominated, each on one node, and who is requeued when a nomination ends. Pure.
+"""The nominated pods, each on one node, and which pods to requeue when a nomination ends. Pure.
 
 Named after kube-scheduler's nominator, which keeps the same map beside its queue.
 """
@@ -15,10 +15,10 @@ from scheduler.queue import Queue
 
 
 class Nominator:
-    """The nominations by pod uid; few, so that a search goes through all of them.
+    """The nominations by pod uid; few, so a search checks all of them.
 
-    It implements `scheduler.cycle.nominations.NominatedPods` for decisions. What ends a nomination frees room: the pods
-    in the queue that this can help are requeued.
+    It implements `scheduler.cycle.nominations.NominatedPods` for decisions. The end of a nomination frees room: the
+    pods in the queue that this can help are requeued.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -53,11 +53,11 @@ class Nominator:
         return found
 
     def add(self, nomination: Nomination) -> None:
-        """Keep room for a pod, in place of what was kept for it."""
+        """Keep room for a pod, in place of its earlier nomination."""
         self._of[nomination.assigned.uid] = nomination
 
     def nominate(self, nomination: Nomination, now: float) -> None:
-        """Keep room for a pod; less important pods that are nominated on its node look for another place."""
+        """Keep room for a pod; reject the nominations of less important pods on its node."""
         uid = nomination.assigned.uid
         if self.node_of(uid) != nomination.node:
             self.delete(uid, now)
@@ -67,7 +67,7 @@ class Nominator:
                 self.reject(assigned.uid, now)
 
     def add_from_status(self, pending: PendingPod, now: float) -> None:
-        """Take over what a pod's status says of its nomination, until this scheduler has decided about the pod."""
+        """Take over the nomination in a pod's status, until this scheduler has decided about the pod."""
         uid, node = pending.pod.metadata.uid, pending.pod.status.nominated_node_name or ""
         if pending.attempts or self.node_of(uid) == node:
             return
@@ -76,25 +76,25 @@ class Nominator:
             self.nominate(Nomination(assigned_pod_for(pending.pod_info, node)), now)
 
     def delete(self, uid: str, now: float) -> None:
-        """Keep no room for a pod any more, if any was kept; others may take it."""
+        """Delete a pod's nomination, if it has one; others may take the room."""
         ended = self._of.pop(uid, None)
         if ended is not None:
             self._queue.move_on_event(of_leaving(ended.assigned), now)
 
     def reject(self, uid: str, now: float) -> None:
-        """Delete a pod's nomination and requeue the pod, so that it looks for another place."""
+        """Delete a pod's nomination and requeue the pod, so that it is scheduled again."""
         self.delete(uid, now)
         self._queue.requeue(uid)
 
     def delete_node(self, node: str, now: float) -> None:
-        """Reject all nominations on a node that is gone."""
+        """Reject all nominations on a deleted node."""
         for assigned in self.on(node):
             self.reject(assigned.uid, now)
 
     def overdue(self, now: float) -> list[Nomination]:
-        """Return those that have waited long enough for VFs."""
+        """Return the nominations that have waited long enough for VFs."""
         return [one for one in self._of.values() if one.until is not None and one.until <= now]
 
     def next_due(self) -> float | None:
-        """Return when the first of them has; None if none waits for VFs."""
+        """Return when the first of them is overdue; None if none waits for VFs."""
         return min((one.until for one in self._of.values() if one.until is not None), default=None)

@@ -1,4 +1,4 @@
-"""A pod of ours that has no node yet. Pure."""
+"""A pod of ours without a node. Pure."""
 
 from dataclasses import dataclass
 
@@ -10,49 +10,49 @@ from scheduler.cycle.decisions import Unschedulable
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 
-# The annotations that say what a pod asks for; of the others only their size counts.
+# The annotations of a pod's request; of the others only their size counts.
 _ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
 
 
 @dataclass(slots=True)
 class PendingPod:
-    """A pod that waits, since when, how often it was tried, and the last message that its owner was told.
+    """A pending pod: since when it waits, how often it was tried, and the last message reported to its owner.
 
-    ``oversized`` while it is refused for the size of its annotations: any change of them may help. ``answer`` is why it
-    was unschedulable, and of which state of the nodes (`Nodes.renewals`) that speaks.
+    ``oversized`` while its annotations are too large: any change of them may help. ``answer`` is why it was
+    unschedulable, and for which state of the nodes (`Nodes.renewals`) that holds.
     """
 
     pod: Pod
     pod_info: PodInfo | Refusal
     since: float
     told: str = ""
-    # The node that its owner was told it is nominated on; None before the first word.
+    # The nominated node in the last report; None before the first report.
     told_node: str | None = None
     attempts: int = 0
     oversized: bool = False
     answer: tuple[int, Unschedulable] | None = None
 
     def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
-        """Take the pod as it is now; return whether it asks for something else, and not only its status is another."""
+        """Store the pod's current object; return whether its request changed, and not only its status."""
         is_changed = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
         self.pod = pod
         if is_changed:
             self.pod_info = read_pod_info(pod, kinds)
         elif isinstance(self.pod_info, PodInfo):
-            # What a Binding adds must fit beside the annotations that the pod has by then.
+            # The annotations of a Binding must fit beside those that the pod has by then.
             self.pod_info = msgspec.structs.replace(self.pod_info, pod=pod)
         return is_changed
 
     def knows(self, message: str, node: str = "") -> bool:
-        """Return whether the owner was told this last, by us or, as the pod's status has it, before we started.
+        """Return whether this was the last report to the owner, by us or, as in the pod's status, before we started.
 
-        ``node`` is where the pod is nominated, empty if nowhere.
+        ``node`` is where the pod is nominated, empty for no node.
         """
         return message == (self.told or _condition_message(self.pod)) and node == self.shown_node
 
     @property
     def shown_node(self) -> str:
-        """Return the node on which the pod's status shows it nominated, or soon will."""
+        """Return the nominated node that the pod's status shows, or soon will."""
         return (self.pod.status.nominated_node_name or "") if self.told_node is None else self.told_node
 
 

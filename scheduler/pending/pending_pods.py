@@ -1,4 +1,4 @@
-"""The pods of ours that have no node yet: those that wait in the queue, and those whose gates are shut. Pure."""
+"""The pods of ours without a node: those in the queue, and those with scheduling gates. Pure."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -17,7 +17,7 @@ from scheduler.queue import Queue
 
 
 class PendingPods:
-    """Pods by uid; a pod that is deleted takes its place in the queue, its nomination and its volumes with it."""
+    """Pods by uid; deleting a pod also deletes its place in the queue, its nomination and its volumes."""
 
     def __init__(
         self, cache: Cache, queue: Queue, nominator: Nominator, volume_events: VolumeEvents, kinds: Kinds
@@ -42,7 +42,7 @@ class PendingPods:
         return [*self.pending, *self._gated, *self._others]
 
     def add(self, pod: Pod, now: float) -> None:
-        """Let a pod wait for a node, or look at it again if it asks for something else now."""
+        """Add a pod to the queue, or requeue it if its request has changed."""
         uid, known = pod.metadata.uid, self.pending.get(pod.metadata.uid)
         self._gated.discard(uid)
         if known is None:
@@ -57,18 +57,18 @@ class PendingPods:
         self._queue.add(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
 
     def renew(self, pod: Pod) -> None:
-        """Take a pod as it is now whose bind is on the way, or done and not shown yet."""
+        """Update a pod whose bind is on the way, or done and not shown yet."""
         pending = self.pending.get(pod.metadata.uid)
         if pending is not None:
             pending.pod, pending.pod_info = pod, read_pod_info(pod, self._kinds)
 
     def gate(self, uid: str, now: float) -> None:
-        """Let a pod wait for its gates to be lifted."""
+        """Let a pod wait until its gates are lifted."""
         self.delete(uid, now)
         self._gated.add(uid)
 
     def leave_to_others(self, uid: str, now: float) -> None:
-        """Let a pod wait for somebody else to bind it."""
+        """Let a pod wait until another scheduler binds it."""
         self.delete(uid, now)
         self._others.add(uid)
 
@@ -76,7 +76,7 @@ class PendingPods:
         return uid in self._others
 
     def delete(self, uid: str, now: float) -> None:
-        """Record that a pod waits no more."""
+        """Record that a pod no longer waits."""
         self._nominator.delete(uid, now)
         self.pending.pop(uid, None)
         self._gated.discard(uid)
@@ -85,7 +85,7 @@ class PendingPods:
         self._queue.delete(uid)
 
     def forget_assumed(self, uid: str, now: float) -> None:
-        """Give back what is assumed for a pod."""
+        """Release what is assumed for a pod."""
         assigned = self._cache.forget(uid, now)
         if assigned is not None:
             self._queue.move_on_event(of_leaving(assigned), now)
@@ -97,7 +97,7 @@ class PendingPods:
         message: str,
         why: Why | None = None,
     ) -> list[Instruction]:
-        """Tell a pod's owner, unless that is what was told last."""
+        """Report to a pod's owner, unless the last report was the same."""
         node, shown = self._nominator.node_of(pending.pod.metadata.uid), pending.shown_node
         if pending.knows(message, node):
             return []
@@ -114,6 +114,6 @@ class PendingPods:
         return self._queue.depths() | {"gated": len(self._gated)}
 
     def check(self) -> None:
-        """Raise AssertionError if the queue or the nominator knows of other pods than these."""
+        """Raise AssertionError if the queue or the nominator has pods that are not here."""
         assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
         assert set(self._queue.uids()) == self.pending.keys(), "the queue and the pending pods differ"

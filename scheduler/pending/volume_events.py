@@ -1,4 +1,4 @@
-"""What the watches tell of storage: which pods it requeues, and which waiting volumes it concerns. Pure."""
+"""Watch events about storage: which pods they requeue, and which waiting volumes they concern. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,13 +20,13 @@ class VolumeEvents:
         self._claim_index = ClaimIndex()
 
     def take(self, kind: type[Stored], event: Change[Stored], now: float) -> Sequence[tuple[Identity, str]]:
-        """Take what a watch tells of one kind; return which objects are left out and why."""
+        """Apply a watch event of one kind; return which objects are left out and why."""
         told = self._volume_cache.take(kind, event)
         self._heed(told, now)
         return told.unreadable_objects
 
     def keep(self, kind: type[Stored], there: Iterable[Identity], now: float) -> None:
-        """Record that there are not objects of this kind but these."""
+        """Record that these are all objects of this kind."""
         self._heed(self._volume_cache.keep(kind, there), now)
 
     def add(self, uid: str, pod_info: PodInfo | Refusal) -> None:
@@ -37,13 +37,13 @@ class VolumeEvents:
             self._claim_index.drop(uid)
 
     def delete(self, uid: str, now: float) -> None:
-        """Drop what is known of a pod: it is bound, or it is gone."""
+        """Delete the data about a pod: it is bound, or it is gone."""
         self._claim_index.drop(uid)
         if self._volume_waits.drop(uid) is not None:
             self.give_up(now)
 
     def give_up(self, now: float) -> None:
-        """Record that a plan comes to nothing: the volumes and nodes of its claims are to be chosen again."""
+        """Cancel a plan: the volumes and nodes of its claims must be chosen again."""
         self._queue.move_on_event(ClusterEvent.CLAIM | ClusterEvent.VOLUME, now)
 
     def _heed(self, told: StorageChange, now: float) -> None:

@@ -1,7 +1,7 @@
-"""Pods that are decided about and wait for their volumes to be bound: node and VFs stay theirs meanwhile.
+"""Pods with a decision that wait for their volumes to be bound: their node and VFs stay reserved.
 
-Pure: time is an argument. What a pod waits for is looked at when something of it changes, not from time to time.
-Source: checkBindings of kube-scheduler's volumebinding.
+Pure: time is an argument. A wait is checked when one of its objects changes, not periodically. Source: checkBindings of
+kube-scheduler's volumebinding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ _Node = Callable[[str], NodeInfo | None]
 
 @dataclass(slots=True)
 class _Case:
-    """``written`` has the versions that our writes gave to volumes and claims by name; None until they are done."""
+    """``written`` holds the versions that our writes gave to volumes and claims by name; None until they are done."""
 
     decision: Bind
     until: float
@@ -40,7 +40,7 @@ class VolumeWaits:
         self._cases: dict[str, _Case] = {}
         self._by_claim: dict[str, set[str]] = {}
         self._by_node: dict[str, set[str]] = {}
-        # Pods of whose claims something has changed, in that order.
+        # Pods with a changed claim, in that order.
         self._touched: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class VolumeWaits:
         self._by_node.setdefault(decision.plan.node, set()).add(uid)
 
     def written(self, decision: Bind, versions: Mapping[str, str]) -> None:
-        """Record that all that the plan asks for is written."""
+        """Record that the plan is written."""
         case = self._cases.get(decision.pod_info.uid)
         if case is not None and case.decision is decision:
             case.written = versions
@@ -77,7 +77,7 @@ class VolumeWaits:
         return case.decision
 
     def touch(self, claims: Iterable[str]) -> None:
-        """Look again at those that wait for these claims."""
+        """Check again those that wait for these claims."""
         for key in claims:
             self._touched |= dict.fromkeys(sorted(self._by_claim.get(key, ())))
 
@@ -85,7 +85,7 @@ class VolumeWaits:
         self._touched |= dict.fromkeys(sorted(self._by_node.get(node, ())))
 
     def failed(self, decision: Bind) -> bool:
-        """Drop a decision that could not be written; return whether it was still waited for."""
+        """Drop a decision that could not be written; return whether it still waited."""
         case = self._cases.get(decision.pod_info.uid)
         if case is None or case.decision is not decision:
             return False
@@ -93,8 +93,8 @@ class VolumeWaits:
         return True
 
     def settled(self, now: float) -> Iterator[tuple[Bind, str]]:
-        """Yield, and drop, what waits no longer: with why its volumes cannot be bound, empty if they are."""
-        # The first to come is the first to be over.
+        """Yield, and drop, finished waits: with why its volumes cannot be bound, empty if they are."""
+        # The first to start is the first to time out.
         overdue = [uid for uid, _ in takewhile(lambda one: one[1].until <= now, self._cases.items())]
         for uid in [*self._touched, *overdue]:
             case = self._cases.get(uid)
@@ -118,7 +118,7 @@ class VolumeWaits:
         assert self._storage.assumed.plans == {uid: case.decision.plan for uid, case in self._cases.items()}
 
     def _look(self, case: _Case) -> str | None:
-        """Return None while there is something to wait for, else what `settled` says of it."""
+        """Return None while the pod must wait, else the result for `settled`."""
         plan = case.decision.plan
         if plan is None or case.written is None:
             return None
@@ -154,7 +154,7 @@ class VolumeWaits:
         if _is_older(claim, written.get(claim.key)):
             return None
         if claim.selected_node != node.name:
-            # A provisioner that fails takes the annotation away, so that another node is looked for.
+            # A provisioner that fails removes the annotation, so that another node is chosen.
             return f'provisioning failed for PVC "{claim.metadata.name}"'
         volume = self._storage.pv_index.get(claim.spec.volume_name)
         if volume is not None and (fault := _misplaced(volume, node)):
@@ -162,7 +162,7 @@ class VolumeWaits:
         return "" if claim.is_bound and volume is not None else None
 
     def _claim(self, wanted: PersistentVolumeClaim) -> PersistentVolumeClaim | str:
-        """Return a claim as it is now, or why it is no use any more."""
+        """Return a claim's current object, or why it can no longer be used."""
         claim, name = self._storage.claim(wanted.key), wanted.metadata.name
         if claim is None or claim.metadata.uid != wanted.metadata.uid:
             return claim_not_found(name)
@@ -184,13 +184,14 @@ def _parted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
     if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
         return f'ClaimRef got reset for pv "{name}"'
     if other not in ("", name):
-        # Somebody else has chosen that one, which may be usable elsewhere only. kube-scheduler does not ask.
+        # Another controller has chosen that volume, which may be usable only elsewhere. kube-scheduler does not check
+        # that.
         return f'PVC "{claim.metadata.name}" is bound to pv "{other}", not to "{name}"'
     return ""
 
 
 def _is_older(shown: PersistentVolume | PersistentVolumeClaim, written: str | None) -> bool:
-    """Return whether a watch has not shown yet what was written; versions may be compared as numbers."""
+    """Return whether the watch has not yet shown our write; versions may be compared as numbers."""
     version = shown.metadata.resource_version
     return written is not None and version.isdecimal() and written.isdecimal() and int(version) < int(written)
 

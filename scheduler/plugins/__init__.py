@@ -1,4 +1,4 @@
 """One file for each plugin (NodeAffinity, InterPodAffinity, …): what it filters, scores, and how a dry run changes it.
 
-No I/O. `registry` alone holds their order and weights. Uses cache/ and the rooms below, never cycle/.
+No I/O. Only `registry` has their order and weights. Uses cache/ and the packages below, never cycle/.
 """

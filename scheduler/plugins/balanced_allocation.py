@@ -1,7 +1,7 @@
 """NodeResourcesBalancedAllocation: prefer nodes where cpu and memory will be used to a similar share.
 
-100 less the standard deviation of the shares. A pod that requests neither has no say. Source: kube-scheduler's
-noderesources/balanced_allocation.go.
+100 less the standard deviation of the shares. The plugin does not score a pod that requests neither. Source:
+kube-scheduler's noderesources/balanced_allocation.go.
 """
 
 from scheduler.cache.node_columns import CPU, MEMORY, NodeColumns
@@ -16,7 +16,7 @@ def balance(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
         return None
 
     def evenness(view: NodeView) -> Measure:
-        # The standard deviation of two shares is half of what they differ by; of a single one it is 0.
+        # The standard deviation of two shares is half of their difference; of a single one it is 0.
         differ = abs(_share(view, CPU, cpu) - _share(view, MEMORY, memory))
         both = (view.allocatable[CPU] > 0) & (view.allocatable[MEMORY] > 0)
         return view.whole(100 - differ * 50 * both)

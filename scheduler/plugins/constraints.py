@@ -1,8 +1,7 @@
-"""Constraints: a node must have what a pod asks for of each other kind, as the kind's constraint judges it.
+"""Constraints: a node must have the units of each other kind that a pod requests, as the kind's constraint judges.
 
-The constraint is asked once for each distinct state of what nodes have left; whether everything fits together on one
-node, VFs included, is the work of `scheduler.placement.joint`, asked for one node when that node is about to be
-chosen.
+The constraint runs once for each distinct state of what nodes have left. `scheduler.placement.joint` checks whether
+everything fits together on one node, VFs included, when that node is about to be chosen.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +33,7 @@ _MOST_REASONS = 256
 
 
 class _Reasons:
-    """The reasons against nodes, numbered from 1 as they are met."""
+    """The reasons against nodes, numbered from 1 in the order of first use."""
 
     def __init__(self) -> None:
         self._marks: dict[str, int] = {}
@@ -57,7 +56,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     def filter_rows(view: NodeView) -> Measure:
         found: Measure = 0
         for column, judge in judges:
-            # The first kind that refuses a node has the word.
+            # The first kind that refuses a node gives the reason.
             found = found + (found == 0) * view.judged(column, judge)
         return found
 
@@ -65,7 +64,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
 
 
 def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
-    """Prefer the nodes that the constraints prefer: the mean of what they say."""
+    """Prefer the nodes that the constraints prefer: the mean of their scores."""
     if not pod_info.wishes:
         return None
     judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish)) for wish in pod_info.wishes]
@@ -73,12 +72,12 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
-    """Return what finds units and VFs together; None for a pod that asks for no unit."""
+    """Return a function that finds units and VFs together; None for a pod that requests no unit."""
     return (lambda row: _place(pod_info, nodes, row)) if pod_info.wishes else None
 
 
 def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Placement | str:
-    """Find where all that a pod asks for goes on a row, or the reason why it does not fit there."""
+    """Find exact devices for the whole request on a row, or the reason why they do not fit there."""
     steps: list[Step] = [OfKind(wish, nodes.unit_pools[wish.kind.name][row].left) for wish in pod_info.wishes]
     free_vfs = nodes.free_vfs_of_row[row]
     if pod_info.request is not None and pod_info.interfaces:

@@ -18,7 +18,7 @@ _MOST_OF_ONE = 1000 * _MIB
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
-    """Return a scorer, None for a pod that names no image."""
+    """Return a scorer, None for a pod without an image."""
     images = [full_name(image) for image in pod_info.pod.spec.images]
     return (lambda rows: score(images, nodes, rows)) if images else None
 
@@ -38,7 +38,7 @@ def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
 
 
 def full_name(image: str) -> str:
-    """Return an image's name as nodes report it: with the tag that is meant where none is given."""
+    """Return an image's name as nodes report it: with the default tag if it has none."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 

@@ -1,8 +1,8 @@
-"""InterPodAffinity: pods near others, or away from them, as they ask or as the others ask.
+"""InterPodAffinity: place pods near others, or away from them, by their own terms and the others' terms.
 
-Required terms of the pod, and anti-affinity that assigned pods require of it, refuse nodes. What it prefers, what
-assigned pods prefer of it, and the affinity that they require of it, score them. A pod whose required affinity no pod
-satisfies may come first if it satisfies it itself.
+The pod's required terms, and the required anti-affinity of assigned pods, refuse nodes. The pod's preferred terms, and
+the preferred terms and required affinity of assigned pods, score them. A pod whose required affinity no pod satisfies
+may be placed if it satisfies the affinity itself.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,7 +52,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
 
 
 class PodAffinityFilter:
-    """One pod's terms, and the assigned pods' terms that speak of it, against the pods that are assigned now."""
+    """One pod's terms, and the assigned pods' terms that select it, against the currently assigned pods."""
 
     def __init__(
         self,
@@ -149,12 +149,12 @@ def _normalised(raw: Amounts) -> Amounts:
 
 
 def needs_others(pod_info: PodInfo) -> bool:
-    """Return whether a pod must be near others."""
+    """Return whether a pod requires other pods near it."""
     return bool(pod_info.affinity_info.required_affinity)
 
 
 def keeps_others_off(assigned: AssignedPod) -> bool:
-    """Return whether an assigned pod requires that some pods are not near it."""
+    """Return whether an assigned pod's required anti-affinity may refuse other pods."""
     return assigned.affinity_info is not None and bool(assigned.affinity_info.required_anti_affinity)
 
 

@@ -1,13 +1,13 @@
-"""The extension points of a plugin: what it may be asked about a pod and the nodes.
+"""The extension points of a plugin: the interface by which it judges a pod and the nodes.
 
-A `FilterPlugin` and a `ScorePlugin` judge each node by itself, so their judgement of a node holds until that node
-changes: it is kept, and asked for again for changed rows only. Those that judge what a node is take rows of
-`scheduler.cache.node_columns.NodeColumns`; those that judge what its pods leave (`UsageFilterPlugin`,
-`UsageScorePlugin`) take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` looks at the pods of
-all nodes and is asked for every pod, a `VolumeFilterPlugin` for every pod with volumes. A `ReservePlugin` finds exact
-devices on the node that is about to be chosen. A `DryRunPlugin` judges one node again and again while pods are taken
-off and put on. `scheduler.plugins.registry` lists the plugins; a node's reasons are those of the first filter that
-refuses it. All are pure.
+A `FilterPlugin` and a `ScorePlugin` judge each node by itself, so their verdict holds until that node changes. It is
+kept, and only changed rows are judged again. Those that judge a node's properties take rows of
+`scheduler.cache.node_columns.NodeColumns`. Those that judge what its pods leave (`UsageFilterPlugin`,
+`UsageScorePlugin`) take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` reads the pods of
+all nodes and runs for every pod, a `VolumeFilterPlugin` for every pod with volumes. A `ReservePlugin` finds exact
+devices on the node that is about to be chosen. A `DryRunPlugin` judges one node repeatedly while pods are removed and
+added. `scheduler.plugins.registry` lists the plugins; a node's reasons are those of the first filter that refuses it.
+All are pure.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """For each row 0 where the node passes, else 1 + the index into ``texts`` of the reasons against it."""
+    """For each row 0 if the node passes, else 1 + the index into ``texts`` of the reasons against it."""
 
     codes: NDArray[np.signedinteger[Any]]
     texts: tuple[Texts, ...]
@@ -45,7 +45,7 @@ def refuse_where(refused: Flags, text: str) -> Refusals | None:
 
 
 def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) -> Refusals | None:
-    """Refuse the rows against whose fact ``judge`` has a reason; None if no row is refused."""
+    """Refuse the rows for whose fact ``judge`` returns a reason; None if no row is refused."""
     texts: dict[str, int] = {}
 
     def code(fact: Fact) -> int:
@@ -70,9 +70,9 @@ class UsageFilter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilterPlugin:
-    """A rule about what a node is; ``requeue_on`` is what can turn a refusal around.
+    """A rule about a node's properties; ``requeue_on`` lists the events that can reverse a refusal.
 
-    ``pre_filter`` returns the filter for one pod, None where the rule has nothing to say about it.
+    ``pre_filter`` returns the filter for one pod, None if the rule does not apply to it.
     """
 
     name: str
@@ -91,10 +91,10 @@ class UsageFilterPlugin:
 
 @dataclass(frozen=True, slots=True)
 class ScorePlugin:
-    """A score by what a node is; ``pre_filter`` returns the scorer for one pod, None where there is nothing to score.
+    """A score by a node's properties; ``pre_filter`` returns the scorer for one pod, None if it does not apply.
 
-    Scores go from 0 (worst) to 100; the registry says how often they count. A scorer that counts in a measure of its
-    own has them brought there over the nodes that pass the filters: the ``largest`` becomes 100, or 0 with ``reverse``.
+    Scores are 0 (worst) to 100; the registry has their weights. A scorer with a measure of its own has its scores
+    scaled over the nodes that pass the filters: the ``largest`` becomes 100, or 0 with ``reverse``.
     """
 
     name: str
@@ -121,16 +121,16 @@ class ClusterFilter(Protocol):
         """Refuse rows."""
 
     def score(self, rows: Rows) -> Amounts | None:
-        """Score rows that pass every rule from 0 to 100; None where there is nothing to say."""
+        """Score rows that pass every rule from 0 to 100; None if the rule does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilterPlugin:
-    """A rule about other pods, which scores too; ``pre_filter`` returns None where it has nothing to say about a pod.
+    """A rule about other pods, which scores too; ``pre_filter`` returns None if it does not apply to a pod.
 
-    ``lasting`` are the reasons that stay whichever pods are removed. ``needs_others`` says whether a pod must find
-    others where it goes: nominated pods do not count for it, because they may never come. ``keeps_others_off`` says
-    whether an assigned pod may be a reason against pods about which the rule has otherwise nothing to say.
+    ``lasting`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod requires
+    other pods near it: nominated pods do not count for it, because they may never arrive. ``keeps_others_off`` returns
+    whether an assigned pod may be a reason against pods to which the rule otherwise does not apply.
     """
 
     name: str
@@ -143,10 +143,10 @@ class ClusterFilterPlugin:
 
 @dataclass(frozen=True, slots=True)
 class VolumeFilterPlugin:
-    """A rule about a pod's volumes, asked for every pod that has any.
+    """A rule about a pod's volumes; it runs for every pod that has any.
 
-    ``pre_filter`` returns the filter, None where there is nothing to say, or why no node at all will do. A ``slow``
-    rule is asked about a few rows at a time.
+    ``pre_filter`` returns the filter, None if the rule does not apply, or why every node is excluded. A ``slow`` rule
+    runs for a few rows at a time.
     """
 
     name: str
@@ -155,7 +155,7 @@ class VolumeFilterPlugin:
     slow: bool = False
 
 
-# Where on a row exactly a pod's devices are, or the reason why they do not fit together there.
+# The pod's exact devices on a row, or the reason why they do not fit together there.
 Reserve = Callable[[int], Placement | str]
 
 
@@ -163,8 +163,8 @@ Reserve = Callable[[int], Placement | str]
 class ReservePlugin:
     """Finds exact devices on a node that passes all filters and is about to be chosen.
 
-    Where they do not fit together, the next best node is asked; kube-scheduler would send the pod back to its queue.
-    ``pre_filter`` returns None for a pod that asks for none; at most one plugin has a say about a pod.
+    If they do not fit together, the next best node is tried; kube-scheduler would send the pod back to its queue.
+    ``pre_filter`` returns None for a pod that requests none; at most one plugin applies to a pod.
     """
 
     name: str
@@ -173,10 +173,10 @@ class ReservePlugin:
 
 
 class PreFilterExtensions(ABC):
-    """One plugin's part of a dry run: what it has against a node while pods are put on and taken off there.
+    """One plugin's part of a dry run: its reasons against a node while pods are added and removed there.
 
-    ``tells_room``: `filter` refuses exactly where `has_room_for` said no. ``moves_cache``: pods are moved in the cache
-    itself, so each must be moved back when the dry run ends. Source of the name: kube-scheduler's framework.
+    ``tells_room``: `filter` refuses exactly where `has_room_for` returned False. ``moves_cache``: pods are moved in the
+    cache itself, so each must be moved back when the dry run ends. Source of the name: kube-scheduler's framework.
     """
 
     tells_room: ClassVar[bool] = False
@@ -192,10 +192,10 @@ class PreFilterExtensions(ABC):
 
     @abstractmethod
     def filter(self) -> Texts:
-        """Return the reasons against the node as it is now; none if it passes."""
+        """Return the reasons against the node in its current state; empty if it passes."""
 
     def has_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        """Return whether the pod, which fits now, would fit beside these too; True where only `filter` can tell."""
+        """Return whether the pod, which fits now, would still fit beside these; True if only `filter` can decide."""
         return True
 
     def assignment(self) -> Assignment | None:
@@ -203,14 +203,15 @@ class PreFilterExtensions(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027  most parts have nothing to do
-        """Let the cache show again what is there, once all pods are back."""
+        """Restore the cache's own state, once all pods are back."""
 
 
 class DryRun(NamedTuple):
     """A plugin's part of all dry runs of one pod.
 
-    ``on`` makes its part for a row; with ``by_sums`` (its second argument) sums do where they say the same as exact
-    devices. ``fits_alone`` says of rows whether the pod would fit there if no other pod were there.
+    ``on`` creates its part for a row; with ``by_sums`` (its second argument) it uses sums where they give the same
+    verdict as exact devices. ``fits_alone`` returns for rows whether the pod would fit there if it had the node to
+    itself.
     """
 
     on: Callable[[int, bool], PreFilterExtensions]
@@ -219,9 +220,9 @@ class DryRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlugin:
-    """A plugin whose verdict on a node hangs on the pods there; ``reserves`` if it gives exact devices.
+    """A plugin whose verdict on a node depends on the pods there; ``reserves`` if it assigns exact devices.
 
-    ``pre_filter`` returns None where it has nothing to say about a pod.
+    ``pre_filter`` returns None if the plugin does not apply to a pod.
     """
 
     name: str
@@ -230,18 +231,18 @@ class DryRunPlugin:
 
 
 def no_node_available(total: int, reasons: str) -> str:
-    """Return that none of ``total`` nodes is available, with the reasons, as kube-scheduler words it."""
+    """Return the message that none of ``total`` nodes is available, with the reasons, in kube-scheduler's words."""
     return f"0/{total} nodes are available: {reasons}."
 
 
 def none_available(total: int, counts: Mapping[str, int]) -> str:
-    """Return how many of all nodes have which reason against them, as kube-scheduler words it."""
+    """Return the number of nodes for each reason, in kube-scheduler's words."""
     listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
     return no_node_available(total, listed)
 
 
 def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:
-    """Bring scores to 0..100 as kube-scheduler's DefaultNormalizeScore does."""
+    """Scale scores to 0..100 as kube-scheduler's DefaultNormalizeScore does."""
     if kind is None:
         return raw
     largest = int(raw.max(initial=0))

@@ -77,7 +77,7 @@ def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
 
 
 def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
-    """metadata.name is the only field that the API knows here, In and NotIn its only operators."""
+    """The API supports only the field metadata.name here, with the operators In and NotIn."""
     if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
         return np.zeros(len(rows), np.bool_)
     named = np.isin(rows, [nodes.row_of[name] for name in requirement.values or () if name in nodes.row_of])

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes nowhere else."""
+"""NodeName: a pod that names its node is placed nowhere else."""
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.pod_info import PodInfo

@@ -1,6 +1,6 @@
 """NodeResourcesFit: cpu, memory, ephemeral storage, extended resources, and the number of pods.
 
-rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them: elsewhere the inventory says it better.
+rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them: elsewhere the inventory is more exact.
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
@@ -27,7 +27,7 @@ from scheduler.queue import ClusterEvent
 _NAME = "NodeResourcesFit"
 _TOO_MANY_PODS = "Too many pods"
 _SEEDS = "rdma-sriov/"
-# One bit of a mark each; no pod asks for as many.
+# One bit of a mark for each resource; no pod requests as many.
 _MOST_RESOURCES = 61
 
 
@@ -81,7 +81,7 @@ def _share(view: NodeView, line: int, amount: int) -> Measure:
 
 
 class _Need(NamedTuple):
-    """So much of a resource, and the line of `scheduler.cache.node_columns.NodeColumns` on which it is kept."""
+    """An amount of a resource, and the line of `scheduler.cache.node_columns.NodeColumns` on which it is kept."""
 
     line: int
     name: str

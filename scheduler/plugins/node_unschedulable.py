@@ -1,4 +1,4 @@
-"""NodeUnschedulable: a cordoned node takes only pods that tolerate that."""
+"""NodeUnschedulable: a cordoned node takes only pods that tolerate it."""
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.pod_info import PodInfo

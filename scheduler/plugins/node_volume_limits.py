@@ -1,7 +1,7 @@
-"""NodeVolumeLimits: a node's CSI drivers say how many volumes they can attach to it.
+"""NodeVolumeLimits: a node's CSI drivers limit how many volumes can be attached to it.
 
-A volume counts once, however many pods use it there, and also while it is attached to the node for no pod.
-Source: kube-scheduler's nodevolumelimits.
+A volume counts once, however many pods use it there, and also while it is attached to the node for no pod. Source:
+kube-scheduler's nodevolumelimits.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ def _exceeds(wanted: frozenset[Handle], node: str, volume_cache: VolumeCache) ->
     lowest = min((limits[driver] for driver, _ in wanted if driver in limits), default=None)
     claims, attached = volume_cache.usage.claims_on(node), volume_cache.attached_to(node)
     if lowest is None or len(wanted) + len(claims) + len(attached) <= lowest:
-        # However they are told apart, there are not so many.
+        # However they are distinguished, there cannot be more.
         return False
     present = _handles(claims, volume_cache) | _attached(node, volume_cache)
     counts: Mapping[str, int] = Counter(driver for driver, _ in present)
@@ -52,7 +52,7 @@ def _handles(claims: Iterable[str], volume_cache: VolumeCache) -> frozenset[Hand
 
 
 def _handle(key: str, volume_cache: VolumeCache) -> Handle | None:
-    """Return what a claim's volume is to its driver; one that is not made yet is told apart by its claim."""
+    """Return the driver's handle for a claim's volume; a volume that does not exist yet is identified by its claim."""
     claim = volume_cache.claim(key)
     if claim is None:
         return None

@@ -1,8 +1,8 @@
 """PodTopologySpread: the selected pods' numbers may differ by maxSkew at most between topology domains.
 
-A hard constraint refuses nodes; a soft one, which is also what kube-scheduler wishes by default for pods that a service
-or a controller selects, scores them. Domains are made by the nodes that have all of the constraints' labels and that
-the constraint's policies let count; pods that are being deleted do not count.
+A hard constraint refuses nodes. A soft one scores them; it is also kube-scheduler's default for pods that a service or
+a controller selects. Domains are formed by the nodes that have all of the constraints' labels and that the constraint's
+policies count. Pods that are being deleted do not count.
 """
 
 import math
@@ -45,7 +45,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
 
 
 class Spread:
-    """One pod's constraints against the pods that are assigned now."""
+    """One pod's constraints against the currently assigned pods."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Spread:
         self._pod_info, self._nodes, self._pod_counts = pod_info, nodes, pod_counts
         self._hard = [one for one in constraints if one.hard]
         self._soft = [one for one in constraints if not one.hard]
-        # By default, a node without a zone is spread over by its host name alone.
+        # By default, a node without a zone counts only for the spreading by host name.
         self._needs_all_labels = not is_default
         self._domains = {one.key: domains(nodes, one.key) for one in constraints}
 
@@ -129,7 +129,7 @@ class Spread:
 
 
 def _normalised(raw: Amounts, scored: Flags) -> Amounts:
-    """Turn numbers of pods into scores: 100 for the fewest, if these are none; 0 where nothing is to be scored."""
+    """Turn numbers of pods into scores: 100 for the fewest if they are none; 0 where nothing is scored."""
     if not scored.any():
         return np.zeros(len(raw), np.int64)
     least, most = raw[scored].min(), raw[scored].max()

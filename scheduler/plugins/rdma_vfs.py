@@ -1,8 +1,8 @@
-"""RdmaVfs: a node must have exactly the VFs that a pod asks for; pods without VFs keep away from the others' room.
+"""RdmaVfs: a node must have the exact VFs that a pod requests; pods without VFs avoid nodes with VFs.
 
-Two filters judge what the columns can show: whether the inventory may be used at all and lists PFs that may give each
-interface, and whether there are enough free VFs and Mb/s in all. Whether the interfaces fit together is the work of
-`scheduler.placement.place`, asked for one node when that node is about to be chosen, and in a dry run.
+Two filters judge what the columns can show. One checks whether the inventory is valid and lists PFs that may serve each
+interface, the other whether there are enough free VFs and Mb/s in total. `scheduler.placement.place` checks whether the
+interfaces fit together, for one node that is about to be chosen and in a dry run.
 """
 
 from abc import abstractmethod
@@ -59,7 +59,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if request is None or not request.interfaces:
         return None
     rate = sum(interface.min_tx_rate for interface in request.interfaces)
-    # Which of the two is lacking is `place`'s to say where each interface is to have a PF of its own.
+    # `place` reports which of the two is lacking if each interface must have a PF of its own.
     count = len(request.interfaces) if request.pfs != "distinct" else 0
 
     def lacks(view: NodeView) -> Measure:
@@ -74,7 +74,7 @@ def _reasons(mark: int) -> Texts:
 
 
 def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
-    """Prefer nodes where the fewest VFs stay free; for a pod without VFs, those that have none at all."""
+    """Prefer nodes where the fewest VFs stay free; for a pod without VFs, nodes without VFs."""
     wanted = len(pod_info.interfaces)
 
     def score(view: NodeView) -> Measure:
@@ -88,9 +88,9 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
 
 
 class _Demands:
-    """Which PFs of a node may give each interface of a request, and where the interfaces fit together.
+    """Which PFs of a node may serve each interface of a request, and where the interfaces fit together.
 
-    Kept by the PFs' identity: nodes of one model share theirs, and hashing PFs costs more than all else here.
+    Cached by the PFs' identity: nodes of one model share theirs, and hashing PFs costs more than all else here.
     """
 
     def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
@@ -99,7 +99,7 @@ class _Demands:
         self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
 
     def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
-        """Return which of these PFs may give each interface; why not, if none may give one of them."""
+        """Return which of these PFs may serve each interface; if none may serve one of them, return why."""
         known = self._known.get(id(pfs))
         if known is None:
             if len(self._known) > len(self._nodes.valid):
@@ -118,7 +118,7 @@ def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
-    """Return what finds the PF of each interface; None where `constraints` does it together with other kinds."""
+    """Return a function that finds the PF of each interface; None if `constraints` does it with other kinds."""
     demands = None if pod_info.wishes else _demands(pod_info, nodes)
     if demands is None:
         return None
@@ -138,7 +138,7 @@ def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placem
 
 
 class ExactDevices(PreFilterExtensions):
-    """A part that places exactly: the VFs of the pods that are moved are given and taken in the cache's accounting."""
+    """A part that places exactly: the VFs of moved pods are added and removed in the cache's accounting."""
 
     moves_cache = True
 
@@ -169,7 +169,7 @@ class ExactDevices(PreFilterExtensions):
 
     @abstractmethod
     def _place(self) -> Placement | str:
-        """Return where all that the pod asks for fits together, or the reason why it does not."""
+        """Return the devices for the whole request, if they fit together, or the reason why they do not."""
 
 
 class _Vfs(ExactDevices):
@@ -180,7 +180,7 @@ class _Vfs(ExactDevices):
         self._demands = demands
 
     def sums(self) -> "_VfSums | None":
-        """Return what says the same by mere sums; None where claims overlap, so that sums do not tell."""
+        """Return a part with the same verdict by mere sums; None if claims overlap, so that sums do not suffice."""
         demands = self._demands.on(self._vf_accounting.pfs)
         if isinstance(demands, str) or not self._vf_accounting.is_plain:
             return None
@@ -191,13 +191,13 @@ class _Vfs(ExactDevices):
 
 
 class _VfSums(PreFilterExtensions):
-    """The same where each claim holds VFs of its own: what goes is added to what is left, and what comes taken off."""
+    """The same if each VF has one claim: add the VFs of removed pods to those left, subtract those of added pods."""
 
     def __init__(self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None) -> None:
         self._vf_accounting, self._demands, self._spreading = vf_accounting, demands, spreading
         self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
         self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
-        # What each pod that was moved holds: index of the PF and rate, a pair for each VF.
+        # The VFs of each moved pod: a pair of PF index and rate for each VF.
         self._held: dict[str, list[tuple[int, int]]] = {}
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
@@ -236,7 +236,7 @@ def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
 
 
 def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
-    """Return what says where a pod's interfaces would fit if all VFs were free; None for a pod that asks for none."""
+    """Return where a pod's interfaces would fit if all VFs were free; None for a pod that requests none."""
     demands = _demands(pod_info, nodes)
     return _fits_alone(demands, nodes) if demands is not None else None
 

@@ -1,8 +1,8 @@
-"""All plugins: their extension points, and how often their scores count.
+"""All plugins: their extension points, and the weights of their scores.
 
-They stand in the order of kube-scheduler's default profile (apis/config/v1/default_plugins.go), whose weights they
-have; Mooring's own come last. A new plugin is a file beside this one and an entry here. Plugins of one kind are asked
-in this order; of the kinds, filters of what a node is come first, then of its use, of volumes, and of other pods.
+They have the order and weights of kube-scheduler's default profile (apis/config/v1/default_plugins.go); Mooring's own
+are last. A new plugin is a file beside this one and an entry here. Plugins of one kind run in this order. Filters of a
+node's properties run first, then those of its use, of volumes, and of other pods.
 """
 
 from typing import TypeVar
@@ -50,7 +50,7 @@ _Point = TypeVar("_Point", bound=ExtensionPoint)
 
 
 class Plugin:
-    """What is known by one name; its scores count ``weight`` times."""
+    """A plugin's extension points under one name; its scores count ``weight`` times."""
 
     def __init__(self, *points: ExtensionPoint, weight: int = 0) -> None:
         self.name = points[0].name

@@ -20,14 +20,15 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
     tolerations = pod_info.pod.spec.tolerations or ()
 
     def judge(taints: tuple[Taint, ...]) -> str:
-        # Not which: since 1.34.2 kube-scheduler keeps what taints say from those who may only read pods.
+        # Without the taints' names: since 1.34.2 kube-scheduler hides the taints' contents from users who may only read
+        # pods.
         return "" if _untolerated(tolerations, taints) is None else "node(s) had untolerated taint(s)"
 
     return lambda rows: refuse_by(nodes.taints, judge, rows)
 
 
 def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Return for each node whether the pod tolerates the taints that would keep it out."""
+    """Return for each node whether the pod tolerates the taints that would exclude it."""
     tolerations = pod_info.pod.spec.tolerations or ()
     found: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
     return found

@@ -1,6 +1,6 @@
-"""VolumeBinding: a pod goes where its bound volumes can be used, and where its other claims can get a volume.
+"""VolumeBinding: a node must be able to use the pod's bound volumes, and to get a volume for each other claim.
 
-What is the same for all nodes of equal labels is found out once. Source: kube-scheduler's volumebinding.
+Results that are the same for all nodes with equal labels are computed once. Source: kube-scheduler's volumebinding.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,21 +33,21 @@ UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 _NOT_THERE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WAITS = "WaitForFirstConsumer"
-# Several may be against one node; in the order in which kube-scheduler names them.
+# Several may apply to one node; in the order in which kube-scheduler names them.
 _CODES = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NOT_THERE: 8}
 _TEXTS = tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """A pod's claims: those that have a volume, and those that get one when it is known where the pod goes."""
+    """A pod's claims: those that have a volume, and those that get one once the pod's node is known."""
 
     bound: tuple[PersistentVolumeClaim, ...] = ()
     late: tuple[PersistentVolumeClaim, ...] = ()
 
 
 def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
-    """Sort a pod's claims; return the reason why it fits no node, if something is wrong with one."""
+    """Sort a pod's claims; return the reason why it fits no node, if one of them is invalid."""
     bound: list[PersistentVolumeClaim] = []
     late: list[PersistentVolumeClaim] = []
     unbound = ""
@@ -95,7 +95,7 @@ def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> st
 
 
 def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> str | None:
-    """Return when a claim gets its volume: at once where there is not a class; None where the class does not say."""
+    """Return when a claim gets its volume: at once if it has no class; None if the class does not define it."""
     storage_class = volume_cache.storage_class(claim.storage_class)
     return "" if storage_class is None else storage_class.volume_binding_mode
 
@@ -118,10 +118,10 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 
 
 def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
-    """Refuse where no volume at all is free for a claim that none is made for: cheaper than to ask which."""
+    """Refuse nodes without any free volume for a claim that cannot be provisioned: cheaper than finding which."""
     claims = sort_claims(pod_info, volume_cache) if pod_info.volumes.claims else Claims()
     if isinstance(claims, str) or claims.bound:
-        # With several reasons against a node all are named: the slow rule knows them.
+        # With several reasons against a node all are named: the slow rule computes them.
         return None
     needy = [one for one in unbound_claims(claims.late, volume_cache) if one.needs_free]
 
@@ -135,7 +135,7 @@ def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeC
 
 
 def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: int) -> VolumePlan | None:
-    """Return what must become true before the pod can be bound to a node that passes; None if its volumes are bound."""
+    """Return what must be written before the pod can be bound to a node that passes; None if its volumes are bound."""
     claims = sort_claims(pod_info, volume_cache)
     if isinstance(claims, str) or not claims.late:
         return None
@@ -156,7 +156,7 @@ def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows)
 def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     keys = sorted(affinity_keys(affinity))
     if len(keys) == 1:
-        # Most of the time: a volume is in one zone, or on one node.
+        # The usual case: a volume is in one zone, or on one node.
         (key,) = keys
         found: Flags = nodes.label(key).spread(lambda value: affinity_holds(affinity, {key: value}), rows) != 0
         return found
@@ -168,7 +168,7 @@ def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
 def _obstacles(
     late: Sequence[PersistentVolumeClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows
 ) -> Amounts:
-    """Return for each node the code of why the claims without a volume cannot all have one there; 0 where they can."""
+    """Return for each node the code of why the unbound claims cannot all get a volume there; 0 if they can."""
     codes: Amounts = np.zeros(len(rows), np.int64)
     if not late:
         return codes
@@ -196,7 +196,7 @@ def _may_be_free(asked: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCa
 
 
 def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[str]:
-    """Return all node labels that can make a difference to these claims."""
+    """Return all node labels that can affect these claims."""
     keys: set[str] = set()
     for claim in late:
         keys.update(volume_cache.pv_index.label_keys(claim.storage_class))
@@ -215,7 +215,7 @@ def _kinds(nodes: NodeColumns, keys: Sequence[str], rows: Rows) -> tuple[NDArray
         return np.zeros((1, 0), np.int32), np.zeros(len(rows), np.intp)
     numbers = np.stack([nodes.label(key).ids[rows] for key in keys], 1)
     if len(keys) == 1:
-        # A third of the time, and most of the time: volumes name nodes.
+        # These take a third of the time, and most of the time: volumes name nodes.
         kinds, kind_of = np.unique(numbers[:, 0], return_inverse=True)
         return kinds.reshape(-1, 1), kind_of
     kinds, kind_of = np.unique(numbers, axis=0, return_inverse=True)
@@ -229,7 +229,7 @@ def _labels(nodes: NodeColumns, keys: Sequence[str], kinds: NDArray[np.int32]) -
 
 
 def _refusals(codes: Amounts) -> Refusals | None:
-    """Name for each row all that is against it: the sum of the texts' codes."""
+    """Name for each row all reasons against it: the sum of the texts' codes."""
     if not np.count_nonzero(codes):
         return None
     return Refusals(codes, _TEXTS)

@@ -1,7 +1,7 @@
-"""VolumeZone: where a bound volume says by labels in which zone or region it is, its node must be there too.
+"""VolumeZone: if a bound volume's labels name its zone or region, its node must be there too.
 
-A node that has none of these labels is in every zone; ephemeral volumes are not asked.
-Source: kube-scheduler's volumezone.
+A node that has none of these labels is in every zone; ephemeral volumes are not checked. Source: kube-scheduler's
+volumezone.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, re
 from scheduler.queue import ClusterEvent
 
 _REASON = "node(s) had no available volume zone"
-# The labels of old beside those that have come in their place.
+# The deprecated labels beside the ones that replaced them.
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _LABELS = {
     "failure-domain.beta.kubernetes.io/zone": _ZONE,

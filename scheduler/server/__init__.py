@@ -1,5 +1,5 @@
 """All I/O of the scheduler: watches, binds, evictions, leader election, metrics; the loop that runs the machine.
 
-Only this room and `scheduler.__main__` read clocks, files, sockets or random numbers. It uses every other room, and
-none of them uses it.
+Only this package and `scheduler.__main__` read clocks, files, sockets or random numbers. It uses every other package,
+and none of them uses it.
 """

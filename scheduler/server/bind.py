@@ -1,8 +1,8 @@
 """Write a decision: one POST of a Binding, repeated until the API server's answer is definite.
 
-The same bytes are sent every time, with the pod's uid as a precondition, so that repeating is safe: after a write whose
-answer was lost it finds the pod already assigned, and the pod is read back. A repetition that is refused says nothing
-of an earlier copy that may still arrive: then the pod is read back once that copy can arrive no more.
+The same bytes are sent every time, with the pod's uid as a precondition, so that repeating is safe. After a write whose
+answer was lost, the repetition finds the pod already assigned, and the pod is read back. A refused repetition proves
+nothing about an earlier copy that may still arrive: then the pod is read back once that copy can no longer arrive.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
 from scheduler.kube.objects import Pod
 
-# Seconds for which a request that was given up may still be carried out.
+# Seconds during which the API server may still carry out an abandoned request.
 ON_ITS_WAY_S = 5.0
 _decode_pod = msgspec.json.Decoder(Pod).decode
 

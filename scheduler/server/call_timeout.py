@@ -14,7 +14,7 @@ from types import FrameType
 
 from scheduler.constraints.isolation import TooSlow
 
-# In seconds. Reading an annotation takes microseconds; a machine may stall for a moment without anybody's fault.
+# In seconds. Reading an annotation takes microseconds; a machine may stall for a moment.
 LIMIT_S = 0.5
 
 

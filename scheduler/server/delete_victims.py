@@ -1,4 +1,4 @@
-"""Delete the victims of a preemption: first patch the condition that says why, then delete; the uid guards both.
+"""Delete the victims of a preemption: first patch the condition with the reason, then delete; the uid guards both.
 
 Source: kube-scheduler's PreemptPod.
 """
@@ -17,7 +17,7 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 
 _log = structlog.get_logger()
-# The API server's answer to a patch that names another uid: the field is immutable.
+# The API server's response to a patch that names another uid: the field is immutable.
 _ANOTHER_UID = 422
 # Part of the message of a 409 that means the same.
 _NOT_MET = "Precondition failed"
@@ -50,7 +50,7 @@ async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: s
 
 
 async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, scheduler_name: str) -> str | None:
-    """Return empty if the pod was deleted, the reason if it was not, None if it was gone already."""
+    """Return empty if the pod was deleted, the reason if it was not, None if it no longer existed."""
     path = "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
     fields = {"pod": assigned.pod, "uid": assigned.uid, "node": order.node, "for_pod": order.pod.key}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -70,7 +70,7 @@ async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, s
 
 
 def _is_gone(failed: KubeError) -> bool:
-    """Return whether the pod no longer exists. A conflict with another's write does not show that."""
+    """Return whether the pod no longer exists. A conflict with another write does not show that."""
     if isinstance(failed, Conflict):
         return _NOT_MET in failed.status.message
     return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID

@@ -24,7 +24,7 @@ def eviction(order: Evict) -> bytes:
 
 
 async def evict(client: Client, order: Evict) -> EvictionResult:
-    """Ask once; the machine asks again later if the API server refused, or did not answer."""
+    """Send one request; the machine tries again later if the API server refused, or did not answer."""
     pod = order.pod.metadata
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
     try:

@@ -1,8 +1,8 @@
 """Leader election by a coordination Lease, as in client-go.
 
 A lease lasts 15 s without renewal; renewing is tried every 2 s and given up after 10 s. So a leader stops before
-another may begin, whatever their clocks show, because each measures the other's silence by its own monotonic clock. A
-leader that was halted (SIGSTOP, a frozen machine) finds its lease over when it continues, before it sends anything:
+another may start, whatever their clocks show, because each measures the other's silence by its own monotonic clock. A
+leader that was stopped (SIGSTOP, a frozen machine) finds its lease expired when it continues, before it sends anything.
 `check` precedes every write that only a leader may do.
 """
 
@@ -33,8 +33,8 @@ class LeadershipLost(Exception):  # noqa: N818 - a reason to end, not a fault
 class LeaseUnsure(Throttled):
     """The lease is not certainly ours at this moment, so nothing was sent.
 
-    A late renewal may help, or this process ends. The writer tries again until then: what it has reserved must not
-    outlive its write in a leader that goes on.
+    A late renewal may help, or this process ends. The writer tries again until then: its reservations must not outlive
+    its write in a leader that continues.
     """
 
 
@@ -109,7 +109,7 @@ class Election:
             await asyncio.sleep(RETRY_S)
 
     async def keep(self) -> None:
-        """Renew for ever; raise LeadershipLost."""
+        """Renew without end; raise LeadershipLost."""
         while True:
             await asyncio.sleep(RETRY_S)
             try:
@@ -117,7 +117,7 @@ class Election:
                     if not await self._try():
                         self._lose("another holds the lease")
             except (KubeError, TimeoutError) as failed:
-                # A conflict only shows that somebody wrote to the lease: the next read shows who holds it.
+                # A conflict only shows that another process wrote to the lease: the next read shows who holds it.
                 if not self.leads:
                     self._lose(str(failed) or "no answer in time")
 
@@ -141,7 +141,7 @@ class Election:
 
     async def _try(self) -> bool:
         """Take or renew the lease; return False if another holds it, raise Conflict if it was written meanwhile."""
-        # Counted from before the request: others count from when they see it, which is later.
+        # Counted from before the request: other candidates count from when they see it, which is later.
         began = time.monotonic()
         try:
             lease = await self._get()
@@ -158,7 +158,7 @@ class Election:
         if holder not in ("", self._identity) and not self._is_over(lease.spec):
             return False
         if holder != self._identity:
-            # Kept: if the answer to the write is lost, the lease is found to be ours already.
+            # Kept, so that if the answer to the write is lost, the lease is found to be ours already.
             self._took_over = holder != ""
         if holder != self._identity:
             lease.spec.acquire_time = now

@@ -1,9 +1,9 @@
 """Run the machine: watches in, decisions out, many binds in flight.
 
-The readers only put events into the inbox; the one task that owns the machine takes them out, decides in slices of a
-few milliseconds, and starts a task for each bind. A standby follows the cluster too and decides nothing. Who is told to
-`lead` lists everything again, so that it knows all that an earlier leader did, and decides from then on for as long as
-``may_decide`` says so.
+The readers only put events into the inbox. The one task that owns the machine takes them out, decides in slices of a
+few milliseconds, and starts a task for each bind. A standby follows the cluster too and decides nothing. `lead` lists
+everything again, so that all writes of an earlier leader are included, and then decides for as long as ``may_decide``
+returns True.
 """
 
 import asyncio
@@ -42,26 +42,27 @@ from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
-# The machine's task gives way to the readers after this long, in seconds.
+# The machine's task yields to the readers after this long, in seconds.
 _SLICE_S = 0.01
-# While a leader may not decide, this often is looked whether it may again, in seconds.
+# Seconds between two checks while a leader may not decide.
 _LOOK_S = 0.25
-# More than connections by those that wait for the next answer: a decision is as good as it is fresh. With so many under
-# way the next are decided together once they are fewer, and no sooner than after so many seconds: what is worked off in
-# one go takes less CPU by a tenth, and the API server, whose connections are all busy meanwhile, has no less to do.
+# The connections and a few binds that wait for the next answer; not more, because a decision should use the newest
+# state. With so many in progress, the next pods are decided together once fewer are, and not before so many seconds.
+# Work in one batch takes a tenth less CPU, and the API server, whose connections are all busy meanwhile, has the same
+# load.
 _MOST_BINDS = 64
 _FEWER_BINDS = 56
 _TOGETHER_S = 0.002
-# While so many are under way events wait: a third of what uses all connections.
+# While so many are in progress events wait: a third of the number that uses all connections.
 _PRESSED = 16
-# A write that has had no definite answer for so long no longer counts among them, in seconds.
+# A write without a definite answer for this many seconds no longer counts among them.
 _LONG_S = 10.0
-# At the end binds are waited for this long, in seconds: well within a pod's 30 s of grace.
+# At the end the loop waits for binds this long, in seconds: well within a pod's 30 s of grace.
 _DRAIN_S = 20.0
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A write that has ended, and what became of it."""
+    """A write that has ended, and its result."""
 
     order: Order
     result: Result
@@ -69,9 +70,10 @@ class Finished(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Unfolding:
-    """A whole list on its way in: taken entry by entry, before all that came after it, in slices like all else.
+    """A whole list that is being read: entry by entry, before all later messages, in slices like all else.
 
-    All of it came at one time, so that pods that wait together go by age, not by their place in the list.
+    All entries have one time of arrival, so that pods that wait together are ordered by age, not by their place in the
+    list.
     """
 
     rest: Iterator[WatchEvent | EndOfList | None]
@@ -83,7 +85,7 @@ _Message = WatchEvent | EndOfList | _Unfolding | Finished
 
 @dataclass(frozen=True, slots=True)
 class ApiClients:
-    """The ways to the API server: to read by ``api``, to bind and to evict by ``leaders``, leaders only."""
+    """The clients of the API server: ``api`` to read, ``leaders`` to bind and to evict, for leaders only."""
 
     api: Client
     leaders: Client
@@ -123,7 +125,7 @@ class Loop:
         self._has_most = False
 
     def not_ready(self) -> str:
-        """Return why this scheduler cannot take over yet; empty if it can, or leads already."""
+        """Return why this scheduler cannot take over yet; empty if it can, or already leads."""
         return self._reflectors.never_listed()
 
     async def ready(self) -> None:
@@ -133,18 +135,18 @@ class Loop:
     def lead(self, not_before: float = 0.0) -> None:
         """List everything again, then decide; no bind starts before ``not_before`` on the monotonic clock.
 
-        Nothing is begun any more after `stop`: it would keep `run` from ending, and the lease from the next one.
+        Nothing starts after `stop`: it would keep `run` from ending, and the lease from the next leader.
         """
         if self._stopping:
             return
         self._leads, self._not_before = True, not_before
-        # Whatever is on its way from before is older than the lists to come.
+        # Messages that are already in the inbox are older than the lists to come.
         self._inbox.clear()
         if self._group is not None:
             self._reflectors.begin(self._group)
 
     async def run(self) -> bool:
-        """Work until `stop`, then wait for the binds that are under way; return whether all of them have ended."""
+        """Work until `stop`, then wait for the binds in progress; return whether all of them have ended."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._reflectors.begin(self._group)
@@ -159,7 +161,7 @@ class Loop:
         return drained
 
     def standing_by(self) -> str:
-        """Return why nothing may be decided for others now; empty if it may, as by a leader that knows everything."""
+        """Return why the extender may not decide now; empty if it may, as a leader that has listed everything."""
         if self._stopping:
             return "is ending"
         if not self._leads or not self._may_decide():
@@ -169,14 +171,14 @@ class Loop:
         return "" if time.monotonic() >= self._not_before else "has taken over just now"
 
     def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
-        """Carry out a write that is waited for at the end; what it frees is given out when it has ended."""
+        """Start a write that must finish before the end; what it frees is assigned again when it has ended."""
         task = asyncio.create_task(write)
         self._writes[task] = time.monotonic()
         task.add_done_callback(self._ended)
         return task
 
     def stop(self) -> None:
-        """Decide nothing more."""
+        """Stop deciding."""
         self._stopping = True
         self._awake.set()
 
@@ -239,16 +241,16 @@ class Loop:
         return True
 
     def _held_up(self) -> bool:
-        """Return whether nothing may be decided now: another leads, the lists are old, too many binds are under way."""
+        """Return whether nothing may be decided now: another leads, lists are old, too many binds are in progress."""
         if not self._leads or not self._may_decide() or self._reflectors.missing():
             return True
         return self._has_most or time.monotonic() < self._not_before
 
     def _are_under_way(self, count: int) -> bool:
-        """Return whether at least so many writes are; those that get no answer for long count no more."""
+        """Return whether at least so many writes are in progress; those without an answer for long do not count."""
         if len(self._writes) < count:
             return False
-        # They stand in the order in which they began.
+        # They are in the order in which they began.
         earliest = next(islice(self._writes.values(), len(self._writes) - count, None))
         return earliest > time.monotonic() - _LONG_S
 
@@ -295,7 +297,7 @@ class Loop:
         self._writes.pop(task, None)
         self._awake.set()
         if not task.cancelled() and (failed := task.exception()) is not None:
-            # What it wanted to write stays assumed.
+            # What it was to write stays assumed.
             _log.error("bug: a write failed", exc_info=failed, reason=str(failed))
 
     async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
@@ -334,7 +336,7 @@ class Loop:
         self._writer.put(report)
 
     async def _wait(self) -> None:
-        """Sleep until a message comes, something is due, the first bind may start or the Lease may be sure again."""
+        """Sleep until a message arrives, something is due, the first bind may start or the Lease may be sure again."""
         if self._has_most:
             await asyncio.sleep(_TOGETHER_S)
         try:
@@ -344,9 +346,9 @@ class Loop:
             return
 
     def _idle_s(self) -> float | None:
-        """Return for how long at most there is nothing to do unless a message comes, in seconds; None for ever."""
+        """Return the longest time without work unless a message arrives, in seconds; None without limit."""
         if self._held_up():
-            # A renewal that came late tells nobody, nor does a write that has become an old one.
+            # A late renewal sends no message, nor does a write that has become old.
             early = self._not_before - time.monotonic()
             return (min(_LOOK_S, early) if early > 0 else _LOOK_S) if self._leads else None
         if self._was_held_up:

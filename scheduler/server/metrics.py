@@ -67,7 +67,7 @@ class Distribution(Collector):
         REGISTRY.register(self)
 
     def of(self, *values: str) -> Buckets:
-        """Return the buckets of these label values; keep them where values come often."""
+        """Return the buckets of these label values; callers should keep them for values that occur often."""
         found = self._by.get(values)
         if found is None:
             found = self._by[values] = Buckets(self._bounds)

@@ -1,9 +1,9 @@
 """PreBind: write what a pod's volumes need before the bind, each patch repeated until its answer is definite.
 
-As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node that its volume is to be made for; the
-rest is done by the volume controller and the provisioner. The version is a precondition: an object that has changed
-since the decision is not the one that was decided about. An answer that cannot be read shows no more than a conflict
-does: the object is read back, once, to see what is written.
+As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node for which its volume is to be made. The
+volume controller and the provisioner do the rest. The version is a precondition: an object that has changed since the
+decision is not the one that was decided about. An answer that cannot be read shows no more than a conflict does: the
+object is read back, once, to check what is written.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from scheduler.kube.storage_objects import (
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` what it will say."""
+    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` the value to write."""
 
     key: str
     path: str
@@ -35,7 +35,7 @@ class _Patch:
     value: str
 
     def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
-        """Return the object of an answer; raise MsgspecError if it is not one."""
+        """Return the object in a response; raise MsgspecError if there is none."""
         return msgspec.json.decode(answer, type=self.kind)
 
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
@@ -78,7 +78,7 @@ async def _send(client: Client, method: str, path: str, body: bytes = b"", kind:
 
 
 def _patches(plan: VolumePlan) -> Iterator[_Patch]:
-    """Yield what is not written yet, volumes first."""
+    """Yield the patches that are not written yet, volumes first."""
     for match in plan.matches:
         reference = match.volume.spec.claim_ref
         if reference is None or not reference.uid:
@@ -100,7 +100,7 @@ def _tell_volume(match: Match) -> _Patch:
     }
     metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
     if match.volume.spec.claim_ref is None:
-        # A volume whose claimRef its owner has set keeps it when the claim goes.
+        # A volume whose claimRef was set by its owner keeps it when the claim is deleted.
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     body = msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": reference}})
     return _Patch(volume.name, f"/api/v1/persistentvolumes/{volume.name}", body, PersistentVolume, claim.uid)

@@ -102,7 +102,7 @@ class Reflectors:
         return _missing(self._listed)
 
     def never_listed(self) -> str:
-        """Return what has not been listed at all; empty if everything has."""
+        """Return what was never listed; empty if everything was."""
         return _missing(self._ever_listed)
 
     async def _follow(self, kind: type[Any], path: str, turn: int) -> None:
@@ -111,7 +111,7 @@ class Reflectors:
             if turn != self._turn:
                 return
             self._receive(WatchEvent(kind, event))
-            # It may hold a whole list, and the next event may come late.
+            # It may hold a whole list, and the next event may be late.
             del event
 
 

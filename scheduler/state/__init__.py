@@ -1,5 +1,5 @@
-"""The state machine: events of the watches and results of writes go in, a list of instructions comes out.
+"""The state machine: watch events and results of writes are the input, a list of instructions is the output.
 
-No I/O: time is an argument, failures are events. Uses every room below it (extender, pending, cycle, …); only server/
-uses it.
+No I/O: time is an argument, failures are events. Uses every package below it (extender, pending, cycle, …); only
+server/ uses it.
 """

@@ -1,6 +1,6 @@
-"""What else the API holds that decisions read: namespaces' labels, what services and controllers select, budgets.
+"""Other API objects that decisions read: namespaces' labels, what services and controllers select, budgets.
 
-Objects that cannot be read are left out: they select nothing, and what they say stops no pod.
+Objects that cannot be read are left out: they select nothing, and do not stop any pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +32,9 @@ PATHS: Mapping[type[ClusterObject], str] = {
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Keeps a pod counts's namespaces and selectors, and the budgets, as the watches tell.
+    """Keeps the namespaces and selectors of pod counts, and the budgets, up to date with the watches.
 
-    What is left out is told with its reason.
+    Objects that are left out are returned with the reason.
     """
 
     pod_counts: PodCounts
@@ -44,7 +44,7 @@ class ClusterObjects:
     def take(
         self, kind: type[ClusterObject], event: Event[ClusterObject]
     ) -> tuple[ClusterEvent, list[tuple[Identity, str]]]:
-        """Return what this can help with, and which objects are left out and why."""
+        """Return the events that can help pods, and which objects are left out and why."""
         match event:
             case Synced(entries):
                 helps, unreadable_objects = self.keep(kind, [entry.identity for entry in entries]), []
@@ -61,7 +61,7 @@ class ClusterObjects:
                 return self._remove(kind, identity), []
 
     def keep(self, kind: type[ClusterObject], there: Iterable[Identity]) -> ClusterEvent:
-        """Record that there are not objects of this kind but these; return what that can help with."""
+        """Record that these are all objects of this kind; return the events that can help pods."""
         helps = NO_EVENT
         kept = {(identity.namespace, identity.name) for identity in there}
         for namespace, name in sorted(self._known.get(kind, set()) - kept):
@@ -83,8 +83,8 @@ class ClusterObjects:
                     self._put_selecting(item)
                 except ValueError as unreadable:
                     return self._remove(kind, identity), [(identity, str(unreadable))]
-        # What selects pods spreads them as a wish only: it refuses no node, so that it can help no pod. No more does
-        # a budget: it says who goes rather than another.
+        # A selector only spreads pods as a preference: it refuses no node, so its change can help no pod. The same
+        # holds for a budget: it only affects which pods are victims.
         return NO_EVENT, []
 
     def _put_selecting(self, item: ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget) -> None:
@@ -97,7 +97,7 @@ class ClusterObjects:
         self._known.get(kind, set()).discard((identity.namespace, identity.name))
         if kind is Namespace:
             self.pod_counts.remove_namespace(identity.name)
-            # A namespace that is gone may have been the one that an anti-affinity spoke of.
+            # A deleted namespace may have been one that an anti-affinity names.
             return ClusterEvent.NAMESPACE
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)

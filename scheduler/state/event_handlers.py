@@ -1,7 +1,7 @@
-"""What the watches tell, taken into the state: nodes, pods, and all around them. Pure: time is an argument.
+"""Apply watch events to the state: nodes, pods, and related objects. Pure: time is an argument.
 
-Whatever cannot be read leaves that object out, once said with the reason. What an event can help requeues the pods that
-wait for it, and nobody else.
+An object that cannot be read is left out, and reported once with the reason. An event requeues only the pods that it
+can help.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ class EventHandlers:
                 return []
 
     def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
-        """Take what a watch tells of any kind of object."""
+        """Apply a watch event of any kind of object."""
         if isinstance(event, Synced):
             for _ in self.keeping(kind, event.there, now):
                 pass
@@ -82,12 +82,12 @@ class EventHandlers:
         return self.stored(kind, event, now) if kind in volume_cache.PATHS else self.around(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
-        """Return whether an object is known in just this version; only of bound pods, which are many."""
+        """Return whether an object is present in exactly this version; only for bound pods, which are many."""
         assigned = self.cache.assigned(identity.uid) if kind is Pod else None
         return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
 
     def keeping(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
-        """Record that there are not objects of this kind but these, little by little, at each step of the iterator."""
+        """Record that these are all objects of this kind, step by step as the iterator advances."""
         if kind is Node:
             for name in sorted(self.cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
@@ -106,11 +106,11 @@ class EventHandlers:
     def stored(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
-        """Take what a watch tells of volumes, claims, storage classes and what nodes can attach."""
+        """Apply a watch event of volumes, claims, storage classes and attach limits of nodes."""
         return self._leave_out_others(kind, event, "storage", self.volume_events.take(kind, event, now))
 
     def around(self, kind: type[ClusterObject], event: Change[ClusterObject], now: float) -> list[Instruction]:
-        """Take what a watch tells of namespaces, services and controllers."""
+        """Apply a watch event of namespaces, services and controllers."""
         helps, unreadable_objects = self.cluster_objects.take(kind, event)
         self.queue.move_on_event(helps, now)
         return self._leave_out_others(kind, event, "cluster_objects", unreadable_objects)
@@ -146,7 +146,7 @@ class EventHandlers:
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
 
     def _unreadable(self, node_info: NodeInfo) -> Iterator[Instruction]:
-        """Yield what of a node is left out because its inventory of another kind cannot be used."""
+        """Yield which parts of a node are left out because its inventory of another kind cannot be used."""
         for kind, why in self.cache.unit_pools.unreadable(node_info.name):
             about = {"node": node_info.name, "constraint": kind, "reason": why}
             yield Notice("constraint", "node left out: inventory of another kind cannot be read", about)
@@ -163,7 +163,7 @@ class EventHandlers:
         return self.unreadable_objects.node(identity, why)
 
     def _leave_out_pod(self, identity: Identity, why: str, now: float) -> list[Instruction]:
-        """Leave a pod out; what it is known to hold on its node it keeps."""
+        """Leave a pod out; keep its claims on its node."""
         if identity.uid in self.volume_waits:
             self.pending_pods.forget_assumed(identity.uid, now)
         self.pending_pods.delete(identity.uid, now)
@@ -195,7 +195,7 @@ class EventHandlers:
         self.pending_pods.delete(uid, now)
         known = self.cache.assigned(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
-            # Listed again as it was.
+            # Listed again without change.
             return []
         assigned, faults = read_assigned_pod(pod, known)
         notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]

@@ -1,6 +1,6 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
-`nodes`, `pods` and `see` take what the watches tell, `finished` what became of a write; `step` decides about the next
+`nodes`, `pods` and `see` apply watch events, `finished` applies the result of a write. `step` decides about the next
 pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`, `Report`
 and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
@@ -50,7 +50,7 @@ __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine",
 
 
 class Machine:
-    """State and its transitions. Each part stands beside the others, and none is reached through another."""
+    """State and its transitions. Its parts are separate, and none is reached through another."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Machine:
         kinds: Kinds = NONE,
         portion: int = PORTION,
     ) -> None:
-        """Look at ``portion`` pods in one step, where a decision has to find out who goes."""
+        """Check ``portion`` pods in one step, if a decision must find victims."""
         self.scheduler_name = scheduler_name
         self._kinds = kinds
         self.cache = Cache(kinds)
@@ -96,25 +96,25 @@ class Machine:
             cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
             bound_without_vfs=self._bound_without_vfs,
         )
-        # The pod that is being decided about, and what has been found out so far about who has to go for it.
+        # The pod that is being decided about, and the search for its victims so far.
         self._trying = ""
         self._portion = portion
         self._search = VictimSearch(portion)
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
-        """Take what the watch tells of a node."""
+        """Apply a watch event of a node."""
         return self.event_handlers.nodes(event, now)
 
     def pods(self, event: Change[Pod], now: float) -> list[Instruction]:
-        """Take what the watch tells of a pod."""
+        """Apply a watch event of a pod."""
         return self.event_handlers.pods(event, now)
 
     def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
-        """Take what a watch tells of any kind of object."""
+        """Apply a watch event of any kind of object."""
         return self.event_handlers.see(kind, event, now)
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
-        """Take what became of a write; raise TypeError if the result is of another kind of write."""
+        """Apply the result of a write; raise TypeError if the result is of another kind of write."""
         match order, result:
             case Bind(), Outcome():
                 return self._finish_bind(order, result, now)
@@ -145,7 +145,7 @@ class Machine:
         return self._give_back(order.decision, outcome.fault, now) if self._volume_waits.failed(order.decision) else []
 
     def _give_back(self, decision: Bind, why: str, now: float) -> list[Instruction]:
-        """Take a pod whose volumes were not bound off its node, and let it come again."""
+        """Remove a pod whose volumes were not bound from its node, and requeue it."""
         uid = decision.pod_info.uid
         self.pending_pods.forget_assumed(uid, now)
         self._volume_events.give_up(now)
@@ -155,7 +155,7 @@ class Machine:
         )
 
     def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
-        """Try again later what the API server did not take."""
+        """Try an eviction again later if the API server did not accept it."""
         if ending == "evicted":
             return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")]
         if ending == "refused":
@@ -181,16 +181,16 @@ class Machine:
         ]
 
     def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
-        """The API server binds to a node that does not exist: say so; the garbage collector removes such pods."""
+        """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""
         if self.cache.node(decision.assigned.node) is not None:
             return []
         about = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}
         return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
-        """Decide about the next pod, or go on with that; None if none is ready.
+        """Decide about the next pod, or continue the current decision; None if no pod is ready.
 
-        ``record_phase`` is told what has been done.
+        ``record_phase`` is called with each phase that ends.
         """
         if not self.queue.is_in_flight(self._trying):
             self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
@@ -209,7 +209,7 @@ class Machine:
         return bool(self._trying)
 
     def give_up(self) -> list[Instruction]:
-        """Mark the pod unschedulable whose decision was cut short by a bug; the others of its signature go on."""
+        """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature."""
         uid, self._trying = self._trying, ""
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
@@ -243,16 +243,16 @@ class Machine:
         return [PreBind(decision, decision.plan)]
 
     def _known(self, pod_info: PodInfo) -> Unschedulable | None:
-        """Return the answer of an unschedulable pod of the same signature, if nothing since could have helped.
+        """Return the result of an unschedulable pod of the same signature, if no event since could have helped.
 
-        The answer describes the nodes as they are, so any change of a node ends it.
+        The result describes the current nodes, so any change of a node ends it.
         """
         uid = self.queue.answered(self._signature(pod_info)) if self.queue.has_unschedulable else ""
         renewed, answer = (uid and self.pending_pods[uid].answer) or (-1, None)
         return replace(answer, pod_info=pod_info) if answer and renewed == self.cache.nodes.renewals.end else None
 
     def _add_unschedulable(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
-        """Set a pod aside that fits nowhere; those go for it who are to go, and all who share the answer are told."""
+        """Set a pod aside that fits nowhere; delete its victims, and report to all pods that share the result."""
         pending, made, missed = self.pending_pods[uid], decision.nominate, self.queue.missed
         pending.oversized = not decision.requeue_on
         pending.answer = self.cache.nodes.renewals.end, decision
@@ -262,7 +262,7 @@ class Machine:
             self.nominator.nominate(made.nomination, now)
         others = self.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
         if missed & decision.requeue_on:
-            # It happened while the search went on, and what was found out before may not hold any more.
+            # The change happened during the search, and earlier results may no longer hold.
             self.queue.requeue(uid)
         told = [self.pending_pods[one] for one in (uid, *sorted(others))]
         found = [
@@ -275,7 +275,7 @@ class Machine:
         return [DeleteVictims(pending.pod, made.nomination.node, made.victims), *found]
 
     def _signature(self, pod_info: PodInfo) -> Hashable:
-        """Return what pods share that one answer holds for; a nominated pod waits for its own victims."""
+        """Return the key of the pods that share a result; a nominated pod waits for its own victims."""
         alone = pod_info.uid if self.nominator.of(pod_info.uid) is not None else ""
         return (
             pod_info.shape,
@@ -288,7 +288,7 @@ class Machine:
         )
 
     def tick(self, now: float) -> list[Instruction]:
-        """Return what is to be done because of the time: pods that never start, volumes that are bound or never are."""
+        """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
         found: list[Instruction] = self._settle_volumes(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
@@ -297,17 +297,17 @@ class Machine:
         return found
 
     def _settle_volumes(self, now: float) -> list[Instruction]:
-        """Bind the pods whose volumes are bound, and take those off their nodes whose volumes never will be."""
+        """Bind the pods whose volumes are bound, and remove those from their nodes whose volumes never will be."""
         found: list[Instruction] = []
         for decision, unbound in self._volume_waits.settled(now):
-            # Minutes may have gone by since what the Binding adds was held against the pod's own annotations.
+            # Minutes may have passed since the Binding's annotations were checked against the pod's own.
             annotations = self.pending_pods[decision.pod_info.uid].pod.annotations
             why = unbound or validate_annotations(annotations, decision.annotations)
             found += self._give_back(decision, why, now) if why else [decision]
         return found
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
-        """Let a pod look for another place than where it waits for VFs that do not come back."""
+        """Reject a pod's nomination if the VFs that it waits for are not returned."""
         uid, why = nomination.assigned.uid, self._preemption.stop_waiting(nomination)
         self.nominator.reject(uid, now)
         return self.pending_pods.report_unschedulable(
@@ -315,11 +315,11 @@ class Machine:
         )
 
     def retell(self) -> list[Instruction]:
-        """Return what stays true until somebody acts: a new leader tells it again."""
+        """Return the reports that hold until a person acts: a new leader sends them again."""
         return [*self.vf_disputes.retell(), *self._bound_without_vfs.retell()]
 
     def next_due(self) -> float | None:
-        """Return when `tick` or `step` has something to do, if nothing happens before; None for never."""
+        """Return when `tick` or `step` has work, if no event arrives before; None for never."""
         if self._trying:
             return 0.0
         times = (
@@ -336,7 +336,7 @@ class Machine:
         return self._scheduling_cycle.budget_spent
 
     def check(self) -> None:
-        """Raise AssertionError if anything that is kept contradicts what it is derived from."""
+        """Raise AssertionError if any derived state contradicts its source."""
         self.cache.check()
         self.queue.check()
         self.pending_pods.check()
@@ -359,6 +359,6 @@ class Machine:
             return self.pending_pods.report_unschedulable(
                 pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}"
             )
-        # Taken, gated, deleting, gone: the watch shows what is next, as a change of this pod or its end.
+        # Bound, gated, deleting, gone: the watch shows the next state, as a change of this pod or its end.
         self.pending_pods.delete(uid, now)
         return []

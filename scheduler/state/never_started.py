@@ -1,9 +1,10 @@
-"""Pods that are bound and have never started, and what their nodes say of their assignments. Pure: time is an argument.
+"""Pods that are bound and never started, and whether their nodes contradict their assignments. Pure.
 
-A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF: the node refuses such a pod for ever,
-and nobody else gives it another VF. One whose assignment a fresh inventory contradicts for `PATIENCE_S` without a break
-is evicted if a controller will make it again, else its owner is told. What is not fresh (another boot's, a node that is
-not Ready, no inventory) contradicts nothing, and the time begins again.
+A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF: the node refuses such a pod
+permanently, and no other program gives it another VF. If a fresh inventory contradicts its assignment for `PATIENCE_S`
+without a break, the pod is evicted if a controller will create it again. Otherwise its owner gets a report. An
+inventory that is not fresh (another boot's, a node that is not Ready, no inventory) contradicts nothing, and the time
+starts again. Time is an argument.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,17 +18,17 @@ from scheduler.constraints.protocol import VFS
 from scheduler.kube.objects import ContainerStatus, Pod
 
 PATIENCE_S = 300.0
-# An eviction that the API server did not take (a disruption budget, an outage) is tried again after this long.
+# An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
 _AGAIN_S = 60.0
-# Reasons of the advertiser that say nothing against a pod that has the VF by assignment already.
+# Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
 _HARMLESS = frozenset({"drained", "preparing"})
-# What more than one live pod claims, and their uids.
+# Devices that more than one live pod claims, and the pods' uids.
 Disputes = Mapping[Unit, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A pod that its node contradicts for too long, why, and whether it is to be evicted or only told of."""
+    """A pod that its node has contradicted for too long, why, and whether to evict it or only to report it."""
 
     pod: Pod
     node: str
@@ -40,7 +41,7 @@ class _Case:
     pod: Pod
     assignment: Assignment
     why: str = ""
-    # Its time is over, and what follows has been done.
+    # Its time is over, and the eviction or report is done.
     settled: bool = False
 
 
@@ -50,11 +51,11 @@ class NeverStarted:
     def __init__(self) -> None:
         self._cases: dict[str, _Case] = {}
         self._on: dict[str, set[str]] = {}
-        # Of the contradicted ones only, when their time is over.
+        # For the contradicted ones only: when their time is over.
         self._due: dict[str, float] = {}
 
     def see(self, pod: Pod, assignment: Assignment | None) -> bool:
-        """Take note of a bound pod; return whether it is one of these."""
+        """Record a bound pod; return whether it is one of these."""
         uid = pod.metadata.uid
         if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
             self.drop(uid)
@@ -78,12 +79,12 @@ class NeverStarted:
                 del self._on[case.assignment.node]
 
     def judge(self, node: str, node_info: NodeInfo | None, disputes: Disputes, now: float) -> None:
-        """Hold the assignments of a node's pods against what the node says now."""
+        """Compare the assignments of a node's pods with the node's current inventory."""
         for uid in self._on.get(node, ()):
             self.judge_pod(uid, node_info, disputes, now)
 
     def judge_pod(self, uid: str, node_info: NodeInfo | None, disputes: Disputes, now: float) -> None:
-        """Hold one pod's assignment against what its node says now."""
+        """Compare one pod's assignment with its node's current inventory."""
         case = self._cases[uid]
         case.why = _contradiction(case, node_info, self._contested(disputes, uid)) if node_info is not None else ""
         if not case.why:
@@ -97,7 +98,7 @@ class NeverStarted:
         return min(self._due.values(), default=None)
 
     def take_overdue(self, now: float) -> Overdue | None:
-        """Return, once, the pod whose time was over first; judge its node again before you ask for the next."""
+        """Return, once, the pod whose time was over first; judge its node again before the next call."""
         over = [(due, uid) for uid, due in self._due.items() if due <= now]
         if not over:
             return None
@@ -115,7 +116,7 @@ class NeverStarted:
             self._due[uid] = now + _AGAIN_S
 
     def _contested(self, disputes: Disputes, uid: str) -> Disputes:
-        """Return what others claim who are not on their way out."""
+        """Return the devices that other pods claim, without pods that are being deleted."""
         staying = {
             unit: tuple(one for one in uids if one != uid and not self._leaves(one)) for unit, uids in disputes.items()
         }
@@ -127,7 +128,7 @@ class NeverStarted:
 
 
 def has_started(pod: Pod) -> bool:
-    """Return whether anything of a pod has ever run, its sandbox included: then its VFs were given to it."""
+    """Return whether anything of a pod has ever run, its sandbox included: then it was given its VFs."""
     status = pod.status
     if status.phase not in (None, "", "Pending"):
         return True
@@ -143,12 +144,12 @@ def _has_run(container: ContainerStatus) -> bool:
 
 
 def is_controlled(pod: Pod) -> bool:
-    """Return whether somebody makes the pod again when it is gone; a static pod's owner is its node, which does not."""
+    """Return whether a controller creates the pod again after deletion; a static pod's node does not."""
     return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
 
 
 def _contradiction(case: _Case, node_info: NodeInfo, contested: Disputes) -> str:
-    """Return what a fresh inventory says against an assignment; empty if nothing, or if it is not fresh."""
+    """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh."""
     if node_info.inventory is None or node_info.fault or node_info.unready_since is not None:
         return ""
     for vf in case.assignment.vfs:

@@ -1,13 +1,13 @@
-"""Which of many are gone, found little by little: a hundred thousand at once would hold everything up. Pure."""
+"""Find which of many objects are gone, in steps: a hundred thousand at once would delay everything. Pure."""
 
 from collections.abc import Iterator, Sequence
 
-# Looked at before others get their turn: less than a millisecond.
+# Objects checked before other work gets its turn: less than a millisecond.
 _AT_ONCE = 2048
 
 
 def missing(known: Sequence[str], there: Sequence[str]) -> Iterator[str | None]:
-    """Yield those known that are not there, in order; and None now and then, where others may have their turn."""
+    """Yield the missing objects in order, and None now and then, where other work may run."""
     present: set[str] = set()
     for start in range(0, len(there), _AT_ONCE):
         present.update(there[start : start + _AT_ONCE])

@@ -1,4 +1,4 @@
-"""Which objects are left out, and why: told once, not at each of their heartbeats. Pure."""
+"""Which objects are left out, and why: reported once, not at each of their heartbeats. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from scheduler.kube.objects import Node, Pod
 
 
 class UnreadableObjects:
-    """Reasons by kind, namespace and name, for as long as the objects are there and unreadable."""
+    """Reasons by kind, namespace and name, for as long as the objects exist and are unreadable."""
 
     def __init__(self) -> None:
         self._why: dict[type[Any], dict[tuple[str, str], str]] = {}
@@ -34,12 +34,12 @@ class UnreadableObjects:
         return [] if known == notice.fields["reason"] else [notice]
 
     def drop(self, kind: type[Any], identity: Identity) -> None:
-        """Record that the object is gone, or read."""
+        """Record that the object is deleted, or was read."""
         if reasons := self._why.get(kind):
             reasons.pop((identity.namespace, identity.name), None)
 
     def keep(self, kind: type[Any], there: Iterable[Identity]) -> None:
-        """Record that there are not objects of this kind but these."""
+        """Record that these are all objects of this kind."""
         if reasons := self._why.get(kind):
             present = {(identity.namespace, identity.name) for identity in there}
             self._why[kind] = {key: why for key, why in reasons.items() if key in present}

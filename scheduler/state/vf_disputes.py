@@ -1,9 +1,9 @@
-"""Whose VFs are whose: what is claimed twice, and the pods whose nodes contradict what they were given.
+"""Resolve claims on VFs: which VFs are claimed twice, and which pods' nodes contradict their assignments.
 
-Two live pods that claim one VF: neither is trusted to free it, the node's ledger decides, and both owners are told. So
-are those of two pods that claim one unit of another kind. A pod that has never started although its node has been asked
-for long enough is evicted, or its owner is told (`scheduler.state.never_started`). Pure: time is an
-argument, what is to be done is returned.
+If two live pods claim one VF, neither is trusted to free it, the node's ledger decides, and both owners get a report.
+The same holds for two pods that claim one unit of another kind. A pod that its node contradicts for long enough before
+it has started is evicted, or its owner gets a report (`scheduler.state.never_started`). Pure: time is an argument,
+instructions are returned.
 """
 
 from collections import Counter
@@ -30,11 +30,11 @@ class VfDisputes:
 
     @property
     def disputed(self) -> Counter[str]:
-        """How many units more than one live pod claims, by kind; that of the VFs is `VFS`."""
+        """How many units more than one live pod claims, by kind; the kind of the VFs is `VFS`."""
         return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
 
     def settle(self, node: str, now: float) -> list[Instruction]:
-        """Look again what of a node is claimed twice, tell what is new, and judge its pods by it."""
+        """Find again what is claimed twice on a node, report new disputes, and judge its pods by the result."""
         known, found = self._disputes.get(node, {}), self._cache.disputes(node)
         if found:
             self._disputes[node] = found
@@ -46,11 +46,11 @@ class VfDisputes:
         return [one for unit, uids in news for one in self._tell(node, unit, uids)]
 
     def judge(self, node: str, now: float) -> None:
-        """Hold the assignments of a node's pods against what the node says now."""
+        """Compare the assignments of a node's pods with the node's current inventory."""
         self._unstarted.judge(node, self._cache.node(node), self._disputes.get(node, {}), now)
 
     def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
-        """Take note of a bound pod; nobody else's is evicted for what its annotation says."""
+        """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
         ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
         if self._unstarted.see(pod, ours):
             node = self._cache.node(assigned.node)
@@ -61,7 +61,7 @@ class VfDisputes:
         self._unstarted.drop(uid)
 
     def pod_left(self, assigned: AssignedPod, now: float) -> None:
-        """Look whether one claim less settles a dispute."""
+        """Check whether the removal of a claim settles a dispute."""
         if assigned.node in self._disputes:
             self.settle(assigned.node, now)
 
@@ -70,20 +70,20 @@ class VfDisputes:
         self.judge(node, now)
 
     def overdue(self, now: float) -> Iterator[Instruction]:
-        """Yield what is to be done about pods whose time to start is over."""
+        """Yield the instructions for pods whose time to start is over."""
         while (one := self._unstarted.take_overdue(now)) is not None:
             self.judge(one.node, now)
             yield self._evict_or_report(one)
 
     def retry(self, uid: str, now: float) -> None:
-        """Try an eviction again later that the API server did not take."""
+        """Try an eviction again later if the API server did not accept it."""
         self._unstarted.retry(uid, now)
 
     def next_due(self) -> float | None:
         return self._unstarted.next_due()
 
     def retell(self) -> list[Instruction]:
-        """Tell what stays true until somebody acts."""
+        """Report again what holds until a person acts."""
         found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
         return [one for dispute in found for one in self._tell(*dispute)]
 

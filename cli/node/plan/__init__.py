@@ -1,4 +1,4 @@
-"""What `mooring-node` wants on a host: files, services and settings as values, and the steps that make them.
+"""What `mooring-node` needs on a host: files, services and settings as values, and the steps that make them.
 
 Pure: a host as a value in, the wanted state out. Nothing here reads or changes a host.
 """

@@ -1,7 +1,7 @@
 """Where the kubelet's configuration names the runtime's socket, and the edits that make it name the shim's.
 
-A flag wins over the configuration file (``containerRuntimeEndpoint``), so every place that may hold the flag is read:
-kubeadm's flags file, the distributions' environment files, the unit and its drop-ins.
+A flag takes precedence over the configuration file (``containerRuntimeEndpoint``), so every place that may hold the
+flag is read. These are kubeadm's flags file, the distributions' environment files, the unit and its drop-ins.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The network configuration that the runtime uses: the node's own, with mooring-cni chained behind it.
 
-Runtimes use the first configuration of their folder in the byte order of names. The one found there stays as it is, so
-that its owner may go on writing it; ours is a copy with one more plugin, under a name that sorts before it.
+Runtimes use the first configuration of their folder in the byte order of names. The one found there is not changed, so
+that its owner may continue to write it. Ours is a copy with one more plugin, under a name that sorts before it.
 """
 
 import json
@@ -20,7 +20,7 @@ _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists ar
 
 
 def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
-    """Return the change that chains mooring-cni, if any; raise NodeError if there is no configuration to chain to.
+    """Return the change that chains mooring-cni, if any; raise NodeError if no configuration exists to chain to.
 
     ``plugin`` is the operator's part of mooring-cni's own entry: ipam, networks, ….
     """

@@ -1,6 +1,6 @@
 """The steps of an installation, in an order that never breaks the node: each plans its changes from what is there.
 
-What pods depend on comes last: the kubelet is pointed at the shim only after the shim has reported ready.
+Steps that pods depend on are last: the kubelet is pointed at the shim only after the shim has reported ready.
 """
 
 import posixpath

@@ -9,7 +9,7 @@ MODULES = "/etc/modules-load.d/mooring.conf"
 NETWORK_MANAGER = "/etc/NetworkManager/conf.d/20-mooring.conf"
 NETWORKD = "/etc/systemd/network/00-mooring-vfs.network"
 
-# A VF that comes back from a pod is a new device to the host: whoever configures it changes what the next pod gets.
+# A VF that returns from a pod is a new device to the host: a program that configures it changes what the next pod gets.
 _UDEV = """\
 # Mooring's VFs come and go with pods: nobody on the host configures them. physfn is what a VF has and nothing else has.
 ACTION=="remove", GOTO="mooring_end"

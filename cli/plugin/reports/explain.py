@@ -19,7 +19,7 @@ Why = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class DecisionReport:
-    """What is known of a decision: its message, its data as in `mooring.dev/why`, and the source of both."""
+    """The data of a decision: its message, its data as in `mooring.dev/why`, and the source of both."""
 
     source: Literal["event", "recomputed", "none"]
     message: str

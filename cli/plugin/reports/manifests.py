@@ -1,4 +1,4 @@
-"""Parse manifests and record on which line each value stands; find the pods in them. Pure."""
+"""Parse manifests and record the line of each value; find the pods in them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ def _pods(whole: Place, of: str = "") -> Iterator[PodPlace]:
 
 
 def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
-    """Return a node's value, and record the line of it and of all within it."""
+    """Return a node's value, and record its line and those of all values in it."""
     if len(path) > _DEEPEST:
         raise ManifestError(node.start_mark.line + 1, f"nested deeper than {_DEEPEST} levels")
     if len(lines) > _MOST_VALUES:
@@ -116,6 +116,6 @@ def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
     for key, value in node.value:
         name = str(loader.construct_object(key, deep=True))
         found[name] = _read(loader, value, (*path, name), lines)
-        # A value may begin on a later line than its key, where people look.
+        # A value may begin on a later line than its key, where people search.
         lines[(*path, name)] = key.start_mark.line + 1
     return found

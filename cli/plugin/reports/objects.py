@@ -1,7 +1,7 @@
 """The fields of the API's objects that the commands show; all others are ignored.
 
-Fewer than the scheduler decodes, and none of them required: thousands are listed while somebody waits, and an unusual
-one is shown too.
+Fewer than the scheduler decodes, and none of them required: thousands are listed while a user waits, and an unusual one
+is shown too.
 """
 
 from datetime import datetime

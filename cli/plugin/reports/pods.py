@@ -20,7 +20,7 @@ def concerns(pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A pod, its assignment, its state in one word, and why that is not the state its owner wants."""
+    """A pod, its assignment, its state in one word, and why that is not the state its owner expects."""
 
     pod: Pod
     vfs: tuple[AssignedVf, ...]

@@ -1,7 +1,7 @@
 """Schedule a pod as the scheduler would now, from the objects of the API. Pure: time is an argument.
 
-These are the scheduler's own decisions, as of one that has just listed everything. What only the running scheduler
-knows is left out: what it has assumed but not yet bound, the exact VFs that it keeps for a nominated pod, and other
+These are the scheduler's own decisions, as of one that has just listed everything. What only the running scheduler has
+is left out: what it has assumed but not yet bound, and the exact VFs that it keeps for a nominated pod. So are other
 kinds of resource (constraints), which are packages beside it.
 """
 

@@ -19,7 +19,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below their columns' names; ``title`` stands above. Without rows, ``empty`` is shown instead."""
+    """Rows below their columns' names; ``title`` is above them. Without rows, ``empty`` is shown instead."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
@@ -93,7 +93,7 @@ def _is_number(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters: annotations are anybody's, and a terminal executes them."""
+    """Return a text without control characters: any user can write annotations, and a terminal executes them."""
     return (
         text
         if text.isprintable()

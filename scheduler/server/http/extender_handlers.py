@@ -1,7 +1,8 @@
-"""Answer each verb of the extender: ask `ExtenderPods`, in slices that delay nothing else, and carry out binds.
+"""Answer each verb of the extender: call `ExtenderPods`, in slices that delay nothing else, and carry out binds.
 
-`bind` reads the pod again, so that it needs nothing that an earlier leader was told. Its Binding is repeated until the
-outcome is definite, like any other; the client gets an error before its own timeout, and the VFs stay reserved.
+`bind` reads the pod again, so that it does not depend on requests that an earlier leader got. Its Binding is repeated
+until the outcome is definite, like any other; the client gets an error before its own timeout, and the VFs stay
+reserved.
 """
 
 import asyncio
@@ -32,9 +33,9 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 # Seconds for which nodes are judged before other tasks have their turn.
 _SLICE_S = 0.005
-# `bind` answers within so many seconds: kube-scheduler waits 5 s for an extender by default.
+# `bind` answers within this many seconds: kube-scheduler waits 5 s for an extender by default.
 _ANSWER_S = 4.0
-# In seconds: kube-scheduler may know a pod before we do, by so much at the most; and how often we check.
+# In seconds: how long kube-scheduler may have a pod before we do, at most; and how often we check.
 _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
 # The message of the scheduler extension of rit-k8s-rdma.
 SEED_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
@@ -65,7 +66,7 @@ class ExtenderHandlers:
         self._under_way: dict[str, _UnderWay] = {}
 
     def standing_by(self) -> str:
-        """Return why no request may be answered now; empty if they may."""
+        """Return why no request may be answered now; empty if requests may be."""
         return self._loop.standing_by()
 
     async def filter(self, body: bytes) -> bytes:
@@ -87,7 +88,7 @@ class ExtenderHandlers:
         )
 
     async def preempt(self, body: bytes) -> bytes:
-        """Return on which nodes the pod would fit once the victims are gone, and which other pods have to go."""
+        """Return on which nodes the pod would fit without the victims, and which other pods must be deleted."""
         args = protocol.read_preemption(body)
         pod_info = self._extender_pods.read(args.pod)
         found = dict[str, protocol.Victims]()
@@ -134,7 +135,7 @@ class ExtenderHandlers:
         if known is None:
             await self._shown(args.uid)
             pod = await self._read(args)
-            # Another request may have come first.
+            # Another request may have started first.
             known = self._under_way.get(args.uid) or self._begin(pod, args)
         if isinstance(known, str):
             return known
@@ -144,7 +145,7 @@ class ExtenderHandlers:
         return "" if outcome.kind == "bound" else f"{outcome.kind}: {outcome.reason}"
 
     async def _shown(self, uid: str) -> None:
-        """Wait until the watch has shown a pod, unless it is gone already."""
+        """Wait until the watch has shown a pod, unless it is already deleted."""
         until = time.monotonic() + _SHOWN_WITHIN_S
         while not self._extender_pods.knows(uid) and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
@@ -193,7 +194,7 @@ def _nowhere(args: ExtenderArgs, why: str) -> Refused:
 
 
 def _bound_already(pod_info: PodInfo, node: str) -> str:
-    """Return what is wrong with a pod that has a node; empty if it has this one, and what it requests."""
+    """Return what is wrong with a pod that has a node; empty if it has this node, and what it requests."""
     pod = pod_info.pod
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"

@@ -1,7 +1,7 @@
 """Answer a stock kube-scheduler over HTTP or HTTPS: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
 
 Only a leader that has listed everything answers; others return 503, and kube-scheduler tries the pod again. An error in
-a request goes into the protocol's ``Error`` field where there is one: kube-scheduler shows only that to the pod's
+a request is returned in the protocol's ``Error`` field where there is one: kube-scheduler shows only that to the pod's
 owner.
 """
 
@@ -34,7 +34,7 @@ def serve(
         ("rdma_scheduling", extender_handlers.filter_as_seeds),
     ):
         application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _error))
-    # Their answers have no field for an error.
+    # Their responses have no field for an error.
     for verb, answer in (("prioritize", extender_handlers.prioritize), ("preempt", extender_handlers.preempt)):
         application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _refused))
     return listen(address, application, tls)
@@ -61,7 +61,7 @@ def _route(
 
 def _standing_by(why: str) -> web.Response:
     answer = web.Response(text=f"this scheduler {why}", status=503)
-    # Behind a Service the next connection may reach the leader; this one never would.
+    # Behind a Service the next connection may reach the leader; this connection never would.
     answer.force_close()
     return answer
 

@@ -25,7 +25,7 @@ class Files:
     client_ca: Path | None
 
     def stamps(self) -> list[tuple[int, int, int]]:
-        """Return what tells these files from earlier versions; raise OSError."""
+        """Return values that distinguish these files from earlier versions; raise OSError."""
         found = (path.stat() for path in (self.certificate, self.key, self.client_ca) if path is not None)
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found]
 
@@ -34,7 +34,7 @@ class Files:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
-        # A key with a password is refused instead of asking for the password on a terminal.
+        # A key with a password is refused, because OpenSSL would prompt for the password on a terminal.
         context.load_cert_chain(self.certificate, self.key, password="")
         if self.client_ca is not None:
             context.load_verify_locations(self.client_ca)

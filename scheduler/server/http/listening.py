@@ -8,7 +8,7 @@ from aiohttp import web
 
 from mooring.config import host_and_port
 
-# Seconds to wait at the end for answers that are under way.
+# Seconds to wait at the end for responses that are in progress.
 _LAST_ANSWERS_S = 2.0
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 # client-go's event correlator drops an object's events beyond 25, except one in 5 min.
 _EVENTS_AT_ONCE = 25
 _EVENTS_PER_S = 1 / 300
-# Objects and texts remembered; the least recently seen are dropped.
+# Objects and texts remembered; the least recently used are dropped.
 _REMEMBERED = 4096
 
 

@@ -26,7 +26,7 @@ def status_patch(report: Report, now: str) -> bytes:
     """Return the strategic merge patch of pods/status; ``now`` is RFC 3339.
 
     The version in it is a precondition: a pod that was bound meanwhile must not be reported as unscheduled. So is the
-    uid in effect: the API server answers 409 to another version, and 422 to another uid with the same version.
+    uid, in effect: the API server answers 409 to another version, and 422 to another uid with the same version.
     """
     condition = {
         "type": "PodScheduled",
@@ -43,7 +43,7 @@ def status_patch(report: Report, now: str) -> bytes:
 
 
 def event(report: Report, component: str, record: EventRecord, now: str) -> bytes:
-    """Return the Event that tells a pod's owner."""
+    """Return the Event for a pod's owner."""
     pod = report.pod.metadata
     related = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
     return msgspec.json.encode(

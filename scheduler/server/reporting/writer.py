@@ -1,8 +1,8 @@
 """Write conditions and events without ever delaying a bind.
 
-A few are written at a time, events only while few binds are under way; when too many wait, events are dropped. Of a
-pod's conditions only the newest is kept, and they are written at a rate that does not burden the API server, so that
-ten thousand pending pods cost it as little as a few.
+A few are written at a time, events only while few binds are in progress; when too many wait, events are dropped. Only
+the newest of a pod's conditions is kept. They are written at a rate that does not burden the API server, so that ten
+thousand pending pods cost it as little as a few.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from scheduler.server.reporting.pod_status import event, event_reason, is_of_pen
 
 _log = structlog.get_logger()
 _MOST_EVENTS = 10_000
-# Answers that come together are handled together: with 4 at once a bound pod costs a tenth more CPU in all. Fewer than
-# the client's connections, so that renewing the Lease never waits for events.
+# Answers that arrive together are handled together: with 4 at once a bound pod costs a tenth more CPU in total. Fewer
+# than the client's connections, so that renewing the Lease never waits for events.
 _AT_ONCE = 12
 # Conditions a second, and at once; kube-scheduler's client is limited to 50 and 100 for everything that it writes.
 _CONDITIONS_PER_S = 50.0
@@ -72,7 +72,7 @@ class Writer:
         self._new_condition.set()
 
     def give_way(self, *, pressed: bool) -> None:
-        """Write no events while many binds are under way; the events that gather are written afterwards."""
+        """Write no events while many binds are in progress; the events that gather are written afterwards."""
         if pressed:
             self._calm.clear()
         else:
@@ -112,7 +112,7 @@ class Writer:
         try:
             await write(report)
         except KubeError as failed:
-            # A pod deleted meanwhile, or missing permissions: nothing to write to, or no way.
+            # The pod was deleted meanwhile, or permissions are missing: the write is impossible.
             pod = report.pod
             _log.info("report was refused", pod=pod.key, uid=pod.metadata.uid, reason=str(failed))
 
