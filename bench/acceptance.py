@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured where; ``not_measured`` is what the result says nothing about."""
+    """What was measured where; ``not_measured`` is what the result does not cover."""
 
     pf: str
     driver: str

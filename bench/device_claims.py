@@ -1,8 +1,8 @@
 """The same VFs as devices of dynamic resource allocation (resource.k8s.io/v1): slices, classes, and a claim a pod.
 
-A node's pool lists the VFs of its inventory, a device a VF. Where rates count too, its PFs come first, which many
-claims may share up to the rate on offer (consumable capacity), and a claim requests beside each VF its rate of the same
-PF. Selectors and the order of devices are chosen to keep the allocator's search short. No kube-controller-manager makes
+A node's pool lists the VFs of its inventory, a device a VF. Where rates count too, its PFs come first. Many claims may
+share a PF up to the rate on offer (consumable capacity), and a claim requests beside each VF its rate of the same PF.
+Selectors and the order of devices are chosen to keep the allocator's search short. No kube-controller-manager makes
 claims from templates or removes them here, so the claims exist before the pods, and the benchmark removes their
 finalizers.
 """

@@ -2,8 +2,8 @@
 
 Each family is a function of a random source to demands, capacities and the policy. Those named ``…-fits`` are built
 from a solution; in the others the slack is so small that both answers occur. Where the hardness lies: with many items a
-bin solutions are plenty, with two a bin it is matching; between them, where there are about as many solutions as
-instances, lies the peak. Sources: Martello and Toth, Knapsack Problems (1990), chapter 8; Falkenauer, A hybrid grouping
+bin solutions are plenty, with two a bin it is matching. The peak lies between them, where there are about as many
+solutions as instances. Sources: Martello and Toth, Knapsack Problems (1990), chapter 8; Falkenauer, A hybrid grouping
 genetic algorithm for bin packing (1996), the triplets; Gent and Walsh, From approximate to optimal solutions (1995),
 the phase transition; Schoenfield, Fast, exact solution of open bin packing problems (2002), Hard28.
 """

@@ -1,7 +1,7 @@
 """Two pods with one VF each, as the CNI plugin makes them, and RDMA traffic between them.
 
-A pod is a network namespace here, with a record as the CRI shim writes it: mooring-cni gets its ADD and DEL as from a
-runtime, with the node's own state folder, so that no VF in use is taken.
+A pod is a network namespace here, with a record as the CRI shim writes it. mooring-cni gets its ADD and DEL as from a
+runtime. The state folder is the node's own, so that no VF in use is taken.
 """
 
 import json

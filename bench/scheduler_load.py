@@ -1,7 +1,7 @@
 """Nodes and pods to schedule, as JSON documents of the API: many shapes, the same at every run.
 
-A node has 4 PFs with 32 VFs each, one PF a network; every tenth is tainted, every tenth carries a label that pods ask
-for. A pod has 2 VFs with one of 64 mixes of rates; every tenth tolerates the taint, every tenth has node affinity.
+A node has 4 PFs with 32 VFs each, one PF a network; every tenth is tainted, every tenth carries a label that pods
+require. A pod has 2 VFs with one of 64 mixes of rates; every tenth tolerates the taint, every tenth has node affinity.
 """
 
 from typing import Any

@@ -59,7 +59,7 @@ def local_disks(tell: Tell, nodes: int) -> None:
 def bound_claims(tell: Tell, count: int) -> None:
     """Make claims ``bound-0`` and on whose volumes are in one zone each."""
     for number in range(count):
-        # Every other zone has nodes of all kinds that pods ask for.
+        # Every other zone has nodes of all kinds that pods request.
         zone = f"zone-{(2 * number + 1) % load.ZONES}"
         volume = _volume(f"v-{number:05}", "made", "topology.kubernetes.io/zone", zone)
         name = f"bound-{number}"

@@ -1,6 +1,6 @@
 """Start the programs of a cluster as child processes, and end exactly those.
 
-Each program has a name, a command and a log file; it can be killed and started again under its name, as a person does
+Each program has a name, a command and a log file. It can be killed and started again under its name, as a person does
 to see that nothing is lost.
 """
 

@@ -1,4 +1,4 @@
-"""Authorize a request: find its user, ask RBAC, remember the answer."""
+"""Authorize a request: find its user, evaluate RBAC, remember the answer."""
 
 from collections.abc import Set
 

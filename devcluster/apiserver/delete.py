@@ -2,7 +2,7 @@
 
 Graceful deletion: apiserver's rest.BeforeDelete. The mark is a write of its own, even if nothing is waited for: a
 watcher of a pod that no node runs sees MODIFIED, then DELETED. A namespace takes its content with it, as by the
-namespace controller. Dependents of an owner stay: there is no garbage collector here.
+namespace controller. Dependents of an owner stay: this server has no garbage collector.
 """
 
 from dataclasses import dataclass

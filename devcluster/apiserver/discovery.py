@@ -1,7 +1,7 @@
 """Answer discovery: which groups, versions and kinds exist, and which server this is.
 
 OpenAPI: the schema documents are empty. kubectl then skips validation on its side (a kind that the document lacks is
-not validated), as intended for a server that stores kinds that it does not know.
+not validated). That is intended for a server that stores kinds that it does not know.
 """
 
 from devcluster.apiserver.objects import Object

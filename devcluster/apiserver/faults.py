@@ -11,8 +11,8 @@ FaultKind = Literal["answer", "page", "drop_before", "drop_after", "delay"]
 class Fault:
     """What happens to the next `times` requests whose method and path match.
 
-    answer: an error of `code`, nothing done. page: likewise, as a page in HTML, as of a proxy. drop_before: the
-    connection breaks, nothing done. drop_after: it breaks when the write is done. delay: the answer comes `delay_s`
+    `answer`: an error of `code`, nothing done. `page`: likewise, as a page in HTML, as of a proxy. `drop_before`: the
+    connection breaks, nothing done. `drop_after`: it breaks when the write is done. `delay`: the answer comes `delay_s`
     later.
     """
 

@@ -1,7 +1,7 @@
 """The user of a request: bearer tokens, and the service accounts that they were made for (TokenRequest).
 
-A token is an opaque text here, where a real server signs a JWT; what it says of its user is the same, the node of the
-pod or node that it is bound to included. It ends with its time, its account, or the object that it is bound to.
+A token is an opaque text here, where a real server signs a JWT. Its claims about the user are the same, including the
+node of the pod or node that it is bound to. It ends with its time, its account, or the object that it is bound to.
 """
 
 import secrets

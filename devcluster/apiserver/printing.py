@@ -1,4 +1,4 @@
-"""Write objects as the tables that `kubectl get` asks for: meta.k8s.io/v1 Table.
+"""Write objects as the tables that `kubectl get` requests: meta.k8s.io/v1 Table.
 
 Columns: kubernetes pkg/printers/internalversion/printers.go, for pods, nodes, namespaces and events; name and age for
 all other kinds.

@@ -1,6 +1,6 @@
 """Authorization by RBAC's Roles and their bindings, as a real server reads them.
 
-Left out: aggregated ClusterRoles, the check that nobody grants rights that he does not have, and rules for non-resource
+Left out: aggregated ClusterRoles, the check against granting rights that the user lacks, and rules for non-resource
 paths (discovery and health are open to all).
 """
 

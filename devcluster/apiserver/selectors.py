@@ -56,7 +56,7 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What a list or a watch asks for. Empty: everything."""
+    """What a list or a watch selects. Empty: everything."""
 
     namespace: str | None = None
     labels: tuple[LabelTerm, ...] = ()

@@ -1,7 +1,7 @@
 """The embedded Kubernetes API server: state, HTTP and sockets put together.
 
-Written for Mooring and not built on PyPI's `kmock`: that emulator keeps no resource versions and has neither
-selectors, binding, strategic merge, paging, 410 nor bookmarks; only its HTTP plumbing would have been left.
+Written for Mooring and not built on PyPI's `kmock`: that emulator keeps no resource versions. It has neither selectors,
+binding, strategic merge, paging, 410 nor bookmarks; only its HTTP code would have been left.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class ApiServer:
         self._create_service()
 
     def _create_service(self) -> None:
-        """Create the service `kubernetes`, which tells pods where the API server is."""
+        """Create the service `kubernetes`, by which pods find the API server."""
         kind = self.cluster.catalog.find("", "v1", "services")
         if self._options.service is not None and kind is not None:
             address, port = self._options.service

@@ -132,7 +132,7 @@ def unauthorized() -> ApiError:
 
 
 def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
-    """Answer 403; the name is empty where a collection is asked for."""
+    """Answer 403; the name is empty where the request is for a collection."""
     subject = f'{_qualified(group, plural)} "{name}"' if name else _qualified(group, plural)
     message = f"{subject} is forbidden: {why}"
     return ApiError(403, "Forbidden", message, details(group, plural, name))

@@ -1,6 +1,6 @@
 """What a real server does to storage objects when they are created or changed: defaults, finalizers, fixed fields.
 
-There is no volume controller here: whoever binds claims and volumes writes that himself, as that controller does.
+This server has no volume controller: a test that binds claims and volumes writes both, as that controller does.
 """
 
 from devcluster.apiserver.objects import Object, metadata_of, section

@@ -1,6 +1,6 @@
 """One watcher: a bounded queue of unread events, emptied in batches.
 
-A watcher that reads too slowly is ended with a clean end of the stream, never with a gap: what was queued is still
+A watcher that reads too slowly is ended with a clean end of the stream, never with a gap. What was queued is still
 sent, and the client resumes from the last version that it saw (measured on a real server).
 """
 

@@ -1,7 +1,8 @@
 """The rest of a control plane: binding of pods, service accounts, garbage collection. Pure.
 
-Binding stands in for kube-scheduler: of the nodes that a pod may run on it takes the one with the fewest of its own
-kind, then the fewest of all. Each namespace gets the account `default`, and the CA of the API server's certificate.
+Binding stands in for kube-scheduler. Of the nodes that a pod may run on, it takes the one with the fewest pods of the
+same kind, then the fewest of all. Each namespace gets the account `default`, and the CA of the API server's
+certificate.
 """
 
 from collections import Counter

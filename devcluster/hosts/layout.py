@@ -4,7 +4,7 @@
 <root>/<node>/state, run       --state and --run of the node programs
 <root>/<node>/cni/bin, conf    CNI executables and the conflist; cni/ipam is host-local's own data
 <root>/<node>/containerd       the runtime's folders and socket
-<root>/<node>/nic              vftable.json: what the PFs were told about their VFs
+<root>/<node>/nic              vftable.json: the PFs' settings of their VFs
 <root>/<node>/root             the host's root folder, where it has one of its own (`devcluster.without_mooring`)
 <root>/<node>/host.json        the host's description, written last: it is there when the host is ready
 /run/netns/mooring-<node>      the host's network namespace; <root>/netns/... where /run/netns cannot be written

@@ -1,7 +1,7 @@
 """The links of simulated hosts, real ones of this machine's kernel: each host's in a network namespace of its own.
 
 A bridge named like the PF stands for the PF and its embedded switch. A veth named like the VF's netdev stands for the
-VF; its other end, ``<pf>_<n>``, is a port of that bridge and stays where it is while the netdev travels. The bridge's
+VF. Its other end, ``<pf>_<n>``, is a port of that bridge and stays where it is while the netdev moves. The bridge's
 uplink ``<pf>_up`` leads into a namespace apart, where a bridge a network joins the hosts' PFs. IPv6 is off in the
 host's namespace, or each of some hundred ports would look for routers; a pod's namespace has its own settings.
 """

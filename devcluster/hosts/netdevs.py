@@ -1,6 +1,6 @@
 """The part of the sysfs tree that changes: which netdev a PCI function shows, under which name, and its attributes.
 
-A netdev is visible in sysfs only to its own network namespace (the kernel tags it), so a function whose netdev is in a
+A netdev is visible in sysfs only to its own network namespace (the kernel tags it). So a function whose netdev is in a
 pod keeps an empty ``net/``. Every change is one rename, so a reader sees a netdev whole or not at all. Source:
 Documentation/ABI/testing/sysfs-class-net; net/core/net-sysfs.c. A file cannot answer with an errno: where the kernel's
 would (speed and carrier of a closed netdev: EINVAL) there is none.

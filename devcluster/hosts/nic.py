@@ -1,7 +1,7 @@
 """The parts of a simulated host, as values: its PFs, their VFs, and the names and addresses of each PCI function.
 
 The default is one dual-port ConnectX-6 Dx (driver mlx5_core, legacy SR-IOV, RoCE). On such a card the VFs follow all
-PFs in routing-id order: VF 0 of the first of two PFs at 0000:04:00.0 is 0000:04:00.2, the second PF's VF 0 follows the
+PFs in routing-id order. VF 0 of the first of two PFs at 0000:04:00.0 is 0000:04:00.2. The second PF's VF 0 follows the
 last VF that the first PF could have (its sriov_totalvfs).
 """
 

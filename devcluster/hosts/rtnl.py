@@ -60,7 +60,7 @@ class Change:
 
 
 class Overflow(Exception):  # noqa: N818 - a state of the queue, not an error: whoever reads looks at everything afresh
-    """Events were lost because nobody read them in time."""
+    """Events were lost because they were not read in time."""
 
 
 def run_in(netns: Path, work: Callable[[], T]) -> T:
@@ -75,7 +75,7 @@ def run_in(netns: Path, work: Callable[[], T]) -> T:
 
 
 class Watch:
-    """Two sockets in a namespace: one that hears events, one that asks."""
+    """Two sockets in a namespace: one receives events, one sends requests."""
 
     def __init__(self, netns: Path) -> None:
         self._events, self._questions = run_in(netns, lambda: (_open(_GROUP_LINK), _open(0)))

@@ -1,9 +1,9 @@
 """Keep a simulated host's sysfs in step with its links, and return VFs as the kernel does.
 
-A VF's netdev is shown only while it is in the host's namespace. When a namespace dies the kernel returns a physical
-netdev to the first namespace, closed, under the name that it had, or ``dev<ifindex>`` if that is taken
-(default_device_exit_net in net/core/dev.c); a veth it destroys, with its other end. So a port that is gone means: its
-VF's namespace died, and the VF is made again as it was last seen there. Only its ifindex is a new one.
+A VF's netdev is shown only while it is in the host's namespace. When a namespace dies, the kernel returns a physical
+netdev to the first namespace, closed, under its old name, or ``dev<ifindex>`` if that is taken. Source:
+default_device_exit_net in net/core/dev.c. It destroys a veth, with its other end. So a port that is gone means that its
+VF's namespace died. The VF is made again as it was last seen there, with a new ifindex.
 
 A VF's veth is identified by its port, which never moves. Nothing here opens a pod's namespace: its events come by
 number, and what was missed is requested by number (`devcluster.hosts.rtnl`).

@@ -1,9 +1,9 @@
 """The sysfs tree of a simulated host, as the inbox mlx5 driver and the PCI and RDMA cores show it, in plain files.
 
 Only reading works: a write to ``sriov_numvfs`` makes no VF. Sources: Documentation/ABI/testing/sysfs-bus-pci and
-ABI/stable/sysfs-class-infiniband; drivers/pci/iov.c (a VF is its PF's sibling below the same bridge, on whichever bus
-its routing id says); drivers/infiniband/core/sysfs.c (rate_show), uverbs_main.c and user_mad.c (32 and 64 fixed minors
-of major 231, a dynamic major for what follows). A VF without an admin MAC or GUID has node GUID 0, as on real cards.
+ABI/stable/sysfs-class-infiniband; drivers/pci/iov.c (a VF is its PF's sibling below the same bridge, on the bus of its
+routing id); drivers/infiniband/core/sysfs.c (rate_show), uverbs_main.c and user_mad.c (32 and 64 fixed minors of major
+231, a dynamic major for what follows). A VF without an admin MAC or GUID has node GUID 0, as on real cards.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _RATES = {
 }
 _MAJOR, _UMAD, _ISSM, _UVERBS = 231, 0, 64, 192
 _FIXED_UMAD, _FIXED_UVERBS = 64, 32
-# Where alloc_chrdev_region starts to look for a free major; uverbs asks first, then umad and issm.
+# Where alloc_chrdev_region starts to look for a free major; uverbs requests one first, then umad and issm.
 _DYNAMIC = {"uverbs": 511, "umad": 510, "issm": 509}
 Node = Literal["uverbs", "umad", "issm"]
 

@@ -4,8 +4,8 @@
 
 ``set`` holds what differs from a fresh mlx5. A write goes setting by setting in the kernel's order, and the first
 refusal ends it: what came before it stays set. Source: do_setvfinfo in net/core/rtnetlink.c (order, the check of both
-rates, GUIDs on InfiniBand only); drivers/net/ethernet/mellanox/mlx5/core/esw (which values are refused). As there,
-nobody checks the sum of min rates, and an admin MAC does not reach the VF's netdev.
+rates, GUIDs on InfiniBand only); drivers/net/ethernet/mellanox/mlx5/core/esw (which values are refused). As there, the
+sum of min rates is not checked, and an admin MAC does not reach the VF's netdev.
 
 An InfiniBand PF takes a link state and GUIDs and refuses all else with EOPNOTSUPP (ipoib_netdev_ops_pf in
 drivers/infiniband/ulp/ipoib/ipoib_main.c has no other ndo_set_vf_*), zeros too (rtnl_set_vf_rate).
@@ -38,7 +38,7 @@ ETHERNET = VfSettings(
     link_state="auto",
 )
 # What the kernel answers (mlx5_ib_get_vf_config in drivers/infiniband/hw/mlx5/ib_virt.c): zeros for all that IPoIB has
-# no operation for, and the port's policy, which is Down (0) until somebody writes one: sriov_restore_guids in
+# no operation for, and the port's policy. The policy is Down (0) until one is written: sriov_restore_guids in
 # mlx5/core/sriov.c writes none by itself. ipoib_get_vf_config then copies the PF's own address to where a MAC is read:
 # flags, queue pair, and the first bytes of its GID.
 INFINIBAND = VfSettings(
@@ -144,7 +144,7 @@ def _differences(settings: VfSettings, link: str) -> dict[str, object]:
 
 def _apply(pf: Mapping[str, Any], now: VfSettings, wanted: Mapping[str, Any]) -> VfSettings:
     for name, value in wanted.items():
-        # Both rates travel in one attribute: the one that stays as it is asks nothing of the NIC.
+        # Both rates travel in one attribute: an unchanged rate is not a request to the NIC.
         is_asked = not name.endswith("_tx_rate") or value != getattr(now, name)
         if name not in _known(pf["link"]) or (name in pf["refuse"] and is_asked):
             raise _refusal(errno.EOPNOTSUPP, f"{name} {value!r}")

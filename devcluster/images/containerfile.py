@@ -1,6 +1,6 @@
 """Execute a Containerfile without a container engine: its own instructions, in folders, by chroot.
 
-A stage is a folder with a configuration; its files are hard links to those that it starts from, for a step adds files
+A stage is a folder with a configuration. Its files are hard links to those that it starts from, for a step adds files
 and replaces them, and writes into none. Supported are the instructions and forms that the repository's Containerfile
 uses; any other is an error, so that nothing of it is silently skipped.
 """

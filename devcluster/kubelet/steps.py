@@ -58,7 +58,7 @@ class Edge:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class StepFailed(Exception):  # noqa: N818 - says what became of the step
+class StepFailed(Exception):  # noqa: N818 - names the outcome of the step
     """A step that the runtime refused: the event to write, and why a container waits if it is about one."""
 
     def __init__(self, event: Event, container: str = "", failure: Failure | None = None) -> None:
@@ -134,7 +134,7 @@ async def _mounted(pod: Pod, spec: ContainerSpec, edge: Edge) -> Sequence[Mount]
 
 
 async def _have_image(spec: ContainerSpec, edge: Edge, tell: Tell) -> None:
-    """Pull a container's image if its policy says so; raise StepFailed."""
+    """Pull a container's image if its policy requires it; raise StepFailed."""
     present = await edge.runtime.has_image(spec.image)
     if present and (spec.image_pull_policy != "Always" or not edge.pulls):
         return

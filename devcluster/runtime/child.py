@@ -1,9 +1,9 @@
 """Start a container's process: in the pod's network namespace, with a mount namespace and a /dev of its own.
 
-The root file system is busybox's, shared by all containers and read-only; a tmpfs /dev holds the ordinary devices and
-those of the container, bound from the host, so that whatever the process sees there is what it was given. The host's
-mounts are left behind by pivot_root: a copy of them would keep other pods' network namespaces alive. There is not a pid
-namespace and no device cgroup.
+The root file system is busybox's, shared by all containers and read-only. A tmpfs /dev holds the ordinary devices and
+those of the container, bound from the host. So the process sees there only what it was given. The host's mounts are
+left behind by pivot_root: a copy of them would keep other pods' network namespaces alive. The process has neither a pid
+namespace nor a device cgroup.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a container runtime passes to its CNI plugins, and how it reads their answers. Pure.
 
-As containerd 1.6 does it (go-cni over libcni 1.1): the pod's annotations are offered as a capability, null without
-any; a result loses every field that the types of CNI 1.0 do not have before it becomes the next prevResult.
+As containerd 1.6 does it (go-cni over libcni 1.1): the pod's annotations are offered as a capability, null without any.
+A result loses every field that the types of CNI 1.0 do not have, before it becomes the next prevResult.
 """
 
 import json

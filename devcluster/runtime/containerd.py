@@ -100,7 +100,8 @@ def configuration(place: Place, snapshotter: str) -> str:
 def write_configuration(snapshotter: str, **places: Path | str) -> str:
     """Return the text of config.toml; a JSON string is a TOML string.
 
-    ``places`` are root, state, socket, cni_bin, cni_conf and registries (the folder that says where images come from).
+    ``places`` are root, state, socket, cni_bin, cni_conf and registries (the folder that configures where images come
+    from).
     """
     values = {**places, "snapshotter": snapshotter, "pause": images.PAUSE}
     return _CONFIG.format(**{name: json.dumps(str(value)) for name, value in values.items()})

@@ -1,8 +1,8 @@
 """A fake CRI runtime for machines without containerd: it makes network namespaces and calls the CNI chain.
 
-What matters to CNI plugins and to a proxy between kubelet and runtime is done as containerd 1.6 does it: a sandbox is
-listed only after ADD; DEL is called by StopPodSandbox, and again by RemovePodSandbox with no netns and no prevResult; a
-failing DEL makes both fail until it succeeds; a client that disconnects during ADD kills the plugin, and DEL follows.
+What matters to CNI plugins and to a proxy between kubelet and runtime is done as containerd 1.6 does it. A sandbox is
+listed only after ADD. DEL is called by StopPodSandbox, and again by RemovePodSandbox with no netns and no prevResult. A
+failing DEL makes both fail until it succeeds. A client that disconnects during ADD kills the plugin, and DEL follows.
 Records live in memory: its pods end with it.
 """
 

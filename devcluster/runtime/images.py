@@ -1,7 +1,7 @@
 """Build the two images of the development cluster from busybox-static: nothing is pulled.
 
-Both live in one OCI image layout tarball (image-spec 1.0, image-layout.md), which ``ctr images import`` reads: busybox
-with its applet links, and the same root file system as the pause image, whose process only sleeps. Equal busybox
+Both are in one OCI image layout tarball (image-spec 1.0, image-layout.md), which ``ctr images import`` reads. One is
+busybox with its applet links; the pause image has the same root file system, and its process only sleeps. Equal busybox
 binaries give equal bytes.
 """
 

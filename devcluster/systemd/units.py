@@ -1,6 +1,6 @@
 """Read the part of a systemd unit that the stand-in supports. Pure.
 
-Supported is what Mooring's units and those of a simulated host say about starting, ending, limits and folders, as in
+Supported are the settings of Mooring's units and of a simulated host's for starting, ending, limits and folders, as in
 systemd.service(5) and systemd.exec(5). What confines a program (ProtectSystem, CapabilityBoundingSet and their like) is
 ignored: a real systemd runs those units in the lab.
 """

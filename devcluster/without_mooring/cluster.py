@@ -1,6 +1,6 @@
 """A cluster on this machine before Mooring is installed: hosts with their own root folders, and a control plane.
 
-Every host runs containerd and a kubelet stand-in as its own services, under a stand-in for systemd; the control plane
+Every host runs containerd and a kubelet stand-in as its own services, under a stand-in for systemd. The control plane
 is the embedded API server over HTTPS, with RBAC and admission, and the controllers. Nothing here starts a program of
 Mooring's or knows where one would be: that is left to the installation.
 """

@@ -1,7 +1,7 @@
 """A host's root folder, and the namespaces in which it is the root: what a login on the host sees.
 
 Its own are /etc, /opt, /root, /run, /srv, /tmp and /var, which lie below the root folder, and /sys and /dev, which are
-the simulated NIC's; /usr, the interpreter and this repository are the machine's, read-only. Process 1 is the stand-in
+the simulated NIC's. /usr, the interpreter and this repository are the machine's, read-only. Process 1 is the stand-in
 for systemd; with its end every process of the host ends.
 """
 

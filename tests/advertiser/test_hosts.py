@@ -1,4 +1,4 @@
-"""Trees of real hosts (``hosts/``), seen through the programs: what is offered, and what is said about the rest."""
+"""Trees of real hosts (``hosts/``), seen through the programs: what is offered, and what is reported about the rest."""
 
 import json
 import subprocess
@@ -115,7 +115,7 @@ def usable(pf: Any) -> bool:
 
 
 def test_every_tree_has_its_answer(hosts: Path) -> None:
-    """A tree that nobody judged proves nothing."""
+    """A tree without an expected result proves nothing."""
     assert sorted(path.name for path in hosts.iterdir()) == sorted(ANSWERS)
     assert all((path / "ABOUT").is_file() for path in hosts.iterdir())
 
@@ -124,7 +124,7 @@ def test_every_tree_has_its_answer(hosts: Path) -> None:
 def test_a_real_host_is_seen_as_it_is(
     name: str, hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is offered, and every word about what is not: no GPU, NVMe drive or accelerator is spoken of."""
+    """VFs on offer and the reasons for the others are as expected. No GPU, NVMe drive or accelerator is mentioned."""
     found = shown(hosts / name / "sys", tmp_path, capsys)
     pfs = found["inventory"]["pfs"]
     assert {pf["name"]: (pf["vfs"], pf["mbps"]) for pf in pfs if usable(pf)} == ANSWERS[name].usable
@@ -138,7 +138,7 @@ def test_a_real_host_is_seen_as_it_is(
 def test_a_captured_host_is_seen_alike(
     name: str, hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NICs without SR-IOV are in the archive too."""
+    """The archive has the NICs without SR-IOV too."""
     at_home = shown(hosts / name / "sys", tmp_path, capsys)
     archive, elsewhere = tmp_path / "host.tar.gz", tmp_path / "elsewhere"
     assert main(["capture", *flags(hosts / name / "sys", tmp_path), "--archive", str(archive)]) == 0

@@ -34,7 +34,7 @@ def content(wheels: Path) -> list[str]:
 
 
 def test_the_wheel_has_our_packages_and_no_other_top_level_name(content: list[str]) -> None:
-    """A name that we did not mean to take would hide somebody else's package."""
+    """An unintended top-level name would hide another project's package."""
     names = {path.partition("/")[0] for path in content}
     assert {name for name in names if not name.endswith(".dist-info")} == NAMES
     assert len(names) == len(NAMES) + 1
@@ -49,7 +49,7 @@ def test_the_wheel_has_the_units_that_mooring_node_installs(content: list[str]) 
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_a_program_starts_with_its_own_extra_alone(wheels: Path, tmp_path: Path, extra: str) -> None:
-    """In an environment that has nothing else its `__main__` is imported, and its command says its usage."""
+    """In an environment with nothing else, its `__main__` is imported and its command prints its usage."""
     requirement = f"mooring[{extra}]" if extra else "mooring"
     subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(tmp_path)], check=True)
     python = str(tmp_path / "bin/python")

@@ -1,7 +1,7 @@
 """Make a wheelhouse without a network: Mooring's wheel by its own build, the others from what is installed here.
 
-An installed distribution has a list of its files (RECORD) and its wheel's own description (WHEEL): packed again they
-are the wheel that it came from, but for scripts, which an installer makes from the entry points.
+An installed distribution has a list of its files (RECORD) and its wheel's own description (WHEEL). Packed again, they
+are the wheel that it came from, except for scripts, which an installer makes from the entry points.
 """
 
 import base64
@@ -37,7 +37,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def _requirements(wheel: Path) -> list[str]:
-    """Return what a wheel says that it needs; the editable installation may be older than pyproject.toml."""
+    """Return a wheel's requirements; the editable installation may be older than pyproject.toml."""
     with zipfile.ZipFile(wheel) as archive:
         (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = archive.read(path).decode().splitlines()

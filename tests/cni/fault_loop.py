@@ -1,14 +1,14 @@
-"""Break an ADD or a DEL at each call that leaves the process, by an error and by SIGKILL, and look what stays behind.
+"""Break an ADD or a DEL at each call that leaves the process, by an error and by SIGKILL; list what remains.
 
     python fault_loop.py SETTING.json [FIRST STEP]
 
 Run inside the host's network namespace (or the lab), as a program: each try is a forked child, so that one that is
-killed takes nothing with it. SETTING has the CNI environment and configuration, the VF table's path (null: the kernel's
-own PFs), the folders of ledger and IPAM, which ``command`` to break, and which ``part`` of its calls
-(tests/support/seeds.py). Calls are numbered within their kind, so that a wait that looks once more does not renumber
-what comes after it. FIRST and STEP share them among several runs: of STEP 4, one breaks of each kind the calls 1, 5, 9,
-… Prints one JSON object: of each kind the calls that were broken, those that could not be (the command made fewer this
-time), and what each left.
+killed takes nothing with it. SETTING has the CNI environment and configuration, and the VF table's path (null: the
+kernel's own PFs). It also has the folders of ledger and IPAM, which ``command`` to break, and which ``part`` of its
+calls (tests/support/seeds.py). Calls are numbered within their kind, so that a wait that looks once more does not
+renumber what comes after it. FIRST and STEP share them among several runs: of STEP 4, one breaks of each kind the calls
+1, 5, 9, … Prints one JSON object. It has, for each kind, the calls that were broken and those that could not be (the
+command made fewer this time), and what each left.
 
 What follows a broken ADD is DEL, or the next ADD and DEL. What follows a broken DEL is the runtime's second one, or the
 next ADD, or the reconciler, in turn.
@@ -175,7 +175,7 @@ def faulty(setting: Setting, command: str, fault: Fault) -> int:
     )
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
-            # The announcement, which nobody waits for.
+            # No code waits for the announcement.
             thread.join(_ANNOUNCED_S)
     return done.status
 
@@ -222,7 +222,7 @@ def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: in
     wrong = []
     if follows == 2:
         in_child(lambda: look(setting))
-        # What its DEL had not begun with is a live pod's, for all that anybody knows.
+        # Entries that its DEL had not begun with belong to a pod that may still be alive.
         wrong = [] if phases(setting) <= {"held"} else ["the reconciler left what it should have given back"]
     return wrong + (called(setting, "DEL") if follows == 0 or phases(setting) else [])
 

@@ -40,7 +40,7 @@ def test_a_spoilt_configuration_does_not_keep_a_pod(host: Any) -> None:
 
 
 def test_the_kernel_gave_vfs_back_under_names_that_are_not_theirs(host: Any) -> None:
-    """One under its name in the pod; one under none, because the pod's name is another's on the host."""
+    """One comes back under its name in the pod, one under none, because the pod's name is another's on the host."""
     before = host.everything()
     host.record(FIRST, {**SECOND, "name": "enp4s0f0v3"})
     assert host.call("ADD")["status"] == 0
@@ -51,7 +51,7 @@ def test_the_kernel_gave_vfs_back_under_names_that_are_not_theirs(host: Any) -> 
 
 
 def test_a_del_for_a_pod_without_vfs_changes_nothing(host: Any) -> None:
-    """Neither with a record nor without one, neither with its namespace nor without."""
+    """Nothing changes with or without a record, with or without the pod's namespace."""
     before = host.everything()
     assert host.call("DEL") == {"status": 0}
     host.record(FIRST)
@@ -61,7 +61,7 @@ def test_a_del_for_a_pod_without_vfs_changes_nothing(host: Any) -> None:
 
 
 def test_days_later_the_vf_is_another_pods_and_stays_there(host: Any, other_netns: str) -> None:
-    """A finished pod's sandbox is removed last of all: by then the ledger names somebody else."""
+    """A finished pod's sandbox is removed last of all: by then the ledger names another pod."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
     subprocess.run(("ip", "netns", "delete", host.pod), check=True)
@@ -76,7 +76,7 @@ def test_days_later_the_vf_is_another_pods_and_stays_there(host: Any, other_netn
 
 
 def test_an_entry_that_cannot_be_read_keeps_no_other_pod(host: Any) -> None:
-    """It names nobody: DEL passes it over and says so; ADD of that very VF is refused; GC goes on."""
+    """The record names no owner: DEL skips it and reports so; ADD of that very VF is refused; GC goes on."""
     before = host.everything()
     host.record(FIRST, SECOND)
     assert host.call("ADD")["status"] == 0

@@ -19,7 +19,8 @@ class PciBus:
     """What the kernel does with what is written to a VF's files: of Linux 6.12, drivers/pci/pci-driver.c.
 
     ``pci_match_device``: a function with a driver_override matches that driver alone. ``pci_device_can_probe``: a VF
-    whose PF has sriov_drivers_autoprobe 0 is probed only if it has one. No probe is no error of drivers_probe's.
+    whose PF has sriov_drivers_autoprobe 0 is probed only if it has one. A write to drivers_probe that leads to no probe
+    succeeds.
     """
 
     root: Path
@@ -78,14 +79,14 @@ def test_a_vf_has_its_driver_again_whatever_autoprobe_is(bus: PciBus, autoprobe:
 
 
 def test_an_override_of_somebody_elses_stays(bus: PciBus) -> None:
-    """The operator's word decides which driver the VF gets."""
+    """The operator's driver_override decides which driver the VF gets."""
     (device(bus.root, VF) / "driver_override").write_text("vfio-pci\n")
     driver.rebind(Sysfs(bus.root), VF)
     assert state(bus) == ("vfio-pci", "vfio-pci")
 
 
 def test_a_rebind_that_died_after_the_unbind_is_finished(bus: PciBus) -> None:
-    """The override was named before: it says whose the VF is, also to another process."""
+    """The override was written before: it records whose VF this is, also for another process."""
     bus.dies_after = "unbind"
     with pytest.raises(KeyboardInterrupt):
         driver.rebind(Sysfs(bus.root), VF)
@@ -94,7 +95,7 @@ def test_a_rebind_that_died_after_the_unbind_is_finished(bus: PciBus) -> None:
 
 
 def test_a_vf_that_no_driver_takes_is_an_error(bus: PciBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """drivers_probe says nothing of a probe that failed: the VF has no driver, and is nobody's."""
+    """drivers_probe does not report a failed probe: the VF has no driver, and belongs to no pod."""
     monkeypatch.setattr(PciBus, "_probe", lambda *_: None)
     with pytest.raises(OSError, match=f"no driver takes {VF}"):
         driver.rebind(Sysfs(bus.root), VF)

@@ -13,7 +13,7 @@ from tests.support.seeds import Part
 pytestmark = pytest.mark.root
 
 LOOP = Path(__file__).with_name("fault_loop.py")
-# On a simulated host there is no RDMA; what else leaves the process is broken.
+# A simulated host has no RDMA; every other call that leaves the process is broken.
 KINDS = frozenset(
     {"cni.rtnetlink.exchange", "cni.netns.enter", "subprocess.run", "vf_settings", "fcntl.flock", "os.fsync"}
 )

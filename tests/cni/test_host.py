@@ -80,7 +80,7 @@ def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: Any) -> None:
 
 
 def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Any) -> None:
-    """A process keeps the namespace alive: the VF still works there, nobody may have it or change its settings."""
+    """A process keeps the namespace alive: the VF still works there, no pod may get it or change its settings."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
     before = host.table()
@@ -101,7 +101,7 @@ def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: An
 
 
 def test_del_leaves_the_links_of_other_plugins_alone(host: Any) -> None:
-    """eth0 in the pod and its peer in the host are somebody else's, before, between and after our calls."""
+    """eth0 in the pod and its peer in the host belong to another plugin, before, between and after our calls."""
     host.enter("ip", "link", "add", "theirs", "type", "veth", "peer", "name", "eth0", "netns", host.pod)
     before = host.everything(), host.in_pod()
     host.record({"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"})
@@ -133,7 +133,7 @@ def test_del_after_the_namespace_died_restores_everything(host: Any) -> None:
 
 
 def test_rates_beyond_the_line_are_refused_and_undone(host: Any) -> None:
-    """Promise 8 at ADD: what is set already counts."""
+    """Promise 8 at ADD: rates that are set already count."""
     before = host.everything()
     host.record({**FIRST, "min_tx_rate": 90000, "max_tx_rate": 0}, {**FIRST, "vf": 2, "pci": "0000:04:00.4"})
     answer = host.call("ADD")
@@ -153,7 +153,7 @@ def test_a_vf_that_is_not_the_one_named_is_refused(host: Any, wrong: dict[str, A
 
 
 def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: Any) -> None:
-    """No ipam: interfaces, no addresses."""
+    """Without `ipam` the pod gets its interfaces, and no addresses."""
     host.record(FIRST)
     conf = host.conf()
     del conf["ipam"]

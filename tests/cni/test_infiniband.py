@@ -94,7 +94,7 @@ def test_rates_of_zero_are_not_written(node: Node) -> None:
 
 
 def test_a_vf_whose_port_is_held_down_gets_auto_and_down_again(node: Node) -> None:
-    """As mlx5_ib_get_vf_config reads a fresh VF (MLX5_POLICY_DOWN): its port would never become active."""
+    """mlx5_ib_get_vf_config reads a fresh VF like this (MLX5_POLICY_DOWN): its port would never become active."""
     _add(node, VfSettings())
     assert node.vf_settings.read(PF, 0).link_state == "auto"
     assert _delete(node)
@@ -103,7 +103,7 @@ def test_a_vf_whose_port_is_held_down_gets_auto_and_down_again(node: Node) -> No
 
 @pytest.mark.parametrize("wish", ["disable", "enable"])
 def test_a_wished_link_state_is_kept(node: Node, wish: LinkState) -> None:
-    """Whoever asks for a port that stays down gets it; what the VF has already is not written."""
+    """A pod that requests a port that stays down gets it; settings that the VF has already are not written."""
     _add(node, VfSettings(link_state=wish))
     assert node.vf_settings.read(PF, 0).link_state == wish
     assert _written(node) == ([] if wish == "disable" else [VfSettings(link_state=wish)])

@@ -85,7 +85,7 @@ def exclusive(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("exclusive")
 def test_a_netdev_made_again_has_its_networks_mtu(node: Node) -> None:
-    """What was set before the move went with the old netdev."""
+    """The MTU that was set before the move went with the old netdev."""
     assert _moved_in(node, 1400).mtu == 1400
 
 
@@ -98,6 +98,6 @@ def test_an_mtu_that_the_nic_refuses_is_named(node: Node) -> None:
 
 
 def test_a_netdev_that_stays_the_same_has_it_too(node: Node) -> None:
-    """Ethernet's, and all where the RDMA stack is shared."""
+    """This covers Ethernet, and every netdev where the RDMA stack is shared."""
     assert _moved_in(node, 1400).mtu == 1400
     assert netns.run_in(POD, lambda: netlink.find("net1")) is not None

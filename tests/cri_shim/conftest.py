@@ -1,4 +1,4 @@
-"""A kubelet's requests and a runtime that does as it is told, both by the independent CRI stubs; a pod with two VFs."""
+"""A kubelet's requests and a runtime with configured answers, both by the independent CRI stubs; a pod with two VFs."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ FUTURE = "/runtime.v1.RuntimeService/StreamFutureThings"
 
 @dataclass(slots=True)
 class Seen:
-    """What the runtime was asked, raw, and what it noticed about each call."""
+    """The requests that the runtime received, raw, and what it noticed about each call."""
 
     raw: list[tuple[str, bytes]] = field(default_factory=list)
     metadata: list[tuple[str, Any]] = field(default_factory=list)

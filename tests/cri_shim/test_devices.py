@@ -17,7 +17,7 @@ def roots(host: Path) -> Roots:
 
 
 def test_a_vf_has_its_uverbs_and_the_connection_manager(roots: Roots, make: Any) -> None:
-    """By the host's paths, which need not lie in /dev."""
+    """The host's paths are used, which need not be in /dev."""
     nodes = tuple(str(roots.dev / "infiniband" / name) for name in ("uverbs3", "rdma_cm"))
     assert resolve(make.first, roots) == VfDevices("mlx5_3", "uverbs3", nodes)
 
@@ -41,7 +41,7 @@ def test_a_device_bound_again_is_found_under_its_new_number(roots: Roots, make: 
     ],
 )
 def test_what_is_missing_is_named(gone: str, reason: str, roots: Roots, make: Any, host: Path) -> None:
-    """A netdev without its devices is not what was promised: the container is refused."""
+    """A netdev without its devices is not the VF that was assigned: the container is refused."""
     path = host / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(DeviceError, match=reason):
@@ -49,7 +49,7 @@ def test_what_is_missing_is_named(gone: str, reason: str, roots: Roots, make: An
 
 
 def test_two_devices_below_one_vf_are_refused(roots: Roots, make: Any, host: Path) -> None:
-    """Which of them is meant nobody said."""
+    """The annotation does not state which of them is meant."""
     verbs = host / f"sys/bus/pci/devices/{make.first}/infiniband_verbs"
     shutil.copytree(verbs / "uverbs3", verbs / "uverbs8")
     with pytest.raises(DeviceError, match="2 devices"):

@@ -47,7 +47,7 @@ def recorded(make: Any) -> PodRecord:
 
 
 def test_the_slice_of_cri_has_the_numbers_of_cri() -> None:
-    """Every message and field of ours is one of CRI's, by name and number; types differ only where that is said."""
+    """Every message and field of ours is one of CRI's, by name and number; its type may differ."""
     for name, ours in cri.DESCRIPTOR.message_types_by_name.items():
         theirs = getattr(full, name).DESCRIPTOR.fields_by_name
         numbers = {field.name: field.number for field in ours.fields}
@@ -65,7 +65,7 @@ def test_the_slice_of_cri_has_the_numbers_of_cri() -> None:
     ],
 )
 def test_a_pod_that_asks_for_nothing_is_passed(annotations: Mapping[str, str], make: Any, rules: Rules) -> None:
-    """Neither request nor assignment, or an empty request: open, on the host's network and in a VM too."""
+    """A pod without request and assignment, or with an empty request, passes, on the host's network and in a VM too."""
     request = sandbox(make.run(annotations, handler="kata", host_network=True))
     assert decide_sandbox(request, None, rules) == Pass()
     assert decide_container(container(make.create(annotations)), None, rules) == Pass()
@@ -126,13 +126,13 @@ def test_an_assignment_that_is_not_this_pods_is_refused(
 
 @pytest.mark.parametrize("later", ["[{}]", "[]", "[", '[{"min_tx_rate":1},{"vlan":7}]'])
 def test_a_request_edited_after_the_decision_changes_nothing(later: str, make: Any, rules: Rules) -> None:
-    """Also before the pod's first run: a pod that nobody can decide about again would be refused for ever."""
+    """Also before the pod's first run: no scheduler could decide about it again, so it would be refused for ever."""
     edited = make.annotations | {REQUEST: later}
     assert decide_sandbox(sandbox(make.run(edited)), None, rules) == Record(recorded(make))
 
 
 def test_once_recorded_another_assignment_is_refused(make: Any, rules: Rules) -> None:
-    """Whatever the annotation says later: at the sandbox and at the containers."""
+    """The sandbox and the container are refused whatever the annotation has later."""
     other = make.annotations_with(vfs=[make.assignment["vfs"][0] | {"vf": 9}, make.assignment["vfs"][1]])
     for decision in (
         decide_sandbox(sandbox(make.run(other)), recorded(make), rules),
@@ -146,7 +146,7 @@ def test_once_recorded_another_assignment_is_refused(make: Any, rules: Rules) ->
 def test_once_recorded_a_request_edited_later_changes_nothing(
     later: Mapping[str, str], make: Any, rules: Rules
 ) -> None:
-    """The request as it was at the decision counts; the record stands also where the annotations are gone."""
+    """The request as it was at the decision counts; the record holds even where the annotations are gone."""
     annotations = {ASSIGNMENT: make.annotations[ASSIGNMENT], **later} if later else {}
     assert decide_sandbox(sandbox(make.run(annotations)), recorded(make), rules) == Pass()
     assert isinstance(decide_container(container(make.create(annotations)), recorded(make), rules), Inject)
@@ -160,7 +160,7 @@ def test_a_record_of_another_node_is_refused(make: Any) -> None:
 
 
 def test_host_network_with_vfs_is_refused(make: Any, rules: Rules) -> None:
-    """There is not a network namespace that the VFs could move to."""
+    """The pod has no network namespace that the VFs could move to."""
     decision = decide_sandbox(sandbox(make.run(make.annotations, host_network=True)), None, rules)
     assert isinstance(decision, Refuse)
     assert "hostNetwork" in decision.reason
@@ -174,7 +174,7 @@ def test_only_listed_runtime_handlers_get_vfs(handler: str, accepted: bool, make
 
 
 def test_containers_get_the_devices_of_the_vfs_that_name_them(make: Any, rules: Rules) -> None:
-    """A VF without containers is everybody's; any other is only theirs; the ledger is asked about all."""
+    """A VF without containers belongs to all; any other only to those named. The ledger is read for all of them."""
     for name, vfs in (("trainer", [make.first, make.second]), ("sidecar", [make.first])):
         decision = decide_container(container(make.create(make.annotations, name)), recorded(make), rules)
         assert isinstance(decision, Inject)
@@ -183,7 +183,7 @@ def test_containers_get_the_devices_of_the_vfs_that_name_them(make: Any, rules: 
 
 
 def test_a_container_of_a_sandbox_that_went_past_the_shim_is_refused(make: Any, rules: Rules) -> None:
-    """A valid assignment without a record: nobody checked it at RunPodSandbox."""
+    """A valid assignment without a record: RunPodSandbox did not check it."""
     decision = decide_container(container(make.create(make.annotations)), None, rules)
     assert decision == Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
 
@@ -201,7 +201,7 @@ def test_a_container_of_a_sandbox_that_went_past_the_shim_is_refused(make: Any, 
 def test_the_ledger_must_show_every_vf_held_by_this_sandbox(
     replaced: Mapping[str, Any] | None, reason: str, make: Any
 ) -> None:
-    """One VF that is not: the CNI plugin was bypassed, or the VF is not free yet."""
+    """If one VF is not, the CNI plugin was bypassed, or the VF is not free yet."""
     assignment = recorded(make).assignment
     good = {pci: make.entry(pci) for pci in (make.first, make.second)}
     assert not_held(assignment, make.sandbox, good) is None
@@ -241,7 +241,7 @@ def test_devices_are_appended_and_the_original_bytes_kept(make: Any) -> None:
 
 @pytest.mark.parametrize("taken", ["/dev/infiniband/uverbs3", "/dev/infiniband", "/dev/infiniband/../infiniband/"])
 def test_a_device_in_the_same_place_is_replaced(taken: str, make: Any) -> None:
-    """By container path, and never twice: a whole folder given by somebody else would hold other pods' devices."""
+    """Devices are compared by container path and added once: a whole folder would hold other pods' devices."""
     raw = make.create(
         make.annotations,
         devices=[
@@ -258,7 +258,7 @@ def test_a_device_in_the_same_place_is_replaced(taken: str, make: Any) -> None:
 
 
 def test_a_variable_that_the_user_set_is_left_alone(make: Any) -> None:
-    """Also with a value that is not a text: a Secret's bytes, as Go's CRI lets them through."""
+    """This includes values that are not text: a Secret's bytes, as Go's CRI lets them through."""
     raw = make.create(make.annotations, envs=[full.KeyValue(key="A", value="mine")]).replace(b"mine", b"\xff\xfe\x00m")
     result = add_to_container(raw, container(raw), [], {"A": "ours", "B": "ours"})
     envs = {variable.key: variable.value for variable in container(result).config.envs}
@@ -292,7 +292,7 @@ CONFIGS = st.builds(
 @settings(max_examples=500, deadline=None)
 @given(CONFIGS, st.sampled_from([DEVICES, DEVICES[:1], []]), st.dictionaries(TEXT, TEXT, max_size=2))
 def test_whatever_a_request_holds_survives(config: Any, given: list[VfDevices], variables: dict[str, str]) -> None:
-    """All that the runtime decodes is what the kubelet wrote, but for our devices and variables."""
+    """The runtime decodes what the kubelet wrote, plus our devices and variables."""
     original = full.CreateContainerRequest(pod_sandbox_id="s", config=config)
     raw = original.SerializeToString()
     result = seen_by_the_runtime(add_to_container(raw, container(raw), devices(given), variables))

@@ -48,7 +48,7 @@ async def test_the_record_is_on_disk_before_the_request_is_forwarded(
 
 
 async def test_a_pod_without_vfs_leaves_no_trace(interceptors: Interceptors, state: Path, make: Any) -> None:
-    """Identical bytes, nothing written."""
+    """The request is forwarded byte for byte, and nothing is written."""
     for raw in (make.run({"a": "b"}), make.run()):
         assert await forwarded(interceptors.run_pod_sandbox(raw)) == raw
     raw = make.create({"a": "b"})
@@ -59,7 +59,7 @@ async def test_a_pod_without_vfs_leaves_no_trace(interceptors: Interceptors, sta
 async def test_a_record_that_cannot_be_read_refuses_the_sandbox(
     interceptors: Interceptors, state: Path, make: Any
 ) -> None:
-    """Whatever the annotations say: that pod had VFs."""
+    """The sandbox is refused whatever the annotations have: that pod had VFs."""
     (state / "pods").mkdir(parents=True)
     (state / f"pods/{make.uid}.json").write_text("{")
     with pytest.raises(RefusedError, match="mooring: pod ml/web: record"):
@@ -76,7 +76,7 @@ async def test_a_record_that_cannot_be_written_refuses_the_sandbox(
 
 
 async def test_missing_devices_refuse_the_container_by_vf(interceptors: Interceptors, host: Path, make: Any) -> None:
-    """Never started without them; the VF is named."""
+    """A container never starts without its devices; the error names the VF."""
     await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
     for pci in (make.first, make.second):
         make.write_entry(host / "state", pci)
@@ -90,7 +90,7 @@ async def test_missing_devices_refuse_the_container_by_vf(interceptors: Intercep
 async def test_a_container_entitled_to_nothing_passes_behind_the_tripwire(
     interceptors: Interceptors, host: Path, make: Any
 ) -> None:
-    """The ledger is asked for the whole pod, also for those containers that get no device."""
+    """The ledger is read for the whole pod, also for those containers that get no device."""
     annotations = make.annotations_with(vfs=[vf | {"containers": ["trainer"]} for vf in make.assignment["vfs"]])
     del annotations["mooring.dev/interfaces"]
     await forwarded(interceptors.run_pod_sandbox(make.run(annotations)))
@@ -104,7 +104,7 @@ async def test_a_container_entitled_to_nothing_passes_behind_the_tripwire(
 
 @dataclass(frozen=True, slots=True)
 class SlowDisk(Records):
-    """Records on a disk that takes its time: a write ends when the test says so."""
+    """Records on a slow disk: a write ends when the test lets it."""
 
     writing: threading.Event = field(default_factory=threading.Event)
     ready: threading.Event = field(default_factory=threading.Event)
@@ -125,7 +125,7 @@ class SlowDisk(Records):
 async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
     rules: Rules, state: Path, host: Path, make: Any
 ) -> None:
-    """The second to come is held to what the first is still writing; other pods do not wait for it."""
+    """The second one must agree with what the first is still writing; other pods do not wait for it."""
     disk = SlowDisk(state)
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
     other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
@@ -164,7 +164,7 @@ async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
 
 
 async def test_a_file_that_is_no_record_stops_no_collection(interceptors: Interceptors, state: Path, make: Any) -> None:
-    """What somebody else has put there stays, and the records beside it go when it is time."""
+    """A file of another program stays, and the records beside it are removed when they are due."""
     await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
     (state / "pods/copy of a record.json").write_text("{}")
     assert await interceptors.collect_records(frozenset(), 0.0) == frozenset()
@@ -173,7 +173,7 @@ async def test_a_file_that_is_no_record_stops_no_collection(interceptors: Interc
 
 
 async def test_an_annotation_of_any_bytes_hides_no_other(interceptors: Interceptors, state: Path, make: Any) -> None:
-    """The API server takes values that are no UTF-8, and Go's CRI passes them on: what is asked for is still seen."""
+    """The API server and Go's CRI pass on values that are not UTF-8: the request is still recognised."""
     placeholder = make.annotations | {"note": "ABCD"}
     raw = make.run(placeholder).replace(b"ABCD", b"\xff\xfe\x80A")
     assert await forwarded(interceptors.run_pod_sandbox(raw)) == raw

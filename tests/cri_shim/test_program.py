@@ -1,4 +1,4 @@
-"""mooring-cri-shim as a process: how it starts, says so, survives a kill and ends."""
+"""mooring-cri-shim as a process: how it starts, reports readiness, survives a kill and ends."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def start(host: Path) -> Iterator[Start]:
 
 
 def served(host: Path) -> bool:
-    """Return whether somebody answers on the socket: with no runtime behind it the answer is UNAVAILABLE."""
+    """Return whether a server answers on the socket: without a runtime behind it the answer is UNAVAILABLE."""
     with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
         stub: Any = cri_grpc.RuntimeServiceStub(channel)
         try:
@@ -136,6 +136,6 @@ def test_check_says_what_is_ready_and_what_is_not(start: Start, host: Path) -> N
 
 
 def test_the_watchdog_is_fed_twice_per_timeout() -> None:
-    """As sd_watchdog_enabled(3) advises; never where systemd asks for none."""
+    """The interval is as sd_watchdog_enabled(3) advises; without a time-out from systemd there is none."""
     assert watchdog_interval_s("30000000") == 15.0
     assert [watchdog_interval_s(text) for text in (None, "", "0", "x")] == [None] * 4

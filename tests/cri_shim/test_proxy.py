@@ -1,4 +1,4 @@
-"""Whatever is said through the shim is heard as it was said: over real sockets, by independent stubs."""
+"""Every message passes the shim unchanged: over real sockets, by independent stubs."""
 
 import asyncio
 import stat
@@ -96,7 +96,7 @@ async def test_an_errors_code_text_and_details_pass(shim: Shim, channel: Any) ->
 
 
 async def test_headers_pass_where_the_call_fails_after_them(shim: Shim, channel: Any) -> None:
-    """An error takes nothing away that the runtime has said before."""
+    """An error removes nothing that the runtime has sent before."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await channel.unary_unary("/runtime.v1.RuntimeService/PodSandboxStatus")(b"")
     assert error.value.code() == grpc.StatusCode.INTERNAL
@@ -112,7 +112,7 @@ async def test_a_call_that_the_runtime_cancels_is_no_failure_of_the_shim(channel
 
 
 async def test_a_deadline_passes_and_none_stays_none(shim: Shim, channel: Any) -> None:
-    """The runtime sees what is left of the caller's time, or that there is not a limit."""
+    """The runtime sees the rest of the caller's time, or that no limit is set."""
     runtime, _ = stubs(channel)
     await runtime.Version(cri.VersionRequest(), timeout=60)
     await runtime.Version(cri.VersionRequest())
@@ -135,7 +135,7 @@ async def test_a_hung_runtime_costs_only_its_own_call(shim: Shim, channel: Any) 
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_runtime(shim: Shim, channel: Any) -> None:
-    """Unary, and a stream whose caller has read enough."""
+    """This covers unary calls, and a stream whose caller has read enough."""
     runtime, _ = stubs(channel)
     call = runtime.ExecSync(cri.ExecSyncRequest())
     await until(lambda: any(name == "ExecSync" for name, _ in shim.runtime.seen.raw))
@@ -170,7 +170,7 @@ async def test_a_client_that_does_not_read_holds_the_runtime_back(shim: Shim, ch
 
 
 async def test_methods_of_a_kubelet_to_come_pass(shim: Shim, channel: Any) -> None:
-    """A method that nobody here has heard of, streaming or not, and its UNIMPLEMENTED where the runtime has not."""
+    """A method that neither side knows, streaming or not, and its UNIMPLEMENTED where the runtime does not have it."""
     answers = channel.unary_stream(shim.runtime.future)(b"\x0a\x01x")
     assert [cri.ContainerEventResponse.FromString(raw).container_id async for raw in answers] == ["0", "1", "2"]
     assert await channel.unary_unary("/runtime.v1.RuntimeService/FutureOnce")(b"") == b""
@@ -178,14 +178,14 @@ async def test_methods_of_a_kubelet_to_come_pass(shim: Shim, channel: Any) -> No
 
 
 async def test_the_image_service_passes(shim: Shim, channel: Any) -> None:
-    """Both services of CRI live behind one socket."""
+    """One socket serves both services of CRI."""
     _, image = stubs(channel)
     await image.PullImage(cri.PullImageRequest(image=cri.ImageSpec(image="busybox")))
     assert shim.runtime.seen.raw[-1][0] == "PullImage"
 
 
 async def test_a_list_of_thirty_thousand_containers_passes_both_ways(channel: Any) -> None:
-    """20 MiB, where grpc's usual limit is 4."""
+    """The messages have 20 MiB, where grpc's usual limit is 4."""
     items = [cri.Container(id=f"{number:064}", labels={"app": "x" * 650}) for number in range(30_000)]
     sent = cri.ListContainersResponse(containers=items).SerializeToString()
     assert len(sent) > 20 * 1024 * 1024
@@ -194,7 +194,7 @@ async def test_a_list_of_thirty_thousand_containers_passes_both_ways(channel: An
 
 
 async def test_the_runtimes_absence_is_unavailable_and_its_return_is_noticed(shim: Shim, channel: Any) -> None:
-    """Callers that keep asking are answered at once all the while, and served soon after it is back."""
+    """Callers that keep calling are answered at once all the while, and served soon after it is back."""
     runtime, _ = stubs(channel)
 
     async def code() -> grpc.StatusCode:
@@ -246,14 +246,14 @@ async def test_calls_are_counted_by_method_and_code(shim: Shim, channel: Any) ->
 
 
 async def test_what_cannot_be_decoded_passes_unchanged(shim: Shim, channel: Any) -> None:
-    """The runtime answers for itself; a pod that asks for nothing passes bit by bit."""
+    """The runtime answers for itself; the calls of a pod that requests no VF pass unchanged."""
     for method, raw in (("RunPodSandbox", b"\x0a\xff\xff"), ("CreateContainer", b"\x12\x05abc")):
         await channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(raw)
         assert shim.runtime.seen.raw[-1] == (method, raw)
 
 
 async def test_a_refusal_is_failed_precondition_with_pod_and_reason(shim: Shim, channel: Any, make: Any) -> None:
-    """What a person finds in the pod's events; the runtime hears nothing of it."""
+    """A user finds the reason in the pod's events; the call does not reach the runtime."""
     run = channel.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox")
     before = len(shim.runtime.seen.raw)
     with pytest.raises(grpc.aio.AioRpcError) as error:

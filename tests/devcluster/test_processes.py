@@ -28,7 +28,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_program_is_waited_for_and_ended(processes: Processes, tmp_path: Path) -> None:
-    """Ready means what the caller says; after stop the program is gone."""
+    """The caller's check decides when it is ready; after stop the program is gone."""
     processes.start("sleeper", [*SLEEPER, str(tmp_path / "ready")])
     processes.await_ready("sleeper", (tmp_path / "ready").exists)
     pid = processes.pid("sleeper")
@@ -51,7 +51,7 @@ def test_a_killed_program_is_started_again_by_its_name(processes: Processes, tmp
 
 
 def test_a_program_that_ends_early_is_reported_with_its_log(processes: Processes) -> None:
-    """The error holds the name, the status and what the program said."""
+    """The error holds the name, the status and the program's output."""
     processes.start("broken", [sys.executable, "-c", "raise SystemExit('no such socket')"])
     with pytest.raises(StartError, match=r"(?s)broken: ended with status 1.*no such socket"):
         processes.await_ready("broken", lambda: False)

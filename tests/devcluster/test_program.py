@@ -1,4 +1,4 @@
-"""What devcluster's programs say and return when they cannot start."""
+"""What devcluster's programs print and return when they cannot start."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def test_wrong_options_are_said_in_one_line(program: str, name: str, tmp_path: P
 
 @pytest.mark.parametrize("program", ["controllers", "kubelet"])
 def test_a_kubeconfig_that_cannot_be_used_is_logged(program: str, tmp_path: Path) -> None:
-    """Exit status 1 and one event, no traceback."""
+    """The exit status is 1, with one event and no traceback."""
     done = start(program, "--kubeconfig", str(tmp_path / "none"))
     (event,) = map(json.loads, done.stderr.splitlines())
     assert (done.returncode, event["program"], event["event"]) == (1, program, "ended")

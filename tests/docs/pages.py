@@ -1,4 +1,4 @@
-"""What the pages tell people to write and to type, as they stand there."""
+"""The examples and commands of the pages, as they stand there."""
 
 import re
 from pathlib import Path

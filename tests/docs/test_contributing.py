@@ -29,7 +29,7 @@ def _places() -> list[tuple[str, str]]:
 
 
 def test_every_place_that_is_named_exists() -> None:
-    """A folder or module that moved is not promised any more."""
+    """The page does not name a folder or module that moved."""
     named = {path for path, _ in _places()}
     assert named
     assert {path for path in named if not (ROOT / path).exists()} == set()
@@ -37,13 +37,13 @@ def test_every_place_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize("place", [f"{path}:{name}" for path, name in _places() if name])
 def test_every_name_is_defined_in_its_module(place: str) -> None:
-    """A function or class that was renamed is not promised any more."""
+    """The page does not name a function or class that was renamed."""
     path, name = place.split(":")
     assert name in set(_definitions(path))
 
 
 def test_ten_questions_are_answered_by_a_name_in_the_code() -> None:
-    """Each question of somebody who knows kube-scheduler ends at a definition, not at a folder."""
+    """Each question of a reader who knows kube-scheduler leads to a definition, not to a folder."""
     answers = dict(_QUESTION.findall(section(PAGE, "Where is it?")))
     assert len(answers) >= 10
     assert {question for question, answer in answers.items() if not re.search(r"\.py:\w", answer)} == set()

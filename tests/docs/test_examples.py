@@ -1,4 +1,4 @@
-"""What the pages tell people to write and to type is read by the programs, and names what the manifests have."""
+"""The pages' examples and commands are read by the programs, and name what the manifests have."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
 
 
 def test_every_alert_has_its_line() -> None:
-    """Who is woken by an alert finds what to do, and no line is of an alert that is gone."""
+    """Every alert has its line about what to do, and no line is of an alert that is gone."""
     rules = (ROOT / "manifests/components/monitoring/rules.yaml").read_text(encoding="utf-8")
     section = (DOCS / "operations.md").read_text(encoding="utf-8").split("\n## What to watch\n", 1)[1]
     lines = re.findall(r"^\| (`Mooring.*?) \|", section, re.MULTILINE)
@@ -51,7 +51,7 @@ def test_every_alert_has_its_line() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_name_containers_and_labels_that_exist(page: Path) -> None:
-    """`kubectl logs` and `exec` of the pages find something."""
+    """The `kubectl logs` and `exec` commands of the pages name containers and labels of the manifests."""
     text = page.read_text(encoding="utf-8")
     objects = "".join(path.read_text(encoding="utf-8") for path in MANIFESTS)
     commands = [line for line in text.splitlines() if "kubectl -n mooring-system" in line]

@@ -49,17 +49,17 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with a terminal in a copy of the repository, and a way onto each host."""
+    """A user with a terminal in a copy of the repository, and a way onto each host."""
 
     cluster: ClusterWithoutMooring
     folder: Path
 
     def type(self, command: str, *, fails: bool = False) -> str:
-        """Return what a command says in that terminal."""
+        """Return a command's output in that terminal."""
         return self._run(["/bin/sh", "-c", command], command, fails=fails)
 
     def type_on(self, node: str, command: str, *, fails: bool = False) -> str:
-        """Return what a command says on a host; where the page says n1, this host is meant."""
+        """Return a command's output on a host; where the page has n1, this host is meant."""
         said = command.replace("n1", node)
         return self._run(
             [str(self.cluster.commands / "on"), node, "/bin/sh", "-c", said], f"{node}: {said}", fails=fails
@@ -106,7 +106,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 @pytest.mark.recent_kubectl
 @pytest.mark.timeout(900)
 def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person: Person) -> None:
-    """Every command of the page does what it says; each way out leads out; in the end nothing is left."""
+    """Every command of the page has the effect that the page states; each way to remove works, and leaves nothing."""
     wait_until(lambda: len(_ready(person)) == len(NODES), "the nodes are Ready")
     before = _everything(person)
     _install(person)
@@ -176,7 +176,7 @@ def _run_the_first_pod(person: Person) -> None:
 
 
 def _lose_the_chain(person: Person) -> None:
-    """A pod with VFs is refused by name while the configuration is gone; `check` names the file, `install` mends it."""
+    """A pod with VFs is refused by name while the configuration is gone; `check` names it, `install` repairs it."""
     person.type_on("n1", "rm /etc/cni/net.d/00-mooring.conflist")
     _apply_on(person, "second", "n1")
     says = "the CNI plugin mooring-cni did not run"
@@ -203,7 +203,7 @@ def _stop_the_shim(person: Person) -> None:
 
 
 def _lose_the_scheduler(person: Person) -> None:
-    """Pods wait; doctor says why; the page's command brings the schedulers back."""
+    """Pods wait; doctor prints the reason; the page's command brings the schedulers back."""
     person.type("kubectl -n mooring-system scale deployment mooring-scheduler --replicas=0")
     wait_until(
         lambda: "no pod has the label" in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler"
@@ -280,7 +280,7 @@ def _everything(person: Person) -> dict[str, str]:
 
 
 def _host(person: Person, node: str) -> Iterator[tuple[str, str]]:
-    """Yield every file and folder of a host's own, its VFs' links, and what its PFs were told."""
+    """Yield every file and folder of a host's own, its VFs' links, and its PFs' settings of the VFs."""
     layout = person.cluster.host(node).layout
     yield "VF settings", json.dumps(json.loads(layout.vftable.read_text())["pfs"], sort_keys=True)
     yield from ((name, str(link)) for name, link in hosts.links(layout.netns).items() if "v" in name)

@@ -14,7 +14,7 @@ GUARD = texts.ROOT / "manifests/base/guard"
 _SPAN = re.compile(r"``\s?(.+?)\s?``|`([^`]+)`", re.DOTALL)
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
-# Strings of two words that nobody is told: by their beginning, with the reason.
+# Strings of two words that are not messages: by their beginning, with the reason.
 NOT_PRINTED = {
     "#!… -ISE": "the forwarder's own source; what it prints has entries",
     "import sys; open(": "a program for a subprocess",
@@ -89,7 +89,7 @@ def test_every_text_that_can_be_printed_has_an_entry() -> None:
 
 
 def test_every_events_reason_has_an_entry() -> None:
-    """What a person filters events by; a condition's reasons are told by the event `FailedScheduling`."""
+    """The reasons by which a person filters events; a condition's reasons appear in the event `FailedScheduling`."""
     page = (DOCS / "messages-pods.md").read_text(encoding="utf-8")
     section = page.split("## Events by reason\n", 1)[1].split("\n## ", 1)[0]
     listed = {text for item in section.split("\n- ")[1:] for text in _leading_spans(item)}
@@ -97,7 +97,7 @@ def test_every_events_reason_has_an_entry() -> None:
 
 
 def test_every_entry_is_a_text_of_the_code() -> None:
-    """An entry whose message is gone or reworded leads nobody anywhere."""
+    """An entry whose message is gone or reworded is an error: a reader could never find it."""
     there = {text.pattern for text in [*texts.strings(), *forwarded(), *guard_texts()]}
     stale = sorted(f"{text!r} ({page})" for text, page in entries().items() if text not in there)
     assert stale == []

@@ -30,7 +30,7 @@ def test_the_fields_are_those_of_a_request() -> None:
 
 
 def test_the_limits_of_fields_are_those_of_the_code() -> None:
-    """Ranges and choices stand in the row of their field."""
+    """Ranges and choices are in the row of their field."""
     fields = rows(names.REQUEST)
     assert f"0 to {settings.MAX_VLAN}" in fields["vlan"]
     assert f"0 to {settings.MAX_QOS}" in fields["qos"]
@@ -40,7 +40,7 @@ def test_the_limits_of_fields_are_those_of_the_code() -> None:
 
 
 def test_the_placements_are_those_of_the_code() -> None:
-    """Every way to lie over PFs, and no other."""
+    """The page has every placement of the code, and no other."""
     assert set(rows(names.PLACEMENT)) == set(get_args(request.Spreading))
 
 

@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def typed(cluster: Cluster, folder: Path, command: str) -> str:
-    """Return what a command says in a terminal that is set up as the page tells."""
+    """Return a command's output in a terminal that is set up as on the page."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
     done = subprocess.run(
@@ -42,7 +42,10 @@ def typed(cluster: Cluster, folder: Path, command: str) -> str:
 @pytest.mark.root
 @pytest.mark.kubectl
 def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Path) -> None:
-    """The pod runs with two VFs; with a rate that no NIC has it waits and says why; a changed annotation mends it."""
+    """The pod runs with two VFs.
+
+    With a rate that no NIC has it waits with the reason; a corrected annotation lets it run.
+    """
     api = Api(cluster.url)
     (manifest,) = files(PAGE, "Your first pod")
     (tmp_path / "first.yaml").write_text(manifest)

@@ -1,4 +1,4 @@
-"""What README and the site's first page show is what the tested pages say."""
+"""What README and the site's first page show equals what the tested pages show."""
 
 from tests.docs.pages import ROOT, commands, files
 
@@ -6,7 +6,7 @@ README = "../README.md"
 
 
 def test_the_readme_installs_by_six_commands_of_the_installation_page() -> None:
-    """Nobody types a command that the installation's test has not typed."""
+    """The README has only commands that the installation's test types."""
     typed = [
         command for heading in ("The cluster's part", "Each node's part") for command in commands("install.md", heading)
     ]

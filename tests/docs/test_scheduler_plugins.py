@@ -1,4 +1,4 @@
-"""The page about plugins: its table is the registry's, and its example works once it is added as the page tells."""
+"""The page about plugins: its table is the registry's, and its example works once added as the page shows."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from scheduler.plugins.registry import PLUGINS
 from tests.docs.pages import ROOT, files
 
 PAGE = "scheduler-plugins.md"
-# Two nodes kept for pods with VFs and a pod that asks for none; then one of the nodes is freed.
+# Two nodes kept for pods with VFs and a pod that requests none; then one of the nodes is freed.
 SCRIPT = """
 import msgspec
 from mooring.kube.events import Changed, Identity
@@ -38,7 +38,7 @@ machine.check()
 
 
 def test_the_table_has_the_plugins_in_the_registrys_order_and_weight() -> None:
-    """A plugin of kube-scheduler that is honoured stands in both, in kube-scheduler's order; our own come last."""
+    """A plugin of kube-scheduler that is honoured is in both, in kube-scheduler's order; our own come last."""
     text = (ROOT / "docs" / PAGE).read_text(encoding="utf-8").split("\n## ", 1)[0]
     rows = re.findall(r"^\| (\w+) \| [^|]* \| (\d*) ?\| honoured \(`plugins/", text, re.MULTILINE)
     registered = [(plugin.name, plugin.weight) for plugin in PLUGINS]
@@ -47,7 +47,7 @@ def test_the_table_has_the_plugins_in_the_registrys_order_and_weight() -> None:
 
 
 def test_the_example_is_a_plugin_once_it_is_added_as_the_page_tells(tmp_path: Path) -> None:
-    """One file and one entry: nodes are refused in its words, and a change of their labels lets the pod come again."""
+    """One file and one entry: nodes are refused with its message, and a change of their labels requeues the pod."""
     module, added, message = files(PAGE, "Adding a plugin")
     imported, entry = (line[1:] for line in added.splitlines() if line.startswith("+"))
     plugins = tmp_path / "scheduler" / "plugins"

@@ -80,7 +80,7 @@ def test_each_phrase_is_found_where_it_stands(phrase: Replaced) -> None:
 
 
 def test_plain_sentences_commands_and_quoted_messages_are_let_through() -> None:
-    """What looks alike and is right is not reported: existence, values, seeds of random numbers, code."""
+    """Correct phrases that look alike are not reported: existence, values, seeds of random numbers, code."""
     page = """
 There is no webhook, and the lease is no longer held. `[]` is no VF.
 The simulation takes the seeds of its random numbers from a flag; a seeded loop prints them.

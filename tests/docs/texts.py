@@ -1,8 +1,9 @@
 """The texts that Mooring's programs can print, as patterns, read from their source.
 
-A text is any string of the source that holds two words or more, less what is not a message: docstrings, annotations,
-the descriptions of options and metrics, names of threads, texts of assertions (which only tests see). An f-string's
-values become ``…``, and so do the fields of a template. Texts that are put together are found as their parts.
+A text is any string of the source that holds two words or more and is a message. Not messages are docstrings,
+annotations, the descriptions of options and metrics, names of threads, and texts of assertions (which only tests see).
+An f-string's values become ``…``, and so do the fields of a template. Texts that are put together are found as their
+parts.
 """
 
 import ast

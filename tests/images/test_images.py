@@ -23,7 +23,7 @@ _COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "ld", "as", "make", "rustc", "
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An API server on loopback; its kubeconfig may be read by anybody."""
+    """An API server on loopback; its kubeconfig is readable by all users."""
     folder = tmp_path_factory.mktemp("apiserver")
     processes = Processes(folder)
     file = folder / "kubeconfig"
@@ -51,7 +51,10 @@ def _answer(port: int, path: str) -> tuple[int, str]:
 
 
 def test_the_scheduler_runs_without_root_on_a_read_only_root(engine: Engine, kubeconfig: Path) -> None:
-    """As the Deployment runs it: not root, no capability, nothing writable; it answers, leads and becomes ready."""
+    """It runs as the Deployment runs it: not root, no capability, nothing writable.
+
+    It answers, leads and becomes ready.
+    """
     port, there = _free_port(), Path("/etc/kubeconfig")
     flags = (f"--kubeconfig={there}", f"--metrics-addr=127.0.0.1:{port}")
     container = engine.start("scheduler", flags, {kubeconfig: there})
@@ -84,7 +87,7 @@ def test_the_advertiser_publishes_its_node_from_the_image(engine: Engine, kubeco
 def test_an_image_has_no_compiler_and_no_wheel_and_nothing_of_other_programs(
     stages: Mapping[str, Stage], target: str
 ) -> None:
-    """What the environment was made with stays in the stages before; of other programs' needs nothing is there."""
+    """Build tools stay in the earlier stages; other programs' dependencies are not in the image."""
     root = stages[target].root
     files = {path.name for path in root.rglob("*") if not path.is_dir()}
     assert files.isdisjoint(_COMPILERS)
@@ -95,7 +98,7 @@ def test_an_image_has_no_compiler_and_no_wheel_and_nothing_of_other_programs(
 
 
 def test_only_the_advertiser_is_root(stages: Mapping[str, Stage]) -> None:
-    """A kubelet that must not run root refuses one and can tell by the other's number; no file is set-uid."""
+    """A kubelet that must not run root refuses one and recognises the other by its number; no file is set-uid."""
     assert {target: stages[target].user for target in TARGETS} == {"scheduler": "65532:65532", "advertiser": "0:0"}
     for target in TARGETS:
         modes = [path.lstat().st_mode for path in (stages[target].root / "opt").rglob("*") if not path.is_symlink()]
@@ -103,6 +106,6 @@ def test_only_the_advertiser_is_root(stages: Mapping[str, Stage]) -> None:
 
 
 def test_every_stage_is_from_one_base_image() -> None:
-    """Nothing else is fetched: the final stages take what they copy from stages of the same file."""
+    """The final stages copy only from stages of the same file."""
     bases = [rest.split()[0] for word, rest in instructions(CONTAINERFILE.read_text()) if word == "FROM"]
     assert set(bases) == {"${PYTHON}", "wheels"}

@@ -22,8 +22,8 @@ NODE = "/api/v1/nodes/lab"
 PAGES = "127.0.0.1:54005"
 # Against hanging, in a kernel that has a share of one core.
 PATIENCE_S = 240
-# An advertiser that has not looked for so long, by its own clock, looks only when something happens: after the last
-# event it looks once more within a second.
+# An advertiser that has not scanned for so long, by its own clock, scans only on an event. After the last event it
+# scans once more within a second.
 AT_REST_S = 2.0
 MERGE = {"Content-Type": "application/merge-patch+json"}
 DEVICES = Path("/sys/bus/pci/devices")
@@ -66,7 +66,7 @@ async def seen(session: aiohttp.ClientSession, holds: Callable[[Pfs], bool]) -> 
 
 
 async def age_s(session: aiohttp.ClientSession) -> float:
-    """Return how long ago the advertiser last scanned the host, as it says itself."""
+    """Return how long ago the advertiser last scanned the host, by its own report."""
     async with session.get(f"http://{PAGES}/metrics") as answer:
         lines = (await answer.text()).splitlines()
     (last,) = (line.split()[1] for line in lines if line.startswith("mooring_inventory_last_scan_timestamp_seconds "))

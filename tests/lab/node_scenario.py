@@ -19,7 +19,7 @@ UNITS, LOG = Path("/etc/systemd/system"), PLACE / "asked"
 RUNTIME = "unix:///run/containerd/containerd.sock"
 FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 FLANNEL = '{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}'
-# What a kubelet does first: it asks the runtime for its version, at the socket that it is told.
+# A kubelet's first call: it requests the runtime's version, at the socket of its configuration.
 KUBELET = f"""\
 import grpc, sys, time
 channel = grpc.insecure_channel(sys.argv[1].partition("=")[2])

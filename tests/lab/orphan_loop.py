@@ -1,13 +1,13 @@
-"""Kill an ADD at every call that leaves the process, let the reconciler look, and see what stays behind.
+"""Kill an ADD at every call that leaves the process, run the reconciler, and list what stays behind.
 
-A VF that is `held` is left with the pod, for nobody but the runtime knows that this ADD failed: then the pod's network
-namespace goes, without a DEL, and the reconciler looks again.
+A VF that is `held` is left with the pod, for only the runtime knows that this ADD failed. Then the pod's network
+namespace goes, without a DEL, and the reconciler runs again.
 
     python -m tests.lab.orphan_loop SETTING.json
 
 Run inside the lab, as a program, with the setting of tests/cni/fault_loop.py. Prints one JSON object: which calls were
-killed and which not reached, how many left orphans at once, how many VFs that were held, and what was not as before in
-the end.
+killed and which not reached, and how many left orphans at once. It also has how many VFs were held, and what was not as
+before in the end.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _RETURNS_S = 60.0
 
 
 def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> int:
-    """Look until the phases are as wanted, but not for ever; return how often."""
+    """Run the reconciler until the phases are as wanted, up to a limit; return how often."""
     deadline = time.monotonic() + _RETURNS_S
     for number in itertools.count(1):
         in_child(lambda: look(setting))

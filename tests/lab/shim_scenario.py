@@ -90,7 +90,7 @@ def seen(stub: Any, mine: str, neighbours: str) -> dict[str, Any]:
 
 
 def links() -> list[dict[str, Any]]:
-    """The host's netdevs that matter, and what the PF was told about its VFs; counters and queues aside."""
+    """The host's netdevs that matter, and the PF's settings of its VFs; counters and queues aside."""
     shown = subprocess.run(["ip", "-d", "-j", "link"], capture_output=True, text=True, check=True)
     kept = ("ifname", "address", "mtu", "altnames", "vfinfo_list")
     return sorted(

@@ -23,11 +23,11 @@ ASK = (
     "import grpc; channel = grpc.insecure_channel('unix:///run/mooring/cri.sock');"
     "print('answered', len(channel.unary_unary('/runtime.v1.RuntimeService/Version')(b'', timeout=20)))"
 )
-# The interpreter of a test may lie below a home, and nobody wants to wait 30 s for a watchdog.
+# The interpreter of a test may lie below a home, and a test should not wait 30 s for a watchdog.
 DROP_IN = f"[Service]\nProtectHome=no\nWatchdogSec=2\nStandardError=append:{LOG}\n"
 TARGET = "[Unit]\nDescription=lab\nDefaultDependencies=no\n"
 KUBELET = f"[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/run/ask\nStandardOutput=file:{ASKED}\n"
-# No environment from here; "container" tells systemd that the machine is not its own.
+# No environment from here; "container" informs systemd that the machine is not its own.
 FIRST = "mount -t proc proc /proc; exec env -i container=lab PATH=$PATH /lib/systemd/systemd --system --unit=lab.target"
 
 
@@ -38,7 +38,7 @@ def write_program(path: Path, *command: str) -> None:
 
 
 def write_units() -> None:
-    """Install the shim's unit, and a kubelet that asks once at its start and says nothing itself of an order."""
+    """Install the shim's unit, and a kubelet that connects once at its start and declares no order itself."""
     wants = UNITS / "lab.target.wants"
     for folder in (wants, UNITS / f"{UNIT}.d"):
         folder.mkdir(parents=True)
@@ -58,7 +58,7 @@ def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
 
 
 class Systemd:
-    """The systemd that this scenario started, asked by its own systemctl."""
+    """The systemd that this scenario started, queried by its own systemctl."""
 
     def __init__(self) -> None:
         command = ["unshare", "--pid", "--mount", "--fork", "sh", "-c", FIRST]

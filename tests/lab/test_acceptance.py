@@ -1,4 +1,4 @@
-"""The seeds' acceptance test as the command that a person runs: RDMA traffic between two pods on the lab kernel."""
+"""The acceptance test of rit-k8s-rdma as the command that a person runs: RDMA between two pods on the lab kernel."""
 
 import json
 import subprocess
@@ -89,7 +89,7 @@ def test_the_table_says_what_was_not_measured() -> None:
 
 
 def test_without_a_lab_the_command_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit status 2: nothing was measured."""
+    """The exit status is 2: nothing was measured."""
     monkeypatch.delenv("MOORING_LAB", raising=False)
     done = acceptance()
     assert done.returncode == 2

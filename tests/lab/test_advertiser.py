@@ -65,7 +65,7 @@ def test_what_is_published_is_what_the_kernel_says(lab: Lab) -> None:
 
 
 def test_trouble_on_the_host_shows_by_its_name(lab: Lab) -> None:
-    """A PF that is down, a VF without a driver, one moved away behind our back: each is seen as what it is."""
+    """A PF that is down, a VF without a driver, one moved away by another program: each has its own reason."""
     (found,) = run(
         lab,
         f"""
@@ -84,7 +84,7 @@ def test_trouble_on_the_host_shows_by_its_name(lab: Lab) -> None:
 
 
 def test_trouble_is_published_by_the_events_it_causes(lab: Lab) -> None:
-    """Link, VF, driver, drain: each is in the annotation, and so is its end, though the resync is an hour away."""
+    """Trouble with link, VF, driver or drain is published, and so is its end, though the resync is an hour away."""
     scenario = Path(__file__).with_name("advertiser_scenario.py")
     (results,) = run(
         lab, f"cd {scenario.parents[2]} && {sys.executable} {scenario} 2>/tmp/log || {{ cat /tmp/log; exit 1; }}"

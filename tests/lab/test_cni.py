@@ -110,7 +110,7 @@ def test_a_vf_comes_back_when_its_namespace_died_first(lab: Lab) -> None:
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, 16, 32, 64])
 def test_a_nic_that_refuses_a_setting_is_named_and_everything_undone(lab: Lab, bits: int) -> None:
-    """Each setting in turn: error 101 with PF, VF and the kernel's reason, and the kernel's state as before."""
+    """Each setting in turn gives error 101 with PF, VF and the kernel's reason, and the kernel's state is as before."""
     lines = run(
         lab, f"echo {bits} >/sys/module/simvf/parameters/refuse; call ADD; echo $status; jq -c . /tmp/answer; same all"
     )

@@ -159,7 +159,10 @@ rm /tmp/sys/vf/net /tmp/sys/bus/pci/devices/0000:3b:01.0; ln -s /tmp/sys/vf /tmp
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 def test_a_vf_without_a_netdev_is_handed_out_by_its_rdma_device(lab: Lab, mode: str) -> None:
-    """No name and no address; in exclusive mode the device moves; rates are set and put back all the same."""
+    """The VF has no name and no address.
+
+    In exclusive mode the device moves; rates are set and restored all the same.
+    """
     lines = run(
         lab,
         f"""{NO_NETDEV}
@@ -226,7 +229,7 @@ def test_a_vf_whose_pf_has_autoprobe_off_is_rebound_all_the_same(lab: Lab) -> No
 
 
 def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab) -> None:
-    """DEL is successful and the VF is restored, but nobody gets it until the process is gone."""
+    """DEL is successful and the VF is restored, but no pod gets it until the process is gone."""
     lines = run(
         lab,
         f"""{SERVER}
@@ -248,7 +251,7 @@ def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab) -> None:
 
 
 def test_a_monitor_of_the_hosts_own_is_no_user(lab: Lab) -> None:
-    """What had the device open before the pod did is not the pod's: nothing is waited for, nothing rebound."""
+    """A process that opened the device before the pod did is not the pod's: DEL neither waits nor rebinds."""
     script = f"""
         {SERVER} keep env
         add; jq -c '.original.users | length' /var/lib/mooring/vfs/*.json; del; rebound; same
@@ -268,7 +271,7 @@ def test_a_rebind_that_was_interrupted_is_finished(lab: Lab) -> None:
 
 
 def test_nothing_keeps_a_namespace_open(lab: Lab) -> None:
-    """The warm server has handed both out: the namespace dies without a DEL, and they come home by themselves."""
+    """The warm server has handed both out: the namespace dies without a DEL, and the kernel returns them."""
     lines = run(
         lab,
         f"""
@@ -305,13 +308,13 @@ def test_a_mac_is_on_the_pf_and_on_the_netdev_whenever_the_nic_brings_it(lab: La
 
 
 def test_a_netdev_with_another_mac_than_its_admin_mac_gets_it_back(lab: Lab) -> None:
-    """A NIC lets a VF that is not trusted have no other MAC than its admin MAC: both are as before all the same."""
+    """A NIC lets an untrusted VF have no other MAC than its admin MAC. Both are as before all the same."""
     script = "ip link set eth0 vf 0 mac 02:00:00:00:00:55; prepared; add; del; same"
     assert run(lab, script, FIRST | {"mac": "02:00:00:00:00:99"}) == ["add 0 null", "del 0", "same"]
 
 
 def test_spoof_check_holds_a_vf_to_its_own_mac(lab: Lab) -> None:
-    """Without an admin MAC every frame would be a forged one: it becomes the netdev's, before spoofchk is on."""
+    """Without an admin MAC every frame would count as forged: it is set to the netdev's before spoofchk is on."""
     script = """
         own=$(cat $functions/0000:3b:01.0/net/*/address)
         add; ip -j link show eth0 | jq -c '.[0].vfinfo_list[0] | [.spoofchk, .address == "'$own'"]'; del; same
@@ -320,7 +323,10 @@ def test_spoof_check_holds_a_vf_to_its_own_mac(lab: Lab) -> None:
 
 
 def test_a_networks_mtu_is_set_and_put_back(lab: Lab) -> None:
-    """While it is down; an MTU that the NIC does not take is refused by name, and nothing is changed."""
+    """The MTU is set while the netdev is down.
+
+    One that the NIC does not take is refused by name, and nothing changes.
+    """
     script = """
         add; inside ip -j link show net1 | jq -c '.[0].mtu'; del; same
         sed -i s/9000/9999/ /tmp/conf.json; add; jq -r .msg,.details /tmp/answer; same
@@ -333,7 +339,7 @@ def test_a_networks_mtu_is_set_and_put_back(lab: Lab) -> None:
 
 
 def test_a_refusal_names_the_setting_and_the_errno(lab: Lab) -> None:
-    """The kernel stops at the first refusal and says why, not which: pf, vf, setting and errno stand in the error."""
+    """The kernel stops at the first refusal and does not name the setting; the error has pf, vf, setting and errno."""
     script = "echo 16 >/sys/module/simvf/parameters/refuse; add; jq -r .msg /tmp/answer; same"
     lines = run(lab, script, FIRST | {"mac": "02:00:00:00:00:99", "vlan": 5, "spoofchk": True, "trust": True})
     assert lines == [
@@ -345,7 +351,7 @@ def test_a_refusal_names_the_setting_and_the_errno(lab: Lab) -> None:
 
 @pytest.mark.parametrize("where", ["host", "pod"])
 def test_a_netdev_that_was_recreated_is_found_again(lab: Lab, where: str) -> None:
-    """As IPoIB's after its RDMA device has moved: under another name, in the pod or still on the host."""
+    """IPoIB's netdev has another name after its RDMA device has moved, in the pod or still on the host."""
     program = """
 from pathlib import Path
 from cni.kernel.ipoib import follow
@@ -427,7 +433,7 @@ for vf in 0 1 2; do
 done
 """
 FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
-# What an ADD of three VFs asks of the system: a kind that is missing here was not broken.
+# The calls that an ADD of three VFs makes: a kind that is missing here was not broken.
 KINDS = frozenset(
     {
         *(
@@ -446,10 +452,10 @@ KINDS = frozenset(
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
 def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, command: str) -> None:
-    """Calls that leave the process fail and are killed: links, RDMA devices, settings, ledger, IPAM are as before.
+    """Calls that leave the process fail or are killed: links, RDMA devices, settings, ledger, IPAM are as before.
 
     What follows is DEL, or the next ADD, or the reconciler. An ordinary run boots the lab once for its part of the
-    calls; the whole is shared among as many boots as there are cores, less the one of the other tests.
+    calls. A whole run is shared among as many boots as there are cores, less the one of the other tests.
     """
     boots = max(1, len(sched_getaffinity(0)) - 1) if part.whole else 1
     setting = {

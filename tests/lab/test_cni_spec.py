@@ -117,7 +117,7 @@ def test_check_names_what_the_kernel_has_otherwise(lab: Lab) -> None:
 
 
 def test_a_vf_that_the_ledger_has_lost_is_found_in_its_own_pod(lab: Lab) -> None:
-    """By its PCI address, in the sandbox's namespace, of those its pod was given; another plugin's VF stays."""
+    """It is found by PCI address in the sandbox's namespace, among its pod's own; another plugin's VF stays."""
     lines = run(
         lab,
         record("p1", FIRST)
@@ -142,7 +142,7 @@ def test_a_vf_that_the_ledger_has_lost_is_found_in_its_own_pod(lab: Lab) -> None
 
 
 def test_a_lost_vf_that_nothing_was_set_on_is_found_as_well(lab: Lab) -> None:
-    """It has no admin MAC; its entry must be one that can be read again, for DEL goes by it."""
+    """It has no admin MAC; its entry must stay readable, for DEL works by it."""
     lines = run(
         lab,
         record("p1", SECOND)
@@ -204,7 +204,7 @@ def test_del_after_a_reboot_closes_the_entries_and_replays_nothing(lab: Lab, tmp
 
 
 def test_delegates_of_multus_share_a_pod_and_gc_frees_one_sandbox(lab: Lab) -> None:
-    """One delegate a network; what the runtime does not list any more is freed, the rest keeps VF and address."""
+    """Each network has one delegate. What the runtime no longer lists is freed, the rest keeps VF and address."""
     lines = run(
         lab,
         record("p1", FIRST, SECOND)
@@ -249,7 +249,7 @@ def test_a_held_vf_is_waited_for_and_taken_when_it_is_free(lab: Lab) -> None:
 
 
 def test_show_tells_what_the_pf_says_and_what_was_wished(lab: Lab) -> None:
-    """As a person reads it, with a rate that somebody else has changed."""
+    """The table for people, with a rate that another program has changed."""
     lines = run(
         lab,
         record("p1", FIRST)
@@ -302,7 +302,7 @@ def test_an_add_whose_caller_is_killed_is_undone_on_real_vfs(lab: Lab) -> None:
 
 @pytest.mark.parametrize(("owner", "inside"), [("eth3", "rdma7"), ("eth2", "net1")])
 def test_an_interface_may_have_an_altname_of_its_pods_vfs_for_a_name(lab: Lab, owner: str, inside: str) -> None:
-    """Its own, or the other VF's: the altname gives way while the pod has the VFs, and is there again after it."""
+    """The altname is its own VF's or the other's. It is removed while the pod has the VFs, and restored after it."""
     lines = run(
         lab,
         record("p1", FIRST, SECOND)
@@ -317,7 +317,7 @@ def test_an_interface_may_have_an_altname_of_its_pods_vfs_for_a_name(lab: Lab, o
 
 @pytest.mark.parametrize("altname", ["nobodys", "eth0", "mo0-3b09"])
 def test_an_altname_that_a_pod_gave_its_vf_keeps_no_vf(lab: Lab, altname: str) -> None:
-    """Nobody's, a host link's name, or the one that the VF is to have on its way: the first DEL ends well."""
+    """An unused name, a host link's, or the VF's own temporary name: the first DEL succeeds."""
     lines = run(
         lab,
         record("p1", SECOND)
@@ -330,7 +330,7 @@ def test_an_altname_that_a_pod_gave_its_vf_keeps_no_vf(lab: Lab, altname: str) -
 
 
 def test_an_altname_that_another_link_took_meanwhile_keeps_no_vf(lab: Lab) -> None:
-    """The kernel lets no link in whose altname is taken: it stays behind, and the log says so."""
+    """The kernel accepts no link whose altname is taken: it stays behind, and the log has the reason."""
     lines = run(
         lab,
         record("p1", SECOND)
@@ -345,7 +345,7 @@ def test_an_altname_that_another_link_took_meanwhile_keeps_no_vf(lab: Lab) -> No
 
 
 def test_pods_that_come_at_once_have_each_its_own(lab: Lab) -> None:
-    """Four on one PF, all ADDs together and then all DELs: every pod's settings are its VF's, and nothing is left."""
+    """Four on one PF, all ADDs together and then all DELs: every pod's VF has its settings, and nothing is left."""
     pods = [FIRST | {"vf": n, "pci": f"0000:3b:01.{n}", "vlan": 7 + n, "mac": f"02:00:00:00:00:9{n}"} for n in range(4)]
     lines = run(
         lab,

@@ -1,4 +1,4 @@
-"""The switch's mode by devlink on the lab kernel: netdevsim tells it, with and without the right to ask."""
+"""The switch's mode by devlink on the lab kernel: netdevsim reports it, with and without the right to read it."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ ASK = (
     " print(json.dumps(eswitch_modes(['netdevsim1', 'netdevsim2', 'netdevsim9'], 'netdevsim')))"
 )
 ASKED = f'{sys.executable} -c "{ASK}"'
-# CAP_NET_ADMIN, which ESWITCH_GET asks for, and nothing else is taken away: files here are root's.
+# CAP_NET_ADMIN, which ESWITCH_GET requires, and nothing else is taken away: files here are root's.
 UNPRIVILEGED = "setpriv --bounding-set -net_admin"
 TWO_SWITCHES = """
 set -e
@@ -34,7 +34,7 @@ def modes(lab: Lab, script: str) -> list[dict[str, str]]:
 
 
 def test_devlink_tells_each_switchs_mode(lab: Lab) -> None:
-    """Of two switches in either mode; nothing of a device that is not there."""
+    """Two switches are read in either mode; a device that is not there has none."""
     before, after, back = modes(
         lab,
         f"""
@@ -47,7 +47,7 @@ def test_devlink_tells_each_switchs_mode(lab: Lab) -> None:
 
 
 def test_without_net_admin_a_vfs_port_tells_switchdev_mode(lab: Lab) -> None:
-    """The kernel refuses ESWITCH_GET (EPERM): the ports tell switchdev mode, and legacy stays unknown."""
+    """The kernel refuses ESWITCH_GET (EPERM): the ports show switchdev mode, and legacy stays unknown."""
     before, after, without_vfs = modes(
         lab,
         f"""

@@ -43,12 +43,12 @@ def run(lab: Lab, script: str, *options: str) -> list[Any]:
 
 
 def out(pf: Any) -> dict[str, str]:
-    """Return why VFs of a PF may not be used: whatever else was wrong would be said before a missing RDMA device."""
+    """Return why VFs of a PF may not be used: any other reason would come before a missing RDMA device."""
     return {entry["vfs"]: entry["why"] for entry in pf.get("out", [])}
 
 
 def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: Lab) -> None:
-    """Past 256 functions they lie on the next bus; lspci and ip say the same as we; a second run changes nothing."""
+    """Past 256 functions the VFs lie on the next bus; lspci and ip agree with ours; a second run changes nothing."""
     first, second, links, addresses, autoprobe, ready = run(
         lab,
         f"""
@@ -121,7 +121,7 @@ def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab) -> None:
 
 
 def test_the_rdma_stacks_mode_is_set_or_left_for_the_next_boot(lab: Lab) -> None:
-    """The kernel refuses another mode once a network namespace exists: the module option is written, and it is said."""
+    """The kernel refuses another mode once a network namespace exists: init writes the module option and reports it."""
     done = lab(
         f"""
         printf 'v: 1\\npfs: []\\nrdma_netns: exclusive\\n' >/tmp/offer.yaml

@@ -15,7 +15,7 @@ SCENARIO = Path(__file__).with_name("node_scenario.py")
 
 
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
-    """The kubelet speaks to the shim; a release whose shim does not start is rolled back; removal leaves nothing."""
+    """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing."""
     done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"seen"')))["seen"]

@@ -38,7 +38,7 @@ ENVIRONMENT = {
     "CNI_PATH": "/usr/lib/cni",
     "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
 }
-# VF 2 is somebody else's: never handed out by us, with settings of its own.
+# VF 2 belongs to another program: we never hand it out, and it has settings of its own.
 PREPARE = f"""
 set -e
 rdma system set netns exclusive
@@ -174,7 +174,7 @@ def test_a_vf_whose_pod_record_is_gone_is_taken_back(lab: Lab) -> None:
 
 
 def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_it(lab: Lab) -> None:
-    """Nothing of the entry or of the VF's settings changes, whatever is missing; with the process the VFs come back."""
+    """Neither the entry nor the VF's settings change, whatever is missing; when the process ends the VFs come back."""
     lines = run(
         lab,
         """

@@ -24,7 +24,7 @@ done
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 def test_a_container_opens_the_uverbs_of_its_own_vf_only(lab: Lab, mode: str) -> None:
-    """In both modes of the RDMA stack; afterwards the VFs are the host's again, under their names."""
+    """This holds in both modes of the RDMA stack; afterwards the VFs are the host's again, under their names."""
     done = lab(f"{PREPARE}\nrdma system set netns {mode}\n{sys.executable} {SCENARIO}", timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"first"')))

@@ -15,7 +15,7 @@ SCENARIO = Path(__file__).with_name("systemd_scenario.py")
 
 
 def test_systemd_keeps_the_shim_and_starts_it_before_the_kubelet(lab: Lab) -> None:
-    """Killed or hung it comes back, ready for a kubelet that starts with it; it holds no capability."""
+    """Killed or hanging it comes back, ready for a kubelet that starts with it; it holds no capability."""
     done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"kubelet"')))

@@ -102,7 +102,7 @@ def _taken_apart(role: Document) -> Iterator[Right]:
 
 
 def unneeded(rights: list[Right], asked: Iterable[Attributes]) -> list[Right]:
-    """Return the rights without any single one of which all that was asked for would have been allowed all the same."""
+    """Return the rights that were not needed: without any single one of them every request would have been allowed."""
     wanted = list(asked)
 
     def refused_without(one: Right) -> bool:

@@ -13,7 +13,7 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks; ``node`` is the one that the token's pod is bound to."""
+    """The caller; ``node`` is the one that the token's pod is bound to."""
 
     name: str
     node: str = ""
@@ -32,7 +32,7 @@ class Judge:
     params: Object
 
     def refusals(self, write: Write) -> Iterator[str]:
-        """Yield what each rule that is broken says."""
+        """Yield the message of each rule that is broken."""
         for policy in self.policies:
             if concerns(policy, write):
                 yield from (refusal.message for refusal in refusals(policy, self.params, write))
@@ -40,7 +40,7 @@ class Judge:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """An API of pods, nodes and Bindings whose writes the judge sees first; each write says why it was refused."""
+    """An API of pods, nodes and Bindings whose writes the judge sees first; each write returns why it was refused."""
 
     judge: Judge
     _objects: dict[str, Object] = field(default_factory=dict)

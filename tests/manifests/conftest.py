@@ -121,7 +121,7 @@ def _probe(scheduler: str) -> Object:
 
 
 def _breach(policy: str) -> tuple[str, Object, str]:
-    """Return a write that a policy refuses, and a part of what it says."""
+    """Return a write that a policy refuses, and a part of its message."""
     if policy == "inventory":
         return "nodes", {"metadata": {"name": "probe", "annotations": {"mooring.dev/inventory": ""}}}, policy
     if policy == "bindings":
@@ -129,7 +129,7 @@ def _breach(policy: str) -> tuple[str, Object, str]:
         return "bindings", {"metadata": metadata, "target": {"kind": "Node", "name": "n"}}, "a Binding sets none"
     probe = _probe("nobody")
     if policy == "assignment":
-        # Of two policies that refuse, either may speak.
+        # Of two policies that refuse, either may answer.
         probe["metadata"]["annotations"] = {"mooring.dev/assignment": ""}
     return "pods", probe, policy
 

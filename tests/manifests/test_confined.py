@@ -42,7 +42,7 @@ async def confined(writable: Path, *program: str) -> AsyncIterator[None]:
 
 
 async def _answers(url: str, holds: Callable[[int], bool]) -> str:
-    """Return a page as soon as its status is as wished."""
+    """Return a page as soon as its status is as expected."""
 
     async def page() -> str | None:
         with contextlib.suppress(aiohttp.ClientConnectionError):
@@ -67,7 +67,7 @@ async def test_the_scheduler_gets_ready_and_leads(tmp_path: Path) -> None:
 
 
 async def test_the_advertiser_publishes(tmp_path: Path) -> None:
-    """The ledger is read, the host's links are asked for, and only /run is written."""
+    """The ledger is read, the host's links are listed, and only /run is written."""
     (port,) = free_ports(1)
     build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
     for name in ("run", "state"):

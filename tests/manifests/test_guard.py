@@ -42,7 +42,7 @@ def annotated(**changes: str | None) -> dict[str, Any]:
 
 
 async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:
-    """Whoever could write one would choose VFs by himself."""
+    """A user who could write one would choose VFs."""
     assert NOT_SCHEDULER in await guarded.create(ALICE, "pods", pod(annotations={names.ASSIGNMENT: "{}"}))
     assert NOT_SCHEDULER in await guarded.create(ALICE, "pods", pod(annotations={names.ASSIGNMENT: ""}))
     assert await guarded.create(ALICE, "pods", pod()) == ""
@@ -54,7 +54,7 @@ async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:
 async def test_an_assignment_is_set_changed_and_removed_by_the_scheduler_only(
     guarded: Guarded, subresource: str
 ) -> None:
-    """Through pods/status too, by which annotations can be written; all else of the pod may be written by others."""
+    """Annotations can be written by pods/status too; other writers may write the rest of the pod."""
     assert await guarded.create(ALICE, "pods", pod(annotations=ONE_VF)) == ""
     assert NOT_SCHEDULER in await guarded.patch(ALICE, "pods", "p", annotated(assignment="{}"), subresource)
     assert await guarded.patch(SCHEDULER, "pods", "p", annotated(assignment="{}"), subresource) == ""
@@ -67,7 +67,7 @@ async def test_an_assignment_is_set_changed_and_removed_by_the_scheduler_only(
 
 @pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
 async def test_a_binding_with_an_assignment_is_the_schedulers(guarded: Guarded, resource: str) -> None:
-    """Through either of the two ways to bind; a Binding without one is not the guard's business."""
+    """This holds for either of the two ways to bind; the guard ignores a Binding without one."""
     for name in ("p", "q"):
         assert await guarded.create(ALICE, "pods", pod(name)) == ""
     assert NOT_SCHEDULER in await guarded.bind(ALICE, "p", {names.ASSIGNMENT: "{}"}, resource)
@@ -77,7 +77,7 @@ async def test_a_binding_with_an_assignment_is_the_schedulers(guarded: Guarded, 
 
 @pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
 async def test_a_binding_cannot_bring_a_request(guarded: Guarded, resource: str) -> None:
-    """Its annotations become the pod's in the very write that gives it a node: nobody would have decided on them."""
+    """Its annotations become the pod's in the very write that gives it a node, so no scheduler has decided on them."""
     assert await guarded.create(ALICE, "pods", pod()) == ""
     for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
         answer = await guarded.bind(SCHEDULER, "p", {key: "[]"}, resource)
@@ -85,7 +85,7 @@ async def test_a_binding_cannot_bring_a_request(guarded: Guarded, resource: str)
 
 
 async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded: Guarded) -> None:
-    """Not by a user, not by a kubelet, not by another node's advertiser, nor by one whose token names no node."""
+    """Users, kubelets, another node's advertiser, and one whose token names no node are refused."""
     for name in ("n1", "n2"):
         assert await guarded.create(KUBELET, "nodes", node(name)) == ""
     own, elsewhere, nowhere = User(ADVERTISER, "n1"), User(ADVERTISER, "n2"), User(ADVERTISER)
@@ -139,7 +139,7 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
 async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
     guarded: Guarded, change: dict[str, Any], subresource: str, why: str
 ) -> None:
-    """The inventory, and the seeds' resources in node status."""
+    """An advertiser may write the inventory, and the extended resources in node status."""
     assert await guarded.create(KUBELET, "nodes", node("n1")) == ""
     capacity = {"cpu": "8", "memory": "8Gi"}
     status = {"capacity": capacity, "allocatable": capacity, "phase": "Running"}
@@ -182,14 +182,14 @@ async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
 async def test_a_request_that_could_not_be_served_is_refused_where_it_is_written(
     guarded: Guarded, annotations: dict[str, str], spec: dict[str, Any], why: str
 ) -> None:
-    """With the field and the rule; what asks for nothing may be anywhere."""
+    """With the field and the rule; a pod that requests no VF may be anywhere."""
     answer = await guarded.create(ALICE, "pods", pod(annotations=annotations, **spec))
     assert why in answer
     assert bool(answer) == bool(why)
 
 
 async def test_a_request_does_not_change_once_the_pod_has_a_node(guarded: Guarded) -> None:
-    """Before that it may be mended; afterwards it cannot be changed, removed or added, by status neither."""
+    """Before that it may be corrected; afterwards it cannot be changed, removed or added, nor by status."""
     for name, annotations in (("p", {names.REQUEST: "[{},{}]"}), ("q", {})):
         assert await guarded.create(ALICE, "pods", pod(name, annotations)) == ""
     assert await guarded.patch(ALICE, "pods", "p", annotated(request="[{}]")) == ""
@@ -205,7 +205,7 @@ async def test_a_request_does_not_change_once_the_pod_has_a_node(guarded: Guarde
 
 
 async def test_other_schedulers_are_named_by_the_parameter(guarded: Guarded) -> None:
-    """As with the extender; a pod that is there goes on when its scheduler is struck off."""
+    """The extender counts too; a pod that exists keeps running when its scheduler is removed from the list."""
     default = pod(annotations=ONE_VF, schedulerName="default-scheduler")
     await guarded.take_pods_of("mooring default-scheduler")
     assert await guarded.create(ALICE, "pods", default) == ""

@@ -1,4 +1,4 @@
-"""What the manifests say: valid, consistent in themselves, and what the programs understand."""
+"""The contents of the manifests: valid, consistent in themselves, and understood by the programs."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
 
 
 def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
-    """Each is parsed by the program itself; the scheduler's Lease is the one that its role names."""
+    """The program itself parses each of them; the scheduler's Lease is the one that its role names."""
     scheduler, advertiser = (
         next(one["spec"]["template"]["spec"] for one in of_kind(objects, kind)) for kind in _WORKLOADS
     )

@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask for what the programs expose, by name and by label."""
+"""Alerts and dashboard query what the programs expose, by name and by label."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def test_the_hosts_programs_are_scraped_where_the_page_lets_them_serve() -> None
 
 
 def test_the_registry_is_not_the_tests_own_invention() -> None:
-    """What is compared with is what a scrape gives: a counter that is counted appears under the name that is known."""
+    """The names compared are those of a scrape: a counter that is counted appears under the name that is known."""
     registry = CniMetrics()
     registry.call("ADD", 0, 0.1)
     text = {sample.name for metric in _collected(registry.registry) for sample in metric.samples}

@@ -52,7 +52,7 @@ _VF = "0000:04:00.3"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A server that asks RBAC, and an administrator of it."""
+    """A server with RBAC, and an administrator of it."""
 
     admin: Client
     kubeconfig: Path
@@ -81,7 +81,7 @@ class Cluster:
         await self.post(PODS, {"metadata": {"name": name, "annotations": {names.REQUEST: request}}, "spec": spec})
 
     async def until(self, path: str, holds: Callable[[Any], bool], **params: str) -> Any:
-        """Return what is at a path as soon as it is as wished."""
+        """Return what is at a path as soon as it is as expected."""
 
         async def wished() -> tuple[Any] | None:
             found = await self.get(path, **params)
@@ -91,7 +91,7 @@ class Cluster:
         return found
 
     async def seen(self, asked: Attributes) -> None:
-        """Wait until the scheduler has asked for this, where the server remembers it."""
+        """Wait until the scheduler has sent this request, where the server remembers it."""
         if self.own is not None and (authorizer := self.own.authorizer) is not None:
             await polling.until(lambda: asked in authorizer.asked(SCHEDULER.user))
 
@@ -134,7 +134,7 @@ async def running(module: str, *arguments: str) -> AsyncIterator[Process]:
 
 
 async def _add_node(cluster: Cluster, name: str, folder: Path) -> None:
-    """Add a node with one VF; where the guard stands, nobody else could write its inventory."""
+    """Add a node with one VF; where the guard stands, no other account could write its inventory."""
     await cluster.post("/api/v1/nodes", {"metadata": {"name": name}})
     pf = Pf("pf0", "0000:04:00.0", "ethernet", "rail0", 100_000, 90_000, up=True, vfs=Indexes.of([0]), vf0=_VF)
     async with cluster.acting(ADVERTISER, folder, kind="Node", name=name) as advertiser:
@@ -149,7 +149,7 @@ async def _add_node(cluster: Cluster, name: str, folder: Path) -> None:
 
 
 async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
-    """It leads, binds, reads back, tells twice why a pod waits, prepares volumes, preempts, evicts, ends the Lease."""
+    """It leads, binds, reads back, writes twice why a pod waits, prepares volumes, preempts, evicts, ends the Lease."""
     await _add_node(cluster, "n1", tmp_path)
     flags = [flag for flag in SCHEDULER.arguments(NAMESPACE=NAMESPACE) if not flag.startswith("--metrics-addr")]
     async with cluster.acting(SCHEDULER, tmp_path) as client:
@@ -177,7 +177,7 @@ async def _bind_and_wait(cluster: Cluster) -> None:
     assert names.ASSIGNMENT in bound["metadata"]["annotations"]
     await cluster.add_pod("waits", "[{},{}]")
     await cluster.until(f"{PODS}/waits", _is_told)
-    # What was told once before is counted in the event that is there.
+    # A repeated message is counted in the event that is there.
     for request, count in (("[{},{}]", 1), ('[{"x":1}]', 1), ("[{},{}]", 2)):
         await cluster.patch(f"{PODS}/waits", {"metadata": {"annotations": {names.REQUEST: request}}})
         part = "unknown field" if "x" in request else "not enough free RDMA VFs"
@@ -194,7 +194,7 @@ async def _prepare_volumes(cluster: Cluster) -> None:
         await cluster.post(_CLAIMS, {"metadata": {"name": name}, "spec": spec})
     spec = {"storageClassName": "there", "accessModes": modes, "capacity": size, "hostPath": {"path": "/srv"}}
     await cluster.post(_VOLUMES, {"metadata": {"name": "there"}, "spec": spec})
-    # As the volumes' controller says.
+    # As the volumes' controller does.
     await cluster.patch(f"{_VOLUMES}/there/status", {"status": {"phase": "Available"}})
     for path in ("/persistentvolumes/there$", "/persistentvolumeclaims/made$") if cluster.own else ():
         assert cluster.own is not None
@@ -227,7 +227,7 @@ def _tells(events: Any, part: str, count: int) -> bool:
 
 
 async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
-    """It publishes the inventory and the seeds' resources, and tells a pod that its VF is lost."""
+    """It publishes the inventory and the extended resources, and writes an event on a pod whose VF is lost."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
     (tmp_path / "offer.yaml").write_text("{v: 1, pfs: [{}], resources: [rdma-sriov/vf]}")
     await cluster.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
@@ -247,7 +247,7 @@ async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Clus
 
 
 async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:
-    """Bind a pod with a VF that the ledger says it holds, though it is in the host."""
+    """Bind a pod with a VF that the ledger has as held by it, though it is in the host."""
     await cluster.add_pod("holder", "[{}]")
     uid = (await cluster.get(f"{PODS}/holder"))["metadata"]["uid"]
     settings = VfSettings()
@@ -274,7 +274,10 @@ async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:
 
 @pytest.mark.apiserver
 async def test_the_token_of_a_pod_opens_its_own_node_to_the_advertiser(tmp_path: Path, guarded_server: Path) -> None:
-    """As a DaemonSet's pod has it: bound to the pod, it names the pod's node, and no other may be written."""
+    """A DaemonSet's pod has such a token: it is bound to the pod and names the pod's node.
+
+    No other node may be written.
+    """
     async with behind_the_guard(guarded_server), Client(load_access(str(guarded_server))) as admin:
         cluster = Cluster(admin, guarded_server)
         await ADVERTISER.install(admin)
@@ -297,7 +300,7 @@ async def test_the_token_of_a_pod_opens_its_own_node_to_the_advertiser(tmp_path:
 
 @pytest.mark.apiserver
 async def test_what_the_scheduler_asks_for_goes_by_its_flow_schemas(tmp_path: Path, guarded_server: Path) -> None:
-    """The Lease with leader election's own seats, the rest before workloads: the server says by which it let it in."""
+    """The Lease with leader election's own seats, the rest before workloads: the server reports the matching schema."""
     async with Client(load_access(str(guarded_server))) as admin:
         await SCHEDULER.install(admin)
         await SCHEDULER.log_in(admin, guarded_server, tmp_path / "scheduler")

@@ -16,12 +16,12 @@ from mooring.config import ConfigError, host_and_port
     ],
 )
 def test_an_address_is_a_host_and_a_port(text: str, found: tuple[str | None, int]) -> None:
-    """No host means all addresses."""
+    """An address without a host means all addresses."""
     assert host_and_port(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "9000", "localhost:", "a:b", ":65536", ":-1", ":٣"])
 def test_what_is_none_is_refused_by_name(text: str) -> None:
-    """Before anything listens."""
+    """A malformed address is refused before anything listens."""
     with pytest.raises(ConfigError, match="is not host:port"):
         host_and_port(text)

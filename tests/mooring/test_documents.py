@@ -51,14 +51,14 @@ DOCUMENTS: Mapping[str, tuple[Callable[[str], str], type[ContractError]]] = {
 
 
 def golden(name: str) -> tuple[str, str]:
-    """Return a document as somebody wrote it, and the bytes that it is written as."""
+    """Return a document as a person wrote it, and the bytes that it is written as."""
     written = (GOLDEN / f"{name}.json").read_text()
     return written, (GOLDEN / f"{name}.frozen.json").read_text().rstrip("\n")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_written_as_the_frozen_bytes(name: str) -> None:
-    """What other versions and other people's jq read never changes unseen."""
+    """What other versions and users' jq read does not change unnoticed."""
     written, frozen = golden(name)
     assert DOCUMENTS[name][0](written) == frozen
 
@@ -90,7 +90,7 @@ def test_any_input_loads_or_is_refused_by_key_path_and_rule(name: str) -> None:
 
 
 def written_or_refused(again: Callable[[str], str], text: str, error: type[ContractError]) -> str | None:
-    """Return what a text is written as, None if it is refused as it must be: with key, path and rule, in few words."""
+    """Return what a text is written as, None if it is refused as it must be: with key, path and rule, and briefly."""
     try:
         return again(text)
     except error as unreadable:
@@ -208,7 +208,7 @@ def odd(chance: random.Random) -> Any:
     ],
 )
 def test_a_bad_request_is_refused_in_words(annotations: dict[str, str], says: str) -> None:
-    """The text names the field and the rule, for `kubectl describe`; such a pod still counts as one that asks."""
+    """The text names the field and the rule, for `kubectl describe`; such a pod still counts as one with a request."""
     with pytest.raises(AnnotationError) as error:
         read_request(annotations)
     assert says in str(error.value)
@@ -216,13 +216,13 @@ def test_a_bad_request_is_refused_in_words(annotations: dict[str, str], says: st
 
 
 def test_the_seeds_list_is_read_as_their_decoder_did() -> None:
-    """Unknown fields and nulls are passed over; null is not a list."""
+    """Unknown fields and nulls are skipped; null is not a list."""
     assert seeds('[{"min_tx_rate":5,"max_tx_rate":null,"vlan":"x"},{}]') == '[{"min_tx_rate":5},{}]'
     assert seeds("null") == "[]"
 
 
 def test_64_interfaces_are_allowed_and_none_is_an_answer() -> None:
-    """The most that a pod may ask for, the least, and no request at all."""
+    """The most that a pod may request, the least, and no request at all."""
     assert request(json.dumps([{}] * 64)) == json.dumps([{}] * 64, separators=(",", ":"))
     assert read_request({}) is None
     assert not asks_for_vfs({names.REQUEST: "[]"})
@@ -239,7 +239,7 @@ def test_an_assignment_for_another_pod_or_node_is_not_believed(uid: str, node: s
 
 
 def test_readers_of_inventories_pass_over_what_they_do_not_know() -> None:
-    """A newer advertiser does not blind an older scheduler; a newer assignment stops an older node."""
+    """An older scheduler reads a newer advertiser's inventory; an older node refuses a newer assignment."""
     document = json.loads(golden("inventory")[0])
     document["new"] = document["pfs"][0]["newer"] = {"x": 1}
     assert dump_inventory(read_inventory(json.dumps(document))) == golden("inventory")[1]
@@ -301,7 +301,7 @@ def test_an_assignment_as_it_is_written_is_believed_as_any_other_is() -> None:
 
 
 def test_an_inventory_that_differs_by_its_boot_is_read_as_any_other_is() -> None:
-    """What follows the boot id is remembered by its text; values and errors are those of a reader without memory."""
+    """The part after the boot id is cached by its text; values and errors are those of a reader without a cache."""
     chance = random.Random(6)
     for number in range(3_000):
         text = mangled(golden("inventory")[1].replace("5f1c", f"5f1c{number % 7}"), chance)

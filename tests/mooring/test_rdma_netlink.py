@@ -19,13 +19,13 @@ def test_a_request_is_laid_out_as_the_kernel_reads_it() -> None:
 
 
 def test_a_dump_ends_by_itself_and_is_not_acknowledged() -> None:
-    """REQUEST | ROOT | MATCH."""
+    """The flags are REQUEST | ROOT | MATCH."""
     _, kind, flags, _, _ = struct.unpack_from("=IHHII", rdma_netlink.request(rdma_netlink.GET, {}, dump=True))
     assert (kind, flags) == (5 << 10 | 1, 0x301)
 
 
 def test_a_device_is_moved_by_its_index_and_a_descriptor() -> None:
-    """RDMA_NLDEV_ATTR_DEV_INDEX and RDMA_NLDEV_NET_NS_FD, each a u32."""
+    """The attributes are RDMA_NLDEV_ATTR_DEV_INDEX and RDMA_NLDEV_NET_NS_FD, each a u32."""
     sent = rdma_netlink.request(
         rdma_netlink.SET, {rdma_netlink.DEV_INDEX: rdma_netlink.u32(3), rdma_netlink.NET_NS_FD: rdma_netlink.u32(9)}
     )
@@ -33,7 +33,7 @@ def test_a_device_is_moved_by_its_index_and_a_descriptor() -> None:
 
 
 def test_an_answer_of_several_messages_is_read_to_its_end() -> None:
-    """Two devices, then DONE; nothing after the first datagram means that the answer goes on."""
+    """Two devices come, then DONE; nothing after the first datagram means that the answer goes on."""
     devices = [message(0x1401, struct.pack("=HHI", 8, 1, index)) for index in (0, 1)]
     done = message(3, bytes(4))
     assert rdma_netlink.read_answer(devices[0]) == ([((1, bytes(4)),)], False)
@@ -50,7 +50,7 @@ def test_a_refusal_is_the_kernels_own_errno(kind: int) -> None:
 
 
 def test_garbage_is_never_read_past_its_end() -> None:
-    """Lengths that lie end the reading; none of them makes it loop for ever."""
+    """False lengths end the reading; none of them makes it loop for ever."""
     for length in range(5):
         assert len(list(rdma_netlink.read_attributes(struct.pack("=HH", length, 1) + b"abcd"))) <= 2
     assert rdma_netlink.read_answer(struct.pack("=IHHII", 0, 99, 0, 0, 0)) == ([()], False)

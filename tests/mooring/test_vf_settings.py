@@ -41,7 +41,7 @@ def test_settings_are_read_and_what_reads_as_minus_one_is_unsupported() -> None:
 
 
 def test_a_list_that_is_cut_off_is_an_error() -> None:
-    """Its VFs would be without rates: Σ min would be too small, and somebody's settings would not be restored."""
+    """Its VFs would be without rates: Σ min would be too small, and another user's settings would not be restored."""
     with pytest.raises(OSError, match="lists 1 of the 2 vfs of pf 'eth0'"):
         settings_listed("eth0", link(2, info(0)))
 
@@ -51,14 +51,14 @@ def test_a_list_that_is_cut_off_is_an_error() -> None:
     [(0x0200000000000001, "02:00:00:00:00:00:00:01"), (0, None), (2**64 - 1, None)],
 )
 def test_a_node_guid_is_read_and_one_that_was_never_set_is_none(guid: int, read: str | None) -> None:
-    """struct ifla_vf_guid: u32, padding, u64."""
+    """The attribute is struct ifla_vf_guid: u32, padding, u64."""
     content = struct.pack("=I4xQ", 0, guid)
     found = settings_listed("ib0", link(1, info(0, attribute(NODE_GUID, content))))
     assert found[0].guid == read
 
 
 def test_a_vf_of_mlx4_without_a_vlan_has_vlan_0() -> None:
-    """mlx4_get_vf_config answers 4095 (MLX4_VGT), also after mlx4_set_vf_vlan was told 0: 0 is what to restore.
+    """mlx4_get_vf_config answers 4095 (MLX4_VGT), also after mlx4_set_vf_vlan was called with 0: 0 is what to restore.
 
     The ledger's entry holds what was found: one that cannot be read again would keep the VF for ever.
     """

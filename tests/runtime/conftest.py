@@ -45,7 +45,7 @@ class Pod:
 
 
 class Client:
-    """The CRI as a kubelet speaks it to one socket."""
+    """A kubelet's CRI calls to one socket."""
 
     def __init__(self, socket: Path) -> None:
         self._channel = grpc.insecure_channel(f"unix://{socket}")
@@ -132,7 +132,7 @@ class Node:
         return [function for function in host.functions() if function.vf is not None]
 
     def pod(self, *vfs: Function, min_tx_rate: int = 100, **fields: Any) -> Pod:
-        """Describe a pod that the scheduler has given these VFs; ``fields`` stand in each entry of its assignment."""
+        """Describe a pod that the scheduler has given these VFs; ``fields`` go into each entry of its assignment."""
         name = f"pod-{secrets.token_hex(4)}"
         entries = [{"min_tx_rate": min_tx_rate, **fields} for _ in vfs]
         given = [
@@ -160,7 +160,7 @@ class Node:
         return False
 
     def held(self) -> Mapping[str, str]:
-        """Which VFs the ledger shows in somebody's hands: the uid by PCI address."""
+        """The VFs that are held in the ledger: the uid by PCI address."""
         entries = [json.loads(path.read_text()) for path in (self.layout.state / "vfs").glob("*.json")]
         return {entry["pci"]: entry["uid"] for entry in entries}
 
@@ -168,7 +168,7 @@ class Node:
         remove_pods(self.containerd.place.endpoint)
 
     def at_rest(self) -> tuple[frozenset[str], Mapping[str, Any]]:
-        """What must be as before when every pod is gone: the links of the host, and what its PFs were told."""
+        """What must be as before when every pod is gone: the links of the host, and its PFs' settings of the VFs."""
         shown = subprocess.run(
             ["nsenter", f"--net={self.layout.netns}", "ip", "-j", "link"], capture_output=True, text=True, check=True
         )

@@ -49,7 +49,7 @@ def test_a_container_opens_its_own_devices_and_no_other_pods(node: Any, client: 
 
 
 def test_the_pod_has_its_links_with_addresses_and_its_rates(node: Any, client: Any) -> None:
-    """net1 and net2 in the pod's namespace; the PF was told the rate; the environment describes both."""
+    """net1 and net2 in the pod's namespace; the rate is set on the PF; the environment describes both."""
     pod = node.pod(*node.functions[4:6], min_tx_rate=250)
     sandbox = client.run(pod)
     container = client.started(pod, sandbox)
@@ -79,7 +79,7 @@ def test_only_the_containers_that_are_named_get_devices(node: Any, client: Any) 
 
 
 def test_a_pod_without_vfs_runs_as_ever(node: Any, client: Any) -> None:
-    """No device, no variable, no record."""
+    """The container has no device and no variable of ours, the pod no record."""
     pod = node.pod()
     sandbox = client.run(pod)
     container = client.started(pod, sandbox)
@@ -90,7 +90,7 @@ def test_a_pod_without_vfs_runs_as_ever(node: Any, client: Any) -> None:
 
 
 def test_the_address_of_an_exec_session_passes_as_it_is(node: Any, client: Any) -> None:
-    """The session itself goes to the runtime's own streaming server, which waits at that address."""
+    """The session itself goes to the runtime's own streaming server, which listens at that address."""
     sandbox = client.run(pod := node.pod())
     container = client.started(pod, sandbox)
     url = urlsplit(client.stub.Exec(cri.ExecRequest(container_id=container, cmd=["true"], stdout=True)).url)
@@ -101,7 +101,7 @@ def test_the_address_of_an_exec_session_passes_as_it_is(node: Any, client: Any) 
 
 
 def test_a_sandbox_made_past_the_shim_does_not_start(node: Any) -> None:
-    """The CNI plugin sees a request and no record: it refuses, and says what it thinks."""
+    """The CNI plugin sees a request and no record: it refuses, with the likely cause."""
     with node.client(node.containerd.place.socket) as direct, pytest.raises(grpc.RpcError) as error:
         direct.run(node.pod(node.functions[0]))
     assert "bypassed" in error.value.details()
@@ -175,7 +175,7 @@ def _answers(client: Any, container: str) -> bool:
 
 
 def test_fifty_pods_at_once_have_what_they_were_given(node: Any) -> None:
-    """Each opens its own device; no VF is in two hands; all of it comes back."""
+    """Each opens its own device; no VF is held twice; all of them are given back."""
     pods = [node.pod(vf) for vf in node.functions[:50]]
 
     def live(pod: Any) -> tuple[str, bool]:

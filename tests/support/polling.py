@@ -1,4 +1,4 @@
-"""Wait for a condition: ask again and again, and give up only where a test hangs."""
+"""Wait for a condition: check again and again, and give up only where a test hangs."""
 
 import asyncio
 import time

@@ -1,7 +1,7 @@
 """A relay in front of a real API server: it fails on purpose where a test has planned it, as devcluster's server does.
 
-Requests and answers pass by as bytes. What a real server cannot be made to do by asking, losing an answer or cutting a
-watch, happens here, on the way.
+Requests and answers pass by as bytes. What no request can make a real server do, losing an answer or cutting a watch,
+happens here, on the way.
 """
 
 import asyncio

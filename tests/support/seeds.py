@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 VARIABLE = "MOORING_TEST_SEED"
 _WITHOUT_GIT = 1
-# Eight hexadecimal digits tell commits apart and are short enough to type.
+# Eight hexadecimal digits distinguish commits and are short enough to type.
 _DIGITS = 8
 # An ordinary run takes one call in this many.
 _ONE_IN = 4

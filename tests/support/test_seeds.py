@@ -19,24 +19,24 @@ def test_a_part_is_a_quarter_of_each_kind_and_the_same_each_time() -> None:
 
 
 def test_seeds_take_other_parts_and_together_all() -> None:
-    """What one commit leaves out the next may take."""
+    """Calls that one commit leaves out may be taken by the next."""
     assert Part(7).of_each_kind(CALLS) != Part(8).of_each_kind(CALLS)
     assert Part(7).of_each_kind(CALLS, "error") != Part(7).of_each_kind(CALLS, "kill")
     assert {call for seed in range(60) for call in Part(seed).of_each_kind(CALLS)} == set(CALLS)
 
 
 def test_the_whole_is_every_call() -> None:
-    """Whatever the seed."""
+    """The whole does not depend on the seed."""
     assert Part(7, whole=True).of_each_kind(CALLS) == CALLS
 
 
 def test_nothing_has_no_part() -> None:
-    """A loop without calls is the loop's own failure."""
+    """An empty list of calls gives an empty part; the loop itself must fail then."""
     assert Part(7).of([]) == []
 
 
 def test_the_option_goes_before_the_environment_and_that_before_the_commit() -> None:
-    """A person's word counts most."""
+    """A seed given by a person comes first."""
     root = Path(__file__).parent
     assert chosen_seed(3, {VARIABLE: "4"}, root) == 3
     assert chosen_seed(None, {VARIABLE: "4"}, root) == 4
@@ -55,7 +55,7 @@ def test_the_seed_is_the_commits(tmp_path: Path) -> None:
 
 
 def test_the_seed_and_how_to_repeat_it_stand_in_the_header(pytestconfig: pytest.Config) -> None:
-    """Who reads a failed run can start it again."""
+    """A reader of a failed run can repeat it."""
     (line,) = [
         line
         for line in pytestconfig.hook.pytest_report_header(config=pytestconfig, start_path=Path())

@@ -2,8 +2,8 @@
 
 `plan` is called again after every round of steps and after every change: it holds no state, so a kubelet that was
 killed continues where it stopped. The order is the real kubelet's: one sandbox, init containers one after the other,
-then all containers; at the end containers, StopPodSandbox, once more StopPodSandbox with RemovePodSandbox, and last the
-pod's own removal from the API server.
+then all containers. At the end come the containers, StopPodSandbox, and once more StopPodSandbox with RemovePodSandbox.
+Last is the pod's own removal from the API server.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def plan(pod: Pod | None, view: View, now_s: float) -> Plan:
 
 
 def has_finished(pod: Pod, view: View) -> bool:
-    """Return whether the pod's work is over: its phase says so, or all containers ended for good, or an init failed."""
+    """Return whether the pod's work is over: by its phase, or all containers ended for good, or an init failed."""
     if pod.is_terminal:
         return True
     policy = pod.spec.restart_policy

@@ -1,7 +1,7 @@
 """Make the CRI messages of a pod and its containers. Pure.
 
-`sandbox_config` is made again from the current pod for every call that carries it, as by the real kubelet, although
-CRI calls it immutable: an annotation that was edited meanwhile is in the next CreateContainer.
+`sandbox_config` is made again from the current pod for every call that carries it, although CRI calls it immutable. The
+real kubelet does the same: an annotation that was edited meanwhile is in the next CreateContainer.
 """
 
 import re

@@ -26,8 +26,9 @@ class Failure:
 class StatusContext:
     """What a status depends on beside the pod itself.
 
-    The time, when the kubelet saw the pod first (both in seconds since the epoch), the node's address, the conditions
-    written last, and the ids of running containers that by their probes have not started, or are not ready.
+    These are the time and when the kubelet saw the pod first (both in seconds since the epoch), and the node's address.
+    There are also the conditions written last, and the ids of running containers that by their probes have not started,
+    or are not ready.
     """
 
     time_s: float

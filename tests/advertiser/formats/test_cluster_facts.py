@@ -1,4 +1,4 @@
-"""Which VFs the node's live pods hold, as events tell it."""
+"""The VFs that the node's live pods hold, by the events received."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_nothing_is_known_before_the_first_list() -> None:
 
 
 def test_a_live_pod_explains_its_vfs() -> None:
-    """By uid, PF, VF and address."""
+    """A live pod's VFs are known by uid, PF, VF and address."""
     assert claims(changed(pod())).assigned == frozenset({("u1", "enp4s0f0", 3, PCI)})
 
 
@@ -50,7 +50,7 @@ def test_a_finished_pod_or_a_foreign_assignment_explains_nothing(item: Pod) -> N
 
 
 def test_events_keep_it_up() -> None:
-    """Each event says whether it changed anything."""
+    """Each event returns whether it changed anything."""
     held = claims()
     assert held.take(changed(pod())) is True
     assert held.take(changed(pod())) is False
@@ -60,27 +60,27 @@ def test_events_keep_it_up() -> None:
 
 
 def test_a_pod_that_becomes_unreadable_explains_nothing() -> None:
-    """What it holds shows up as held by it."""
+    """A VF of such a pod is reported as held by it."""
     held = claims(changed(pod()))
     assert held.take(Unreadable(Identity("train", "default", "u1"), "why")) is True
     assert held.assigned == frozenset()
 
 
 def test_a_new_list_replaces_the_old() -> None:
-    """What is missing from it is gone."""
+    """A pod that is missing from the new list is removed."""
     held = claims(changed(pod()), changed(pod(uid="u2"), "serve"))
     assert held.take(Synced((changed(pod(uid="u2"), "serve"),))) is True
     assert held.assigned == frozenset({("u2", "enp4s0f0", 3, PCI)})
 
 
 def test_the_drain_annotation_names_pfs_and_vfs() -> None:
-    """Absent is empty."""
+    """A node without the annotation drains nothing."""
     assert read_drain('["enp4s0f0","enp4s0f1/7"]') == {"enp4s0f0", "enp4s0f1/7"}
     assert read_drain(None) == frozenset()
 
 
 @pytest.mark.parametrize("text", ["enp4s0f0", '{"enp4s0f0":true}', "[7]", ""])
 def test_a_drain_annotation_that_is_no_list_of_names_is_refused(text: str) -> None:
-    """By key and place."""
+    """The error names the key and the place."""
     with pytest.raises(AnnotationError, match=names.DRAIN):
         read_drain(text)

@@ -45,7 +45,7 @@ KERNEL = VfSettings(
 
 
 def test_every_field_is_as_in_rit_k8s_rdma() -> None:
-    """Names, words and units as rit-k8s-rdma's clients read them."""
+    """Names, values and units are those that rit-k8s-rdma's clients read."""
     (pf,) = pfs_document(Inventory("b", (PF,)), {"enp4s0f0": {0: KERNEL}}, {HELD.pci: HELD})
     vfs = pf.pop("vfs")
     assert pf == {
@@ -74,7 +74,7 @@ def test_every_field_is_as_in_rit_k8s_rdma() -> None:
 
 
 def test_what_the_kernel_does_not_report_is_the_ledgers() -> None:
-    """A driver without a VF list: the rates that were set are known all the same."""
+    """The driver reports no VF list; the rates that were set are known from the ledger."""
     (pf,) = pfs_document(Inventory("b", (PF,)), {}, {HELD.pci: HELD})
     vfs = pf["vfs"]
     assert isinstance(vfs, list)
@@ -82,5 +82,5 @@ def test_what_the_kernel_does_not_report_is_the_ledgers() -> None:
 
 
 def test_no_pf_is_an_empty_list() -> None:
-    """Not null, and no error."""
+    """The answer is an empty list, neither null nor an error."""
     assert pfs_document(Inventory("b", ()), {}, {}) == []

@@ -48,7 +48,7 @@ def entry(address: str, uid: str) -> LedgerEntry:
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Unpack as a person would, in an empty folder; return its sysfs."""
+    """Unpack the archive in an empty folder; return its sysfs."""
     folder.mkdir()
     subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder)], check=True)
     return folder / "sys"
@@ -70,7 +70,7 @@ def judged(host: Host, offer: Offer = EVERYTHING) -> InventoryResult:
 def test_every_layout_is_judged_alike_at_home_and_elsewhere(
     layout: Tree, tree: Callable[[Tree], Path], tmp_path: Path
 ) -> None:
-    """Every fact that discovery reads is in the archive, and so is each file's absence."""
+    """The archive has every fact that discovery reads, and records which files are absent."""
     sysfs = tree(layout)
     host = Host("then", read_functions(sysfs))
     back = there_and_back(host, sysfs, tmp_path)
@@ -79,13 +79,13 @@ def test_every_layout_is_judged_alike_at_home_and_elsewhere(
 
 
 def unmasked(function: PciFunction) -> PciFunction:
-    """Return a function of which only whether it has a switch id is told."""
+    """Return a function for which the input contains only whether it has a switch id."""
     netdevs = (replace(one, phys_switch_id="masked" if one.phys_switch_id else None) for one in function.netdevs)
     return replace(function, netdevs=tuple(netdevs))
 
 
 def test_show_says_the_same_of_the_unpacked_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The two commands as a person uses them, on a tree with everything that a real one has."""
+    """The two commands on a tree with everything that a real one has."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
     elsewhere = tmp_path / "elsewhere"
     flags = ["--node-name", "n1", "--state", str(tmp_path / "state"), "--run", str(tmp_path / "run"), "-o", "json"]
@@ -100,7 +100,7 @@ def test_show_says_the_same_of_the_unpacked_archive(tmp_path: Path, capsys: pyte
 
 
 def test_the_archive_is_named_after_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without --archive it lies in the present folder."""
+    """Without --archive the archive is written to the current folder."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=1))
     monkeypatch.chdir(tmp_path)
     assert main(["capture", "--node-name", "n1", "--sysfs", "sys", "--state", "state", "--run", "run"]) == 0
@@ -108,7 +108,7 @@ def test_the_archive_is_named_after_the_node(tmp_path: Path, monkeypatch: pytest
 
 
 def test_no_hardware_address_and_no_pod_leaves_the_host(tmp_path: Path) -> None:
-    """Whatever sysfs and the ledger hold beside what discovery reads stays at home."""
+    """The archive leaves out whatever sysfs and the ledger hold beyond what discovery reads."""
     described = describe_host("n1", 1, vfs=4)
     build(tmp_path / "sys", described)
     secrets = [function.mac for function in described.functions()]
@@ -190,7 +190,7 @@ def test_equal_hosts_give_equal_small_archives(
 
 @pytest.mark.parametrize("spoilt", ["{", '{"v":2}', '{"v":1}'])
 def test_a_record_that_cannot_be_read_is_named(spoilt: str, tmp_path: Path) -> None:
-    """A spoilt record would otherwise pass for a host without altnames and holders."""
+    """A damaged record would otherwise pass for a host without altnames and holders."""
     (tmp_path / FILE).write_text(spoilt)
     with pytest.raises(RecordError, match=FILE):
         with_capture_record(Host("b", ()), tmp_path / "sys")
@@ -199,7 +199,7 @@ def test_a_record_that_cannot_be_read_is_named(spoilt: str, tmp_path: Path) -> N
 def test_the_mode_that_devlink_reported_is_restored(
     named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path], tmp_path: Path
 ) -> None:
-    """Both ways: against a representor, and where none is to be seen. What was not told stays unknown."""
+    """Both modes are restored, against a representor and without one. What the input lacks stays unknown."""
     sysfs = tree(named_layout("mlx5-switchdev"))
     modes: dict[str, EswitchMode] = {"0000:17:00.0": "legacy", "0000:18:00.0": "switchdev"}
     host = Host("then", read_functions(sysfs), eswitch=modes)

@@ -1,4 +1,4 @@
-"""What devlink is asked, and about which tree; its answers are the lab kernel's (tests/lab/test_devlink.py)."""
+"""Which devlink requests are sent, and for which tree; the answers are the lab kernel's (tests/lab/test_devlink.py)."""
 
 import errno
 import struct
@@ -92,13 +92,13 @@ def test_the_mode_is_what_devlink_answers(eswitch: int | Mapping[int, bytes], mo
     [("pcivf", True), ("pcisf", True), ("pcipf", True), ("physical", False), ("virtual", False)],
 )
 def test_a_port_on_the_inner_side_means_switchdev(flavour: str, switched: bool) -> None:
-    """Of this bus; mlx5's own port (physical) and a VF's (virtual) are there in legacy mode too."""
+    """The port must be on this bus. mlx5's own port (physical) and a VF's (virtual) exist in legacy mode too."""
     kernel = Kernel(ports=(port("netdevsim", NOWHERE, "pcivf"), port("pci", PF, "physical"), port("pci", PF, flavour)))
     assert devlink.Session(kernel).switched("pci") == ({PF} if switched else set())
 
 
 def test_a_device_that_devlink_does_not_know_has_no_mode() -> None:
-    """Nor has any where the kernel has no devlink: neither is an error."""
+    """Without devlink in the kernel no device has a mode: neither case is an error."""
     assert devlink.eswitch_modes([NOWHERE]) == {}
 
 

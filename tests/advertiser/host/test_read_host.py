@@ -20,20 +20,20 @@ def roots(tmp_path: Path) -> Roots:
 
 
 def test_a_ledger_entry_that_is_no_file_is_one_that_cannot_be_read(roots: Roots) -> None:
-    """Its VF stays out; the host is read all the same."""
+    """The entry's VF is not offered; the host is read all the same."""
     (roots.state / f"vfs/{PCI}.json").mkdir(parents=True)
     assert read_host(roots).ledger == {PCI: None}
 
 
 def test_what_is_no_file_is_no_programs_version(roots: Roots) -> None:
-    """The versions are for people; none of them may cost a node its inventory."""
+    """The versions are for people; a version that cannot be read does not cost a node its inventory."""
     (roots.run / "version/old").mkdir(parents=True)
     (roots.run / "version/mooring-cni").write_text("1.2\n")
     assert read_host(roots).programs == {"mooring-cni": "1.2"}
 
 
 def test_devlink_is_asked_about_every_pf(roots: Roots) -> None:
-    """By its PCI address, not about a NIC without SR-IOV; what it does not tell stays unknown."""
+    """Each is queried by its PCI address, and only NICs with SR-IOV are; what devlink does not report stays unknown."""
     sysfs.build(roots.sysfs, describe_host("n1", 1, vfs=1))
     sysfs.write(roots.sysfs / "bus/pci/devices/0000:01:00.0", {"class": "0x020000"})
     asked: list[str] = []

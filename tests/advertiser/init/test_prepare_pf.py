@@ -43,7 +43,7 @@ class Nic:
 class Bnxt(Nic):
     """The PFs of bnxt_en, of Linux 6.12: what becomes of a number written to sriov_numvfs.
 
-    bnxt_sriov_configure answers 0, which is success, and changes nothing while the PF is down; bnxt_sriov_enable makes
+    While the PF is down, bnxt_sriov_configure answers 0, which is success, and changes nothing. bnxt_sriov_enable makes
     as many VFs as there are rings for, and its error is dropped. sriov_numvfs_store only logs fewer.
     """
 
@@ -107,14 +107,14 @@ def prepared(roots: Roots, nic: Nic | None = None) -> tuple[list[str], list[str]
 
 
 def test_nothing_is_done_to_a_host_that_has_what_it_should(roots: Roots) -> None:
-    """Both PFs are looked through, autoprobe is as it was, no marker is left."""
+    """Both PFs are examined, autoprobe is as it was, no marker is left."""
     assert prepared(roots) == ([], ["enp4s0f0", "enp4s0f1"])
     assert (device(roots, FIRST) / "sriov_drivers_autoprobe").read_text().strip() == "1"
     assert list((roots.run / PREPARING).iterdir()) == []
 
 
 def test_an_offer_without_init_prepares_nothing(roots: Roots) -> None:
-    """What the operator did not ask for is not touched."""
+    """Settings that the operator did not configure are not touched."""
     assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
     assert not (roots.run / PREPARING).exists()
 
@@ -134,7 +134,7 @@ def test_a_pf_that_devlink_says_is_in_switchdev_mode_is_not_prepared(roots: Root
 
 
 def test_a_pf_that_the_kernel_refuses_is_on_offer_as_before(roots: Roots) -> None:
-    """Its marker goes, or its VFs would be published as preparing for ever; the other PF is prepared."""
+    """The PF's marker is removed, or its VFs would be published as preparing for ever. The other PF is prepared."""
     autoprobe = device(roots, FIRST) / "sriov_drivers_autoprobe"
     autoprobe.unlink()
     autoprobe.symlink_to(REFUSES)
@@ -148,7 +148,7 @@ def test_a_pf_that_the_kernel_refuses_is_on_offer_as_before(roots: Roots) -> Non
 def test_a_pf_whose_lock_stays_held_is_one_that_cannot_be_prepared(
     roots: Roots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By name; the other one is prepared."""
+    """The error names the PF; the other one is prepared."""
     monkeypatch.setattr(prepare_pf, "_LOCK_S", 0.05)
     with hold(roots.run, FIRST, 1):
         failures, done = prepared(roots)
@@ -157,7 +157,7 @@ def test_a_pf_whose_lock_stays_held_is_one_that_cannot_be_prepared(
 
 
 def test_an_infiniband_pf_without_its_rdma_device_is_one_that_cannot_be_prepared(roots: Roots) -> None:
-    """Its VFs' GUIDs are made from that device's; it may be in another network namespace."""
+    """The VFs' GUIDs are made from that device's; it may be in another network namespace."""
     netdev = next((device(roots, FIRST) / "net").iterdir())
     (netdev / "type").write_text("32\n")
     for gone in (device(roots, FIRST) / "infiniband").iterdir():
@@ -176,7 +176,7 @@ def without_vfs(roots: Roots) -> Roots:
 
 
 def test_a_pf_is_up_before_its_vfs_are_made(without_vfs: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
-    """bnxt_en makes none on one that is down, and says that it has."""
+    """bnxt_en makes none on a PF that is down, and reports success."""
     nic = Bnxt(room=2)
     monkeypatch.setattr(prepare_pf, "_write", nic.sriov_configure)
     assert prepared(without_vfs, nic) == ([], ["enp4s0f0", "enp4s0f1"])
@@ -199,14 +199,14 @@ def test_a_driver_that_makes_fewer_vfs_without_an_error_is_named(
 
 
 def test_a_pf_that_cannot_be_brought_up_makes_no_vfs(without_vfs: Roots) -> None:
-    """By name, with the kernel's reason."""
+    """The error names the PF, with the kernel's reason."""
     failures, _ = prepared(without_vfs, Closed())
     assert failures[0].startswith("enp4s0f0: the PF cannot be brought up (EIO)")
     assert (device(without_vfs, FIRST) / "sriov_numvfs").read_text() == "0\n"
 
 
 def test_a_pf_that_has_its_vfs_stays_down(roots: Roots) -> None:
-    """Nothing is made: the PF is as the operator left it."""
+    """No VFs are made: the PF is as the operator left it."""
     nic = Nic()
     assert prepared(roots, nic) == ([], ["enp4s0f0", "enp4s0f1"])
     assert nic.brought_up == []
@@ -240,7 +240,7 @@ def infiniband(tmp_path: Path) -> tuple[Roots, VfTable]:
 def test_an_infiniband_vf_gets_what_its_pf_takes(
     infiniband: tuple[Roots, VfTable], wishes: VfSettings, state: str
 ) -> None:
-    """A GUID and a link state; a rule for all PFs may say trust and spoofchk, which aborted the PF."""
+    """A GUID and a link state. A rule for all PFs may set trust and spoofchk; the PF is prepared without them."""
     roots, table = infiniband
     offer = Offer((OfferEntry((), Terms(init=Init(2, wishes))),))
     assert PfPreparer(roots, InfinibandNic(table), lambda *_: None).prepare_all(offer, "n1") == ()

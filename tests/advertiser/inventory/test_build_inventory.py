@@ -44,7 +44,7 @@ def test_240_vfs_fit_into_two_kibibytes(named_layout: Callable[[str], Tree], tre
 
 
 def test_without_a_pci_bus_the_error_names_the_folder(tmp_path: Path) -> None:
-    """Nothing to read is not an empty inventory: an empty one would take back what was published."""
+    """An unreadable host does not publish an empty inventory, which would take back what was published."""
     with pytest.raises(SysfsError, match=re.escape(str(tmp_path / "bus/pci/devices"))):
         read_functions(tmp_path)
 

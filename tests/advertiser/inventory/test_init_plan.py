@@ -38,7 +38,10 @@ def test_a_vf_gets_the_driver_of_its_maker(driver: str, bound: str) -> None:
 
 
 def test_a_vf_in_use_forbids_another_number_and_is_named() -> None:
-    """By the ledger, or by having left the host's network namespace; the number that is there stays allowed."""
+    """A VF is in use by the ledger, or once it has left the host's network namespace.
+
+    The present number stays allowed.
+    """
     with pytest.raises(ForbiddenError, match=r"has 2 VFs, 4 are wanted, and 1 are in use: 0000:3b:00.2 \(its ledger"):
         plan(function(2), "eth0", "ethernet", Init(4), {"0000:3b:00.2": None})
     with pytest.raises(ForbiddenError, match="no netdev in the host"):
@@ -47,7 +50,7 @@ def test_a_vf_in_use_forbids_another_number_and_is_named() -> None:
 
 
 def test_a_pf_in_switchdev_mode_is_left_as_it_is() -> None:
-    """As devlink says, else by a representor; the command back is told. Devlink's other answer stands."""
+    """The mode is devlink's, else that of a representor. The command back is printed. Devlink's other answer stands."""
     switched = replace(function(0), netdevs=(Netdev("eth1", phys_port_name="pf0vf0"),))
     told: tuple[tuple[PciFunction, EswitchMode | None], ...] = ((function(0), "switchdev"), (switched, None))
     for pf, mode in told:
@@ -101,7 +104,7 @@ def test_settings_are_written_one_by_one_in_an_order_that_drivers_take() -> None
     ("driver", "left_out"), [("mlx5_core", ()), ("mlx4_core", ("trust",)), ("igb", ("link_state",)), ("new_nic", ())]
 )
 def test_settings_that_a_driver_has_no_operation_for_are_left_out(driver: str, left_out: tuple[str, ...]) -> None:
-    """One rule serves several NICs; a driver that nobody has read is asked."""
+    """One rule serves several NICs; an unknown driver gets every setting."""
     wishes = VfSettings(trust=False, spoofchk=True, link_state="enable")
     decided = plan(function(0, driver=driver), "eth0", "ethernet", Init(2, wishes), {})
     assert decided.left_out == left_out

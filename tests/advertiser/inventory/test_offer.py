@@ -27,7 +27,7 @@ def offer(text: str, folder: Path) -> Offer:
 
 
 def test_without_a_file_every_pf_is_offered_on_one_network(tmp_path: Path) -> None:
-    """The whole rate, no setting reaching beyond the pod."""
+    """The whole rate is offered, and no setting that reaches beyond the pod."""
     found = OfferFile(tmp_path / "none.yaml", required=False).offer()
     assert found == EVERYTHING
     assert found.terms(CANDIDATE) == Terms(network="default", keep_percent=0, allow=Allow())
@@ -40,7 +40,7 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
 
 
 def test_the_first_entry_that_matches_decides(tmp_path: Path) -> None:
-    """Every word of match must fit; an altname fits as well as the name."""
+    """Every field of match must match; an altname counts as well as the name."""
     found = offer(
         """
         v: 1
@@ -59,7 +59,7 @@ def test_the_first_entry_that_matches_decides(tmp_path: Path) -> None:
 
 
 def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:
-    """And `offer: false` takes out what a later entry would offer."""
+    """`offer: false` takes out what a later entry would offer."""
     found = offer('{v: 1, pfs: [{match: {name: "enp4s0f0"}, offer: false}, {}]}', tmp_path)
     assert found.terms(CANDIDATE) is None
     assert offer('{v: 1, pfs: [{match: {name: "other"}}]}', tmp_path).terms(CANDIDATE) is None
@@ -93,7 +93,7 @@ def test_a_wrong_offer_is_refused_by_place_and_rule(text: str, complaint: str, t
 
 @given(st.text(max_size=200))
 def test_any_text_is_an_offer_or_an_offer_error(text: str) -> None:
-    """Nothing else is raised."""
+    """Any text gives an offer or OfferError, and raises nothing else."""
     found: Offer | OfferError
     try:
         found = read_offer(text, "offer.yaml")
@@ -103,7 +103,7 @@ def test_any_text_is_an_offer_or_an_offer_error(text: str) -> None:
 
 
 def test_a_file_that_breaks_later_leaves_the_last_good_offer(tmp_path: Path) -> None:
-    """A slip of the operator's hand takes no PF away; the next good file counts again."""
+    """An operator's mistake takes no PF away; the next good file counts again."""
     path = tmp_path / "offer.yaml"
     path.write_text("{v: 1, pfs: [{network: rail0}]}")
     file = OfferFile(path, required=True)

@@ -19,7 +19,7 @@ def representor(port_name: str) -> Netdev:
 
 @pytest.mark.parametrize("port_name", ["pf0vf0", "pf1sf88", "c1pf0vf3", "c1pf0sf4", "pf0", "c1pf0", "pf12"])
 def test_a_representor_is_no_pf_and_tells_switchdev_mode(port_name: str) -> None:
-    """Of a VF, an SF, or (on a BlueField's ARM side) the host's PF, whatever its name sorts before."""
+    """It may stand for a VF, an SF, or (on a BlueField's ARM side) the host's PF, whatever its name sorts before."""
     function = PciFunction("0000:03:00.0", driver="mlx5_core", netdevs=(representor(port_name), UPLINK))
     assert main_netdev(function.netdevs) == UPLINK
     assert is_in_switchdev(function, None)
@@ -28,7 +28,7 @@ def test_a_representor_is_no_pf_and_tells_switchdev_mode(port_name: str) -> None
 
 @pytest.mark.parametrize("port_name", [None, "", "p0", "p1s2", "l1p0", "pf", "xpf0", "pf0vf", "0"])
 def test_any_other_port_name_is_a_pfs_own(port_name: str | None) -> None:
-    """A switch id beside it tells nothing: mlx5, ice and bnxt have one in legacy mode."""
+    """A switch id beside it proves nothing: mlx5, ice and bnxt have one in legacy mode."""
     netdev = Netdev("eth0", type="1", phys_port_name=port_name, phys_switch_id="e61a3b0003a1420c")
     function = PciFunction("0000:03:00.0", driver="mlx5_core", netdevs=(netdev,))
     assert main_netdev(function.netdevs) == netdev

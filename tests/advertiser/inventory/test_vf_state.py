@@ -43,7 +43,7 @@ def why(
 
 
 def test_a_vf_in_the_hosts_namespace_may_be_used() -> None:
-    """Bound, with netdev and RDMA device, held by nobody."""
+    """Bound, with netdev and RDMA device, held by no pod."""
     assert why(HOME) is None
 
 
@@ -71,7 +71,7 @@ def test_an_assignment_of_a_pf_or_vf_by_its_former_name_explains_nothing(before:
 
 
 def test_without_a_cluster_holders_are_taken_as_explained() -> None:
-    """`show` works with no cluster and accuses nobody."""
+    """`show` works without a cluster, and then accepts every holder."""
     assert why(AWAY, ENTRY, ClusterFacts(None)) is None
 
 
@@ -82,12 +82,12 @@ def test_a_held_vf_found_in_the_hosts_namespace_is_lost() -> None:
 
 @pytest.mark.parametrize("phase", ["taking", "returning"])
 def test_a_vf_being_moved_may_be_in_the_hosts_namespace(phase: Phase) -> None:
-    """Before the move and after the return the netdev is in the host by right."""
+    """Before the move and after the return the host rightly has the netdev."""
     assert why(HOME, replace(ENTRY, phase=phase)) is None
 
 
 def test_an_entry_of_another_boot_makes_no_vf_lost() -> None:
-    """Another boot's entry says nothing about where the VF should be."""
+    """Another boot's entry does not show where the VF should be."""
     assert why(HOME, replace(ENTRY, boot="before")) is None
 
 
@@ -99,20 +99,20 @@ def test_what_changed_while_we_read_is_not_judged(vf: Vf, entry: LedgerEntry | N
 
 
 def test_an_unreadable_ledger_entry_keeps_its_vf_out() -> None:
-    """Somebody may hold it."""
+    """A pod may hold it."""
     setting = PfContext(Host("now", (), {ADDRESS: None}), ClusterFacts(LIVE), "enp4s0f0")
     assert unusable_reason(3, HOME, EXPECTED, setting) == ("its ledger entry cannot be read", 0)
 
 
 @pytest.mark.parametrize("entry", ["enp4s0f0", "enp4s0f0/3"])
 def test_a_drained_pf_or_vf_is_out(entry: str) -> None:
-    """By the whole PF or by the one VF."""
+    """The whole PF or one VF can be drained."""
     assert why(HOME, claims=ClusterFacts(LIVE, frozenset({entry}))) == ("drained", 0)
 
 
 @pytest.mark.parametrize("entry", ["enp4s0f1", "enp4s0f0/30", "enp4s0"])
 def test_a_drain_of_another_pf_or_vf_changes_nothing(entry: str) -> None:
-    """Names are compared whole."""
+    """Names must match as a whole."""
     assert why(HOME, claims=ClusterFacts(LIVE, frozenset({entry}))) is None
 
 
@@ -130,10 +130,10 @@ def test_a_drain_of_another_pf_or_vf_changes_nothing(entry: str) -> None:
     ],
 )
 def test_what_is_wrong_with_a_vf_that_nobody_holds(vf: Vf | None, reason: str) -> None:
-    """Each by its own words."""
+    """Each fault has its own text."""
     assert why(vf) == (reason, 0)
 
 
 def test_an_obstacle_of_the_pf_is_every_vfs() -> None:
-    """In switchdev mode no VF is handed out, however healthy."""
+    """In switchdev mode no VF is handed out, even if nothing else is wrong with it."""
     assert why(HOME, obstacle="the PF is in switchdev mode") == ("the PF is in switchdev mode", 0)

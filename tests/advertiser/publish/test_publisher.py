@@ -73,7 +73,7 @@ async def settled() -> None:
 
 
 async def test_nothing_is_written_before_both_sides_are_known(server: Server, publisher: Publisher) -> None:
-    """Neither what is wanted nor what is there can be guessed."""
+    """Neither the wanted text nor the present one can be guessed."""
     publisher.set_desired("a")
     await settled()
     assert server.texts == []
@@ -92,7 +92,7 @@ async def test_equal_texts_cost_no_write(server: Server, publisher: Publisher) -
 
 
 async def test_what_somebody_wrote_is_put_right(server: Server, publisher: Publisher) -> None:
-    """Edited or removed, ours comes back."""
+    """Edited or removed, our value is written again."""
     publisher.set_observed("a")
     publisher.set_desired("a")
     publisher.set_observed("forged")
@@ -102,7 +102,7 @@ async def test_what_somebody_wrote_is_put_right(server: Server, publisher: Publi
 
 
 async def test_a_flood_of_changes_is_a_patch_a_second(server: Server, publisher: Publisher) -> None:
-    """The last text is the one that counts; those between are never written."""
+    """The last text is the one that is written; those between never are."""
     publisher.set_observed(None)
     publisher.set_desired("0")
     await writes(server, 1)
@@ -138,7 +138,7 @@ async def test_a_failed_write_is_repeated_with_the_latest_text(
 
 
 async def test_a_change_during_the_write_is_not_forgotten(server: Server, publisher: Publisher) -> None:
-    """What came while the answer was under way is written next."""
+    """A change that comes during the request is written next."""
     server.hold.clear()
     publisher.set_observed(None)
     publisher.set_desired("old")

@@ -49,7 +49,7 @@ async def node(server: ApiServer) -> dict[str, Any]:
 
 
 async def until(server: ApiServer, holds: Callable[[dict[str, str]], bool]) -> dict[str, Any]:
-    """Return the node as soon as its annotations are as wished."""
+    """Return the node as soon as its annotations are as expected."""
 
     async def wished() -> dict[str, Any] | None:
         found = await node(server)
@@ -83,7 +83,7 @@ async def test_nothing_is_written_at_rest(server: ApiServer, advertiser: Adverti
 
 
 async def test_a_change_on_the_host_is_published(server: ApiServer, advertiser: Advertiser, tmp_path: Path) -> None:
-    """A carrier lost shows as up:false."""
+    """A PF that loses its carrier is published with up:false."""
     await until(server, lambda annotations: INVENTORY in annotations)
     netdev = tmp_path / "sys/bus/pci/devices/0000:04:00.0/net/enp4s0f0"
     (netdev / "carrier").unlink()
@@ -95,7 +95,7 @@ async def test_a_change_on_the_host_is_published(server: ApiServer, advertiser: 
 async def test_an_edited_or_removed_annotation_is_put_back(
     server: ApiServer, advertiser: Advertiser, value: str | None
 ) -> None:
-    """Whoever writes our key is overruled."""
+    """A change by another writer of our key is overwritten."""
     first = await until(server, lambda annotations: INVENTORY in annotations)
     await annotate(server, {INVENTORY: value})
     wanted = first["metadata"]["annotations"][INVENTORY]
@@ -113,7 +113,7 @@ async def test_outages_are_outlasted(server: ApiServer, tmp_path: Path) -> None:
 
 
 async def test_a_missing_node_is_an_error_of_once(server: ApiServer, tmp_path: Path) -> None:
-    """Nothing is created for a node that does not exist: status 1."""
+    """The status is 1, and nothing is created for a node that does not exist."""
     wrong = [*arguments("once", tmp_path), "--node-name", "n9"]
     process = await asyncio.create_subprocess_exec(sys.executable, *wrong)
     assert await asyncio.wait_for(process.wait(), polling.LIMIT_S) == 1
@@ -128,7 +128,7 @@ async def test_once_is_not_stopped_by_a_drain_annotation_that_cannot_be_read(ser
 
 
 async def test_show_needs_no_cluster(tmp_path: Path) -> None:
-    """The same inventory as JSON, from a tree alone."""
+    """`show` prints the same inventory as JSON, from a tree alone."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=2))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments("show", tmp_path), "--output", "json", stdout=asyncio.subprocess.PIPE
@@ -141,7 +141,10 @@ async def test_show_needs_no_cluster(tmp_path: Path) -> None:
 async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
     server: ApiServer, advertiser: Advertiser, tmp_path: Path
 ) -> None:
-    """The pod lives: on offer. It is deleted by force: held, with its rate. The entry goes: on offer again."""
+    """While the pod lives its VF is on offer.
+
+    After a forced deletion it is held, with its rate; without the entry it is on offer again.
+    """
     await until(server, lambda annotations: INVENTORY in annotations)
     uid = await bind_pod(server)
     hold(tmp_path, uid)
@@ -163,7 +166,7 @@ async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
 async def test_a_pf_renamed_under_a_live_pod_keeps_the_pods_vf_out(
     server: ApiServer, advertiser: Advertiser, tmp_path: Path
 ) -> None:
-    """The assignment says the old name, so nobody counts it against the new one: the node does."""
+    """The assignment has the old name, so only the node counts it against the new one."""
     await until(server, lambda annotations: INVENTORY in annotations)
     uid = await bind_pod(server)
     hold(tmp_path, uid)
@@ -190,7 +193,7 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
         await first.scanned()
     assert (event["reason"], event["type"], event["involvedObject"]["uid"]) == ("VfLost", "Warning", uid)
     assert event["message"].startswith(f"VF 1 of enp4s0f0 ({VF1}) is back in the host's network namespace")
-    # Nothing is delayed: it tells whether the request came.
+    # Nothing is delayed: the counter shows whether the request came.
     told_again = Fault("POST", r"/events", "delay")
     server.faults.plan(told_again)
     async with advertising(tmp_path, "--resync", "0.2") as again:
@@ -213,7 +216,7 @@ async def events(server: ApiServer) -> list[dict[str, Any]]:
 
 
 async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiServer, tmp_path: Path) -> None:
-    """As many as there are VFs, less those that are out, in both fields; a kubelet that sets them to 0 is put right."""
+    """Both fields have the number of VFs less those that are out; a kubelet that sets them to 0 is corrected."""
     (tmp_path / "offer.yaml").write_text(
         "{v: 1, pfs: [{}], resources: [rdma-sriov/vf, tencent.com/rdma, rdma-sriov/dev-infiniband-mount]}"
     )
@@ -265,7 +268,7 @@ async def status_becomes(server: ApiServer, wanted: dict[str, dict[str, str]]) -
 
 
 async def test_a_drained_vf_is_out_by_its_annotations_event(server: ApiServer, tmp_path: Path) -> None:
-    """The operator's annotation on the node, and back: nobody waits for the resync, which is an hour away."""
+    """The operator's annotation on the node, and back: both take effect before the resync, which is an hour away."""
     async with advertising(tmp_path, "--resync", "3600"):
         found = await until(server, lambda annotations: INVENTORY in annotations)
         assert "out" not in inventory_of(found)
@@ -298,7 +301,7 @@ async def test_getpfs_and_readiness_are_served(server: ApiServer, tmp_path: Path
 async def test_a_host_that_cannot_be_read_takes_nothing_back(
     server: ApiServer, advertiser: Advertiser, tmp_path: Path
 ) -> None:
-    """Without a PCI bus the last inventory stands, and the program goes on."""
+    """Without a PCI bus the last inventory stays, and the program continues."""
     first = await until(server, lambda annotations: INVENTORY in annotations)
     devices = tmp_path / "sys/bus/pci/devices"
     devices.rename(tmp_path / "elsewhere")
@@ -346,7 +349,7 @@ async def bind_pod(server: ApiServer) -> str:
 
 
 def hold(folder: Path, uid: str) -> None:
-    """Take VF 1 away as mooring-cni does: the entry, then the netdev; only then does the entry say `held`."""
+    """Take VF 1 away as mooring-cni does: the entry, then the netdev; only then does the entry become `held`."""
     entry = LedgerEntry(
         pci=VF1,
         pf="enp4s0f0",
@@ -368,7 +371,7 @@ def hold(folder: Path, uid: str) -> None:
 
 
 async def test_nothing_is_published_before_the_pods_are_known(server: ApiServer, tmp_path: Path) -> None:
-    """Without them a VF that a deleted pod still holds would be offered for a moment."""
+    """Without the pods a VF that a deleted pod still holds would be offered for a moment."""
     unlisted = Fault("GET", r"/api/v1/pods", "answer", times=1000, code=503)
     server.faults.plan(unlisted)
     async with advertising(tmp_path, "--resync", "0.2"):

@@ -2,10 +2,10 @@
 
     python kill_loop.py SETTING.json
 
-SETTING: ``template`` (a host's root folder), ``scratch`` (an empty folder), ``killed`` (arguments of the run that is
-killed), ``after`` (those of the runs that follow), ``wanted`` (a root folder that must be the result), ``part`` (which
-of the changes: tests/support/seeds.py). Each try is a forked child on a copy of the template. Prints one JSON object:
-how many changes a run makes and its exit status, before which it was killed, what differs.
+SETTING has ``template`` (a host's root folder) and ``scratch`` (an empty folder). ``killed`` has the arguments of the
+run that is killed, ``after`` those of the runs that follow. ``wanted`` is a root folder that must be the result,
+``part`` which of the changes (tests/support/seeds.py). Each try is a forked child on a copy of the template. Prints one
+JSON object: how many changes a run makes and its exit status, before which it was killed, what differs.
 """
 
 import json
@@ -38,7 +38,7 @@ KILLED = -signal.SIGKILL
 
 
 def kill_at(number: int, root: Path, told: int) -> None:
-    """Tell each change that this process is about to make below ``root``; kill it before the one with this number."""
+    """Report each change that this process is about to make below ``root``; kill it before the one with this number."""
     changes = count(1)
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:

@@ -66,13 +66,13 @@ def test_an_install_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeH
 
 
 def test_an_install_that_was_killed_anywhere_is_taken_back_by_undo(bare: NodeHost, kill: Loop) -> None:
-    """Nothing is left of it, not even an empty folder."""
+    """Undo leaves nothing of it, not even an empty folder."""
     install = ["install", "--wheelhouse", str(bare.wheelhouse("first"))]
     _assert_all_went_well(kill(bare.root, install, [["undo"]], _copy(bare, "wanted").root), least=60)
 
 
 def test_a_removal_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHost, kill: Loop) -> None:
-    """After it the host is as it was before anything was installed."""
+    """After the next removal the host is as it was before anything was installed."""
     wheelhouse = str(bare.wheelhouse("first"))
     wanted = _copy(bare, "wanted")
     assert bare.run("install", "--wheelhouse", wheelhouse)[0] == 0

@@ -53,7 +53,7 @@ def _install(host: NodeHost, name: str = "first", command: str = "install") -> N
 
 @pytest.mark.parametrize("told", TOLD)
 def test_the_kubelet_is_told_the_shims_socket_wherever_it_is_told_one(host_of: HostOf, told: str) -> None:
-    """Its own word is edited, the rest of the file stays; remove puts the host back as it was."""
+    """Only the socket's flag is edited, the rest of the file stays; remove puts the host back as it was."""
     files, listen = TOLD[told]
     host = host_of({FLANNEL_AT: FLANNEL, **files})
     before = host.tree()
@@ -79,7 +79,7 @@ _NOTHING = "".join(f"{step:12} nothing to do\n" for step in _STEPS)
 
 
 def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
-    """What it says is what a run then does, path by path."""
+    """A dry run prints what a run then does, path by path."""
     wheels, before = str(kubeadm.wheelhouse("first")), kubeadm.tree()
     status, said = kubeadm.run("install", "--wheelhouse", wheels, "--dry-run")
     assert (status, kubeadm.tree()) == (0, before)
@@ -89,7 +89,7 @@ def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
 
 
 def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost) -> None:
-    """A copy under a name that comes before it, in a version that we speak, with what the operator says of VFs."""
+    """A copy under a name that sorts before it, in a supported version, with the operator's settings of VFs."""
     kubeadm.write("/etc/cni/net.d/99-other.conf", '{"name":"other","type":"bridge"}')
     kubeadm.write("/etc/mooring/cni.json", '{"ipam":{"type":"host-local"}}')
     _install(kubeadm)
@@ -103,7 +103,7 @@ def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost)
 
 
 def test_a_chain_that_an_operator_has_placed_is_left_alone(host_of: HostOf) -> None:
-    """Also under a name like ours: only the names that mooring-node takes are its own."""
+    """It stays even under a name like ours: only the names that mooring-node uses are its own."""
     placed = wheelhouse.REPOSITORY / "manifests/cni/10-mooring.conflist"
     host = host_of({**KUBEADM, "/etc/cni/net.d/05-mooring.conflist": placed.read_text()})
     _install(host)
@@ -113,7 +113,7 @@ def test_a_chain_that_an_operator_has_placed_is_left_alone(host_of: HostOf) -> N
 
 
 def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostOf) -> None:
-    """A .conf is a list of one; where a person has chained us already there is nothing to do."""
+    """A .conf becomes a list of one; where mooring-cni is chained already the list is left as it is."""
     host = host_of(
         {**KUBEADM, FLANNEL_AT: "{}", "/etc/cni/net.d/00-a.conf": '{"cniVersion":"1.0.0","name":"a","type":"ptp"}'}
     )
@@ -160,7 +160,7 @@ def test_links_of_the_host_lead_on_the_host(host_of: HostOf, tmp_path: Path) -> 
 
 
 def test_links_in_a_circle_are_refused(host_of: HostOf) -> None:
-    """As the kernel does."""
+    """A circle of links is refused, as by the kernel."""
     host = host_of(KUBEADM)
     (host.root / "opt/cni").symlink_to("/opt/cni/again")
     status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")))
@@ -190,7 +190,7 @@ def test_what_no_node_can_be_called_is_wrong_usage(kubeadm: NodeHost, name: str)
     ],
 )
 def test_a_run_that_fails_takes_everything_back(host_of: HostOf, files: dict[str, str], why: str) -> None:
-    """The steps before the one that fails are undone, and the reason is said."""
+    """The steps before the one that fails are undone, and the reason is printed."""
     host = host_of({**KUBEADM, **files})
     before = host.tree()
     status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")))
@@ -212,7 +212,7 @@ def _tiny_wheelhouse(folder: Path) -> Path:
 
 
 def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHost) -> None:
-    """The third release removes the first, remove all; install and upgrade are not taken for each other."""
+    """The third release removes the first, remove removes all; install and upgrade refuse each other's case."""
     before, releases = kubeadm.tree(), kubeadm.root / "opt/mooring/versions"
     wheels = [_tiny_wheelhouse(kubeadm.root.parent / name) for name in ("one", "two", "three")]
     names = [release_of(folder) for folder in wheels]
@@ -230,7 +230,7 @@ def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHos
 
 
 def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
-    """Exit status 1 and one finding each, as a table and as JSON; install mends them."""
+    """Exit status 1 and one finding each, as a table and as JSON; install repairs them."""
     _install(kubeadm)
     (kubeadm.root / "etc/udev/rules.d/79-mooring-vfs.rules").unlink()
     kubeadm.write("/opt/cni/bin/mooring-cni", "#!/bin/sh\n")
@@ -278,7 +278,7 @@ def test_what_resists_removal_is_named_and_left_to_undo(host_of: HostOf) -> None
 
 
 def test_nothing_is_removed_under_pods_that_have_vfs(kubeadm: NodeHost) -> None:
-    """Their VFs could not be given back any more: refused by name, unless forced."""
+    """The pods' VFs could not be given back any more: removal is refused with their names, unless forced."""
     _install(kubeadm)
     kubeadm.write("/var/lib/mooring/vfs/0000:3b:00.2.json", "{}")
     installed = kubeadm.tree()
@@ -326,7 +326,7 @@ def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: Nod
 
 
 def test_a_build_that_was_killed_is_no_release(kubeadm: NodeHost) -> None:
-    """A folder without its last file is built again; pip's words are told where it cannot be."""
+    """A folder without its last file is built again; where that fails, pip's message is printed."""
     wheels = kubeadm.wheelhouse("first")
     (release,) = (kubeadm.root / "opt/mooring/versions").glob("0*")
     (release / "complete").unlink()

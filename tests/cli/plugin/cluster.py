@@ -97,7 +97,7 @@ def as_pods(*documents: Json) -> list[Pod]:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An API server, and the ways in which a test fills it and asks it."""
+    """An API server, and the ways in which a test fills and reads it."""
 
     server: ApiServer
     client: Client

@@ -1,4 +1,4 @@
-"""API servers to ask, one that lets everybody in and one that asks RBAC."""
+"""API servers to read: one that allows every request, and one with RBAC."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +16,6 @@ async def served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIte
 
 @pytest.fixture
 async def guarded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Served]:
-    """Serve a cluster that asks RBAC."""
+    """Serve a cluster with RBAC."""
     async with serving(tmp_path, capsys.readouterr, rbac=True) as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""What `kubectl mooring lint` says of manifests, by line, field and rule."""
+"""What `kubectl mooring lint` reports of manifests, by line, field and rule."""
 
 import itertools
 import json
@@ -50,7 +50,7 @@ def said(text: str) -> list[tuple[int, str, str]]:
 
 @pytest.mark.parametrize("request_text", ["[]", "[{}]", '[{"min_tx_rate":1,"max_tx_rate":2,"containers":["c"]}]'])
 def test_what_the_scheduler_takes_is_not_spoken_of(request_text: str) -> None:
-    """Status 0, and no finding."""
+    """The exit status is 0, without findings."""
     assert said(POD % request_text) == []
 
 
@@ -67,14 +67,14 @@ def test_what_the_scheduler_takes_is_not_spoken_of(request_text: str) -> None:
     ],
 )
 def test_a_request_is_judged_as_the_scheduler_judges_it(request_text: str, rule: str) -> None:
-    """On the line of its annotation, with the place within it."""
+    """A finding is on the line of the annotation, with the place within it."""
     ((line, field, found),) = said(POD % request_text)
     assert (line, field) == (6, "metadata.annotations.mooring.dev/interfaces")
     assert found.startswith(rule)
 
 
 def test_every_field_that_the_guard_would_refuse_is_named_on_its_own_line() -> None:
-    """In a template too, under the field's whole path."""
+    """Templates are checked too; the finding has the field's whole path."""
     found = said(f"# two documents\n---\n{DEPLOYMENT}")
     assert [(line, field) for line, field, _ in found] == [
         (13, "spec.template.spec.schedulerName"),
@@ -86,7 +86,7 @@ def test_every_field_that_the_guard_would_refuse_is_named_on_its_own_line() -> N
 
 
 def test_a_request_on_the_deployment_and_not_on_its_pods_is_found() -> None:
-    """Nothing would read it there, and nothing would say so."""
+    """The field would be ignored there, without any message."""
     text = DEPLOYMENT.replace("  name: web\n", "  name: web\n  annotations: {rdma_interfaces_required: '[{}]'}\n")
     assert any("move it to spec.template.metadata.annotations" in rule for _, _, rule in said(text))
 
@@ -136,7 +136,7 @@ _ITEM = "{spec: {schedulerName: mooring}, metadata: {name: x, annotations: {moor
     ],
 )
 def test_lists_of_any_kind_are_opened_and_what_is_no_object_is_passed_over(before: str, line: int) -> None:
-    """Items of a PodList need not say that they are pods, as the API writes them."""
+    """Items of a PodList need no kind of their own: the API writes them without one."""
     (found,) = said(before)
     assert found[0] == line
     assert found[2].startswith("[0]: 1 is not an object")
@@ -158,7 +158,7 @@ def test_lists_of_any_kind_are_opened_and_what_is_no_object_is_passed_over(befor
 def test_a_file_that_is_no_yaml_or_too_much_of_it_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, why: str
 ) -> None:
-    """Files are anybody's: some aliases of aliases would fill the memory. The others are looked at all the same."""
+    """Files come from anyone: a few aliases of aliases would fill the memory. The other files are read all the same."""
     odd, bad = tmp_path / "odd.yaml", tmp_path / "bad.yaml"
     odd.write_bytes(content)
     bad.write_text(POD % "[1]")
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_yaml_or_too_much_of_it_is_a_finding(
 def test_the_status_is_1_and_each_line_begins_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So editors and CI find the place."""
+    """Editors and CI find the place by file and line."""
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text(POD % "[{}]")
     bad.write_text(POD % "[1]")

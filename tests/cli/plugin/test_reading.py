@@ -1,4 +1,4 @@
-"""Lists as they come: in pages that expire, with objects that do not decode; and the line that says how far it is."""
+"""Lists as they come: in pages that expire, with objects that do not decode; and the line that shows the progress."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from mooring.kube.failures import Gone, Refused, Status
 
 
 class Pages(Client):
-    """Answers from a list of pages, each a body or an error; keeps the tokens that it was asked for."""
+    """Answers from a list of pages, each a body or an error; keeps the tokens of the requests."""
 
     def __init__(self, *pages: object) -> None:
         super().__init__(Access("http://nowhere"))
@@ -47,7 +47,7 @@ def named(name: str) -> object:
 
 
 async def test_a_list_is_read_page_by_page_and_progress_is_told_between() -> None:
-    """Where the pages end, nothing more is told."""
+    """Where the pages end, nothing more is printed."""
     told: list[tuple[str, int]] = []
     client = Pages(page(named("a"), named("b"), token="1"), page(named("c")))
     found = await Reader(client, lambda what, count: told.append((what, count))).all("/api/v1/nodes", Node)
@@ -57,7 +57,7 @@ async def test_a_list_is_read_page_by_page_and_progress_is_told_between() -> Non
 
 
 async def test_a_list_whose_pages_have_expired_is_read_again_and_shows_nothing_twice() -> None:
-    """But not for ever."""
+    """The number of attempts is limited."""
     gone = Gone(Status(410, "Expired", "too old"))
     client = Pages(page(named("a"), token="1"), gone, page(named("a"), named("b")))
     found = await Reader(client).all("/api/v1/nodes", Node)
@@ -67,7 +67,7 @@ async def test_a_list_whose_pages_have_expired_is_read_again_and_shows_nothing_t
 
 
 async def test_an_object_that_does_not_decode_is_left_out_by_name() -> None:
-    """The others of its page are shown."""
+    """The other objects of its page are shown."""
     odd = {"metadata": {"name": "odd", "annotations": ["x"]}}
     reader = Reader(Pages(page(named("a"), odd, named("b"))))
     found = await reader.all("/api/v1/nodes", Node)
@@ -77,7 +77,7 @@ async def test_an_object_that_does_not_decode_is_left_out_by_name() -> None:
 
 
 async def test_a_time_without_a_zone_leaves_its_event_out() -> None:
-    """It could not be compared with the others'."""
+    """An object that does not decode could not be compared with the others."""
     naive = {"metadata": {"name": "e"}, "lastTimestamp": "2026-01-01T00:00:00"}
     reader = Reader(Pages(page(naive, {"metadata": {"name": "f"}, "eventTime": "2026-01-01T00:00:00Z"})))
     found = await reader.all("/api/v1/namespaces/default/events", Event)
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_no_api_servers_is_said_to_be_none(body: bytes) 
 
 
 async def test_without_the_right_to_what_a_command_is_about_there_is_no_answer() -> None:
-    """An empty table would say that there is nothing."""
+    """The command fails: an empty table would mean that nothing exists."""
     forbidden = Refused(Status(403, "Forbidden", "no"))
     assert await Reader(Pages(forbidden)).all("/api/v1/nodes", Node) is None
     with pytest.raises(UnreadableError, match=r"^forbidden: needs the right to list nodes$"):

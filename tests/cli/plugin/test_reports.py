@@ -16,7 +16,7 @@ from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, 
 
 
 def text(answer: Answer) -> list[list[str]]:
-    """Return the first table's rows as words."""
+    """Return the first table's rows, split at blanks."""
     return [line.split() for line in draw(answer.tables[:1], coloured=False).splitlines()[1:]]
 
 
@@ -33,7 +33,7 @@ def test_a_pf_shows_what_is_free_held_and_out_and_these_are_all_its_vfs() -> Non
 
 
 def test_an_answer_says_little_of_itself_however_large_it_is() -> None:
-    """`asyncio.run` writes the repr of its result where it ends: of 10,000 rows that took longer than all else."""
+    """`asyncio.run` writes the repr of its result where it ends: for 10,000 rows that took longer than the rest."""
     answer = pods.report(as_pods(*(bound(f"p{number}", "n1", (pf(), 0, 0)) for number in range(50))), wide=True)
     assert len(answer.tables[0].rows) == 50
     assert repr(answer) == "Answer(notes=(), status=0)"
@@ -44,7 +44,7 @@ def test_an_answer_says_little_of_itself_however_large_it_is() -> None:
     ["[", "[]", '{"v":2}', '{"v":1,"x":"\\ud800"}', '{"v":1,"x":NaN}', '{"v":1,"x":1e999}', '{"v":1,"x":' + "[" * 5000],
 )
 def test_what_an_event_says_is_shown_only_if_every_format_can(text: str) -> None:
-    """Whoever may write events must not end the command: a lone surrogate is in no YAML, infinity in no JSON."""
+    """A writer of events must not end the command: a lone surrogate is not valid in YAML, infinity not in JSON."""
     metadata = {"name": "e", "annotations": {names.WHY: text}}
     event = {"metadata": metadata, "involvedObject": {"uid": "u"}, "reason": "Scheduled"}
     told = explain.latest([msgspec.convert(event | {"lastTimestamp": "2026-01-01T00:00:00Z"}, Event)], "u")
@@ -53,7 +53,7 @@ def test_what_an_event_says_is_shown_only_if_every_format_can(text: str) -> None
 
 
 def test_what_nobody_could_read_is_shown_as_unknown() -> None:
-    """Without pods nothing is known of use; zero would be a lie."""
+    """Without the pods use is unknown; zero would be wrong."""
     answer = nodes.report(uses(as_nodes(node("n1", (pf(),))), None), wide=False)
     assert text(answer)[0][5:] == ["4", "?", "?", "0", "?", "90000"]
 
@@ -67,13 +67,13 @@ def test_what_nobody_could_read_is_shown_as_unknown() -> None:
     ],
 )
 def test_a_node_from_which_nothing_new_is_given_says_why(fields: dict[str, object], fault: str) -> None:
-    """It is the reason that the scheduler goes by."""
+    """The reason shown is the one that the scheduler uses."""
     (found,) = uses(as_nodes(node("n1", (pf(),), **fields)), [])
     assert found.fault.startswith(fault)
 
 
 def test_an_assignment_that_names_another_pod_holds_nothing_and_is_shown() -> None:
-    """A forged or copied annotation takes no VF from anybody."""
+    """A forged or copied annotation takes no VF from another pod."""
     forged = pod(
         "b", "[{}]", annotations={names.ASSIGNMENT: given("uid-a", "n1", (pf(), 0, 0))}, spec={"nodeName": "n1"}
     )
@@ -86,14 +86,14 @@ def test_an_assignment_that_names_another_pod_holds_nothing_and_is_shown() -> No
 
 
 def test_a_pod_that_has_ended_holds_nothing() -> None:
-    """Its VFs are free again, whatever its annotation still says."""
+    """Its VFs are free again, whatever its annotation still has."""
     ended = bound("a", "n1", (pf(), 0, 5000)) | {"status": {"phase": "Succeeded"}}
     (found,) = uses(as_nodes(node("n1", (pf(),))), as_pods(ended))
     assert (found.pfs[0].used, found.pfs[0].left_mbps) == (0, 90_000)
 
 
 def test_top_adds_up_by_network_node_and_pf_and_names_the_biggest_first() -> None:
-    """Shares are of what is offered."""
+    """Shares are relative to what is offered."""
     rails = (pf(0), pf(1))
     holding = as_pods(
         bound("small", "n1", (rails[0], 0, 9000)), bound("big", "n2", (rails[0], 0, 18000), (rails[1], 0, 9000))
@@ -136,14 +136,14 @@ def found_by(patient: doctor.Patient) -> dict[str, str]:
 
 
 def test_the_doctor_finds_nothing_where_nothing_is_wrong() -> None:
-    """Status 0, and no finding."""
+    """The exit status is 0, without findings."""
     answer = doctor.report(well())
     assert found_by(well()) == {}
     assert answer.status == 0
 
 
 def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
-    """Without it anybody writes assignments: an error, so that a script sees it."""
+    """Without the guard any user can write assignments: an error, so that a script sees it."""
     patient = well()
     audits = binding_of("mooring-bindings", "Audit")
     assert patient.policies is not None
@@ -158,7 +158,7 @@ def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
 
 
 def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
-    """Nobody is told that a guard is missing which he has no right to see, nor that all is well."""
+    """A user without the right to read the guard sees neither that it is missing nor that all is well."""
     patient = well()
     assert found_by(doctor.Patient(patient.nodes, None, None, None, "0.1.0")) == {
         "guard": "warning: could not be listed: whether it guards is not known",
@@ -167,7 +167,7 @@ def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
 
 
 def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
-    """Each by its own subject, with the words that name the rule."""
+    """Each has its own subject, and a text that names the rule."""
     claimants = as_pods(
         bound("a", "n1", (pf(), 0, 60_000)),
         bound("b", "n1", (pf(), 0, 0), (pf(), 1, 60_000)),
@@ -209,7 +209,7 @@ def event(uid: str, when: str, reason: str, why: str) -> Event:
 
 
 def test_the_latest_event_of_that_very_pod_explains_it() -> None:
-    """An earlier pod of that name has another uid; what is no JSON explains nothing, and stops nothing."""
+    """An earlier pod of that name has another uid; a value that is not JSON explains nothing, and stops nothing."""
     events = [
         event("u1", "2026-01-01T00:00:01Z", "FailedScheduling", '{"v":1,"nodes":1}'),
         event("u1", "2026-01-01T00:00:02Z", "Scheduled", '{"v":1,"node":"n1"}'),
@@ -226,20 +226,20 @@ def test_the_latest_event_of_that_very_pod_explains_it() -> None:
 
 @pytest.mark.parametrize("why", [{"counts": 3}, {"counts": {"x": []}, "refused": []}, {"scores": "x"}, {"nodes": {}}])
 def test_an_event_that_says_nonsense_is_shown_as_far_as_it_goes(why: dict[str, object]) -> None:
-    """Anybody may write events."""
+    """Any user may write events."""
     answer = explain.report(as_pods(pod("a", "[{}]"))[0], explain.DecisionReport("event", "m", why))
     assert "default/a" in draw(answer.tables, coloured=True)
 
 
 def test_a_table_is_plain_where_it_is_piped_and_coloured_on_a_terminal() -> None:
-    """The same words; numbers stand on the right."""
+    """The same text; numbers are aligned to the right."""
     table = Table(("NAME", "VFS"), [cells("a", 1), cells(Cell("bb", "bad"), 10)])
     assert draw([table], coloured=False) == "NAME   VFS\na        1\nbb      10"
     assert draw([table], coloured=True).splitlines()[2] == "\x1b[31mbb  \x1b[0m    10"
 
 
 def test_what_an_annotation_says_never_commands_the_terminal() -> None:
-    """Escape sequences in somebody's annotation are shown as what they are: not text."""
+    """Escape sequences in an annotation are printed escaped."""
     hostile = Table(("NAME",), [cells("a\x1b]0;owned\x07\nb")])
     assert (
         draw([hostile], coloured=False)
@@ -248,7 +248,7 @@ def test_what_an_annotation_says_never_commands_the_terminal() -> None:
 
 
 def test_a_pod_says_why_it_waits() -> None:
-    """In wide output, as the scheduler said it last."""
+    """Wide output has the scheduler's last message."""
     waits = as_pods(pod("a", "[{}]", status=waiting("Unschedulable", "0/3")))
     drawn = draw(pods.report(waits, wide=True).tables, coloured=False)
     assert drawn.splitlines()[1].split()[:4] == ["default", "a", "Unschedulable", "-"]

@@ -34,7 +34,7 @@ def keys(value: object) -> object:
 
 
 async def test_nodes_and_pods_are_shown_as_the_api_has_them(served: Served) -> None:
-    """Columns that a person reads, and nothing on stderr."""
+    """The tables have the columns for people; nothing is written to stderr."""
     await two_nodes(served)
     status, out, err = await served.run("nodes")
     assert (status, err) == (0, "")
@@ -83,7 +83,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
 
 
 async def test_explain_tells_the_latest_decision_by_its_event(served: Served) -> None:
-    """What spoke for the node, and the VFs."""
+    """The output has the reasons for the node, and the VFs."""
     await two_nodes(served)
     found: Json = json.loads(await served.client.request("GET", "/api/v1/namespaces/default/pods/a"))
     why = {"v": 1, "node": "n1", "nodes": 2, "scores": {"RdmaVfs": 90}, "pfs": {"pf0": [0], "pf1": [1]}}
@@ -105,7 +105,7 @@ async def test_explain_tells_the_latest_decision_by_its_event(served: Served) ->
 
 
 async def test_explain_decides_again_about_a_pending_pod_and_names_every_node(served: Served) -> None:
-    """Also where a reason refuses more nodes than an event names."""
+    """Every node is named, also where a reason refuses more nodes than an event names."""
     for number in range(12):
         await served.add_node(node(f"n{number:02}", (pf(0, vfs=1),)))
     await served.add_node(node("other"))
@@ -148,7 +148,7 @@ async def test_explain_decides_by_volumes_and_by_other_pods_too(served: Served) 
 
 
 async def test_explain_leaves_to_a_nominated_pod_what_is_kept_for_it(served: Served) -> None:
-    """As its status says: it comes first to most of the node's CPU."""
+    """Its status nominates n1: it gets most of the node's CPU before the other pod."""
     await served.add_node(node("n1", (pf(0),)))
     containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
     nominated = {"phase": "Pending", "nominatedNodeName": "n1"}
@@ -212,7 +212,7 @@ async def test_what_is_no_name_and_no_number_is_wrong_usage(served: Served, argv
 
 
 async def test_an_object_that_cannot_be_read_is_left_out_by_name(served: Served) -> None:
-    """The others are shown."""
+    """The other objects are shown."""
     await two_nodes(served)
     broken = node("odd", (pf(),), inventory="{")
     await served.add_node(broken)
@@ -223,7 +223,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_by_name(served: Served)
 
 
 async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: Served, tmp_path: Path) -> None:
-    """With nothing but the right to list nodes."""
+    """The user may only list nodes."""
     await two_nodes(guarded)
     role = {"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]}
     await guarded.post(f"{_RBAC}/clusterroles", {"metadata": {"name": "reader"}, **role})
@@ -252,7 +252,7 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
 
 
 async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: Path) -> None:
-    """A server that takes the request and is silent."""
+    """The server takes the request and does not answer."""
     asked = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -278,7 +278,7 @@ async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: P
 
 
 async def test_a_terminal_of_few_letters_gets_the_others_escaped(served: Served) -> None:
-    """Messages may hold anything; YAML and JSON are ASCII by themselves."""
+    """Messages may hold any character; YAML and JSON are ASCII already."""
     await served.add_node(node("n1", (pf(0),)))
     odd = {"type": "PodScheduled", "status": "False", "reason": "InvalidRequest", "message": "\u00e4\u202e\x9b"}
     await served.add_pod(pod("a", "[{}]", status={"phase": "Pending", "conditions": [odd]}))
@@ -297,7 +297,7 @@ async def test_a_terminal_of_few_letters_gets_the_others_escaped(served: Served)
 
 @pytest.mark.kubectl
 async def test_kubectl_finds_the_plugin_on_the_path_and_passes_its_status_on(served: Served, tmp_path: Path) -> None:
-    """As its user calls it."""
+    """kubectl is run as a user runs it."""
     await two_nodes(served)
     script = tmp_path / "bin" / "kubectl-mooring"
     script.parent.mkdir()
@@ -320,7 +320,7 @@ async def test_kubectl_finds_the_plugin_on_the_path_and_passes_its_status_on(ser
 
 
 def test_a_thousand_nodes_take_no_longer_than_the_start_of_the_command(tmp_path: Path) -> None:
-    """Beside a cluster without nodes, in the command's own CPU time: both are as slow as the machine is."""
+    """The command's own CPU time is compared with that on an empty cluster: both are as slow as the machine is."""
     with apiservers.devcluster(tmp_path) as kubeconfig:
         without = least_cpu_s(kubeconfig)
         asyncio.run(fill(kubeconfig, 1000, 1000))

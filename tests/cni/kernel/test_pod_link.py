@@ -31,7 +31,7 @@ _PATIENCE_S = 20.0
 
 @dataclass
 class Neighbour:
-    """A machine on the VFs' network: it sees every frame that reaches it, and can ask who has an address."""
+    """A machine on the VFs' network: it sees every frame that reaches it, and can resolve an address."""
 
     netns: str
     wire: socket.socket
@@ -144,7 +144,7 @@ def test_two_vfs_in_one_subnet_each_speak_for_themselves(host: Any, neighbour: N
 
 
 def test_without_policy_routing_the_kernel_mixes_them_up(host: Any, neighbour: Neighbour) -> None:
-    """What the option switches off, and why it is on: one link sends for both addresses."""
+    """Without the option one link sends for both addresses, which is why it is on by default."""
     host.record(FIRST, SECOND)
     found = of(host.call("ADD", shared_subnet(host, policyRouting=False)))
     addresses = [address for _, _, address in found if ":" not in address]
@@ -155,7 +155,7 @@ def test_without_policy_routing_the_kernel_mixes_them_up(host: Any, neighbour: N
 
 
 def test_addresses_are_announced_to_the_neighbours(host: Any, neighbour: Neighbour) -> None:
-    """Gratuitous ARP and an unsolicited neighbour advertisement: whoever remembers another MAC learns the new one."""
+    """Gratuitous ARP and an unsolicited neighbour advertisement: a neighbour replaces the MAC that it cached."""
     stale = ("neigh", "replace", "10.77.0.2", "lladdr", "02:00:00:00:00:01", "nud", "stale", "dev", "peer0")
     subprocess.run(("ip", "-n", "mooring-cni-peer", *stale), check=True)
     host.record(FIRST)
@@ -187,7 +187,7 @@ def test_del_out_of_a_live_namespace_takes_rules_and_tables_along(host: Any) -> 
 
 
 def test_routes_are_applied_and_one_default_is_left(host: Any) -> None:
-    """As the main plugin: the first VF's default route; and the network's own routes beside it."""
+    """The main plugin sets the first VF's default route, and the network's own routes beside it."""
     routes = [{"dst": "0.0.0.0/0"}, {"dst": "10.200.0.0/16"}]
     ipam = {"type": "host-local", "ranges": [[{"subnet": "10.77.0.0/24"}]], "routes": routes}
     ipam["dataDir"] = str(host.layout.ipam / "routed")
@@ -225,7 +225,7 @@ def said(folder: Path) -> list[str]:
 def test_an_address_that_a_killed_adds_plugin_gives_later_is_given_back(
     host: Any, tmp_path: Path, served: bool
 ) -> None:
-    """kill -9 while the IPAM plugin runs: DEL waits for the orphan, then gives back what nobody read of."""
+    """kill -9 while the IPAM plugin runs: DEL waits for the orphan, then frees the addresses that no caller read."""
     before = host.everything()
     plugin = host.layout.cni_bin / "slow-local"
     plugin.write_text(SLOW.format(folder=tmp_path))
@@ -261,7 +261,7 @@ def kill_server_in_the_middle(host: Any, conf: dict[str, Any], folder: Path) -> 
 
 
 def test_an_announcement_that_cannot_be_made_fails_nothing() -> None:
-    """A link that has gone, one that is no Ethernet, an address of the other family: there is nobody to tell."""
+    """A link that has gone, a link other than Ethernet, an address of the other family: no announcement is sent."""
     began = time.monotonic()
     pod_link.announce({"mo-gone0": [Address("10.77.0.9/24")], "lo": [Address("10.77.0.9/24"), Address("fd00::9/64")]})
     assert time.monotonic() - began < 30

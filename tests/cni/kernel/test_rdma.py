@@ -1,4 +1,4 @@
-"""RDMA devices without a lab: what a resource table says, and a kernel that has none."""
+"""RDMA devices without a lab: the contents of a resource table, and a kernel without such tables."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
 
 
 def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another device left while the kernel listed them: the one behind it would have no namespace, and no users."""
+    """Another device left while the kernel listed them: the next in the list would have no namespace and no users."""
     first = [(rdma_netlink.DEV_NAME, b"mlx5_5"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5))]
     second = [(rdma_netlink.DEV_NAME, b"mlx5_6"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(6))]
     lists = iter([[first], [second], [second]])
@@ -47,7 +47,7 @@ def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_spoof_check_brings_an_admin_mac_with_it() -> None:
-    """Where none is wished for: the netdev's where there is none; one that is there becomes the netdev's."""
+    """Without a requested MAC: a VF without an admin MAC gets the netdev's; the netdev gets an existing admin MAC."""
     wish = VfSettings(spoofchk=True)
     own, other = "02:00:00:00:00:01", "02:00:00:00:00:02"
     assert attachment.effective(wish, VfSettings(mac=attachment.NO_MAC), own).mac == own
@@ -78,9 +78,10 @@ def test_a_refusal_names_pf_vf_setting_and_errno() -> None:
 class Nldev:
     """Answers as nldev.c of Linux 6.12 does, about one device on which user processes have opened contexts.
 
-    A dump of queue pairs asks the driver about each (fill_res_qp_entry_query), and ends with the first error. mlx5 has
-    ENOSYS for a queue pair with an indirection table, as RSS makes them (mlx5_ib_query_qp), and firmware's error for
-    any on a sick VF, ib_core's own GSI queue pair among them. Contexts and cm_ids are listed without the driver.
+    A dump of queue pairs queries the driver about each (fill_res_qp_entry_query), and ends with the first error. mlx5
+    returns ENOSYS for a queue pair with an indirection table, as RSS makes them (mlx5_ib_query_qp). On a sick VF it
+    returns the firmware's error for any queue pair, ib_core's own GSI queue pair included. Contexts and cm_ids are
+    listed without the driver.
     """
 
     def __init__(self, query: int, *contexts: int, of: int | None = None, has_context_table: bool = True) -> None:
@@ -123,19 +124,19 @@ def _nested(kind: int, attributes: Mapping[int, bytes]) -> bytes:
 
 @pytest.mark.parametrize("query", [errno.ENOSYS, errno.EINVAL, errno.EIO])
 def test_a_queue_pair_that_cannot_be_asked_is_somebodys(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who opened the device is known, who else has one of its queue pairs is not."""
+    """The process that opened the device is known; others that have one of its queue pairs are not."""
     monkeypatch.setattr(rdma_netlink, "exchange", Nldev(query, 77).exchange)
     assert rdma.users("mlx5_5") == {77, rdma.NAMELESS}
 
 
 @pytest.mark.parametrize("query", [errno.ENOSYS, errno.EIO])
 def test_a_sick_vf_without_a_context_is_nobodys(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process has a queue pair on a context only: the one that cannot be asked is the kernel's, for ever."""
+    """A process has a queue pair on one context only. The queue pair whose query always fails is the kernel's."""
     monkeypatch.setattr(rdma_netlink, "exchange", Nldev(query).exchange)
     assert rdma.users("mlx5_5") == frozenset()
 
 
 def test_a_context_that_no_table_lists_is_somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel before 5.15 counts contexts and does not list them; a queue pair that cannot be asked names nobody."""
+    """A kernel before 5.15 counts contexts and does not list them. A queue pair whose query fails names no process."""
     monkeypatch.setattr(rdma_netlink, "exchange", Nldev(errno.ENOSYS, of=1, has_context_table=False).exchange)
     assert rdma.users("mlx5_5") == {rdma.NAMELESS}

@@ -15,7 +15,7 @@ APART = InterfaceConfig("net3", (Address("10.0.1.3/24"),))
 
 
 def test_interfaces_of_one_subnet_get_a_table_a_rule_and_strict_arp() -> None:
-    """Each by itself: its neighbours, then its gateway; what is alone in its subnet is left to the main table."""
+    """Each table has the interface's neighbours, then its gateway; a lone interface is left to the main table."""
     first, second, alone = plan([A, B, APART], None, policy=True)
     assert first.sources == ("10.0.0.2",)
     assert second.own_routes == (OwnRoute("10.0.0.0/24", source="10.0.0.3"), OwnRoute("0.0.0.0/0", "10.0.0.1"))
@@ -28,7 +28,7 @@ def test_interfaces_of_one_subnet_get_a_table_a_rule_and_strict_arp() -> None:
 
 
 def test_policy_routing_can_be_switched_off() -> None:
-    """policyRouting: false leaves subnets that are shared to whoever wants them so."""
+    """policyRouting: false leaves shared subnets to operators who want them so."""
     assert all(not one.sources and not one.sysctls for one in plan([A, B], None, policy=False))
 
 
@@ -50,7 +50,7 @@ def test_ipv6_is_decided_by_itself() -> None:
 
 
 def test_a_chain_keeps_its_default_route() -> None:
-    """IPAM's default route is the main plugin's first; in a chain only the network's configuration may ask for one."""
+    """IPAM's default route is the main plugin's first; in a chain only the network's configuration may request one."""
     configured = InterfaceConfig("net4", (), (), (Route("::/0", "fd00::ff"), Route("10.9.0.0/16", "10.0.0.1")))
     assert [one.routes for one in plan([A, B], None, policy=True)] == [A.routes, ()]
     assert [one.routes for one in plan([A, configured], {}, policy=True)] == [(), configured.configured]
@@ -67,7 +67,7 @@ WISHES = st.lists(st.tuples(ROUTES, ROUTES), max_size=5)
 def test_a_destination_has_one_route_in_the_pod(
     asked: list[tuple[tuple[Route, ...], tuple[Route, ...]]], before: list[str], chained: bool
 ) -> None:
-    """Whatever IPAM plugins and configuration ask for, and nothing that was asked for is lost without a reason."""
+    """Any requests by IPAM plugins and configuration: no request is dropped without a reason."""
     configs = [InterfaceConfig(f"net{number}", (), *routes) for number, routes in enumerate(asked)]
     previous = {"routes": [{"dst": dst} for dst in before]} if chained else None
     made = [route.dst for one in plan(configs, previous, policy=True) for route in one.routes]
@@ -79,7 +79,7 @@ def test_a_destination_has_one_route_in_the_pod(
 
 
 def test_tables_are_apart_from_what_people_choose() -> None:
-    """Not the reserved ones, not small numbers; one an interface."""
+    """Reserved tables and small numbers are avoided; each interface has one table."""
     tables = {table_of(index) for index in range(1, 5000)}
     assert len(tables) == 4999
     assert min(tables) > 1 << 24

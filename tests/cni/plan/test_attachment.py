@@ -78,7 +78,7 @@ def test_a_call_is_read_as_the_specification_says() -> None:
     ],
 )
 def test_a_bad_environment_is_code_4(changes: dict[str, str]) -> None:
-    """The specification's code, in its error object."""
+    """The error object has the specification's code."""
     assert refused(**changes)["code"] == 4
 
 
@@ -89,7 +89,7 @@ def test_version_lists_what_we_speak() -> None:
 
 
 def test_another_version_is_code_1() -> None:
-    """A configuration of a version that we do not speak is refused, not guessed at."""
+    """A configuration of an unsupported version is refused."""
     done = answer(ENVIRONMENT, b'{"cniVersion":"0.2.0"}', vf_settings=lambda: pytest.fail("made"))
     assert (done.status, json.loads(done.text)["code"]) == (1, 1)
 
@@ -127,7 +127,7 @@ def test_a_bad_configuration_is_code_7_and_names_the_field(fields: dict[str, Any
 
 
 def test_what_the_cni_itself_adds_is_let_through() -> None:
-    """Fields of the specification and of Multus are no errors; annotations may be null."""
+    """Fields of the specification and of Multus are accepted; annotations may be null."""
     read = conf(**{"cni.dev/valid-attachments": [], "deviceID": "x", "runtimeConfig": None, "prevResult": None})
     assert (read.annotations, read.previous) == ({}, None)
     assert conf(runtimeConfig={"io.kubernetes.cri.pod-annotations": None}).annotations == {}
@@ -145,7 +145,7 @@ def annotated(**annotations: str) -> Conf:
 
 
 def test_a_pod_that_requests_nothing_is_passed_on() -> None:
-    """Neither request nor assignment nor record: passed on, an empty request included."""
+    """A pod without request, assignment and record is passed on, an empty request included."""
     assert attachment.record_to_apply(call(), annotated(), None) is None
     assert attachment.record_to_apply(call(), annotated(**{names.REQUEST: "[]"}), None) is None
 
@@ -170,7 +170,7 @@ def test_the_record_counts_and_must_agree_with_the_annotation() -> None:
 
 
 def test_a_record_for_another_node_is_refused() -> None:
-    """A state folder copied from elsewhere gives nobody a VF."""
+    """A state folder copied from another host gives no pod a VF."""
     with pytest.raises(CniError, match="this is 'n2'"):
         attachment.record_to_apply(call(), conf(node="n2"), RECORD)
 
@@ -183,7 +183,10 @@ def vfs(*wished: str | None) -> list[AssignedVf]:
 
 
 def test_interfaces_are_named_by_the_user_or_in_order() -> None:
-    """Chained: net1, net2, …; as the main plugin CNI_IFNAME comes first; a name that the user took is skipped."""
+    """Chained, the names are net1, net2, …; as the main plugin CNI_IFNAME comes first.
+
+    A name that the user took is skipped.
+    """
     assert attachment.interface_names(vfs(None, None), "eth0", previous={}) == ("net1", "net2")
     assert attachment.interface_names(vfs(None, None), "eth0", previous=None) == ("eth0", "net1")
     assert attachment.interface_names(vfs("net1", None, "rdma0"), "eth0", previous={}) == ("net1", "net2", "rdma0")
@@ -238,7 +241,7 @@ def test_min_rates_within_the_line_rate_pass_and_one_more_does_not() -> None:
 
 
 def test_what_reads_back_otherwise_is_named() -> None:
-    """Only what was wished for is compared."""
+    """Only requested settings are compared."""
     found = VfSettings(vlan=6, qos=0, trust=False)
     assert attachment.differences(VfSettings(vlan=5, trust=False), found) == ["vlan is 6 and not 5"]
 
@@ -262,7 +265,7 @@ ENTRY = LedgerEntry(
 
 
 def test_whatever_a_vf_was_found_with_can_be_entered_and_read_again(tmp_path: Path) -> None:
-    """An entry that could not be read again would keep its VF for ever: DEL passes it over."""
+    """An entry that could not be read again would keep its VF for ever: DEL skips it."""
     ledger = Ledger(tmp_path)
     ledger.write(ENTRY)
     assert list(ledger.entries("c1")) == [ENTRY]
@@ -277,7 +280,7 @@ def test_an_entry_that_could_not_be_read_again_is_not_written(tmp_path: Path) ->
 
 
 def test_a_temporary_name_is_an_interfaces_name_and_nobody_elses() -> None:
-    """Every address gives another name, wide PCI domains included."""
+    """Every address gives a different name, wide PCI domains included."""
     addresses = ["0000:3b:01.0", "0000:3b:01.1", "0000:3c:01.0", "0001:3b:01.0", "10000:ff:1f.7", "ffffffff:ff:1f.7"]
     made = [temporary_name(address) for address in addresses]
     assert len(set(made)) == len(addresses)
@@ -285,7 +288,7 @@ def test_a_temporary_name_is_an_interfaces_name_and_nobody_elses() -> None:
 
 
 def test_a_result_keeps_what_was_there_and_counts_on() -> None:
-    """Interfaces and addresses stand behind the previous ones; 1.1.0 has the MTU, 0.4.0 the address family."""
+    """Interfaces and addresses are appended to the previous ones; 1.1.0 has the MTU, 0.4.0 the address family."""
     previous = {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.0.0.5/24", "interface": 0}], "dns": {}}
     vf = AttachedVf("net1", "02:00:00:00:00:01", 1500, [Address("10.1.0.2/24", "10.1.0.1")], [Route("10.2.0.0/16")])
     result = add_result(previous, "1.0.0", "/run/netns/pod", [vf])
@@ -298,7 +301,7 @@ def test_a_result_keeps_what_was_there_and_counts_on() -> None:
 
 
 def test_name_servers_are_the_chains_else_the_configurations_else_ipams() -> None:
-    """The specification's `dns`: passed on, and added only where nobody has said any."""
+    """The specification's `dns` is passed on, and added only where the result has none."""
     ours, confs, chains = ({"nameservers": [address]} for address in ("10.1.0.53", "10.2.0.53", "10.3.0.53"))
     vf = AttachedVf("eth0", "02:00:00:00:00:01", 1500, dns=ours)
     assert add_result({"dns": chains}, "1.0.0", "/x", [vf], confs)["dns"] == chains

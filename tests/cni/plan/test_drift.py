@@ -41,7 +41,7 @@ CONF = Conf(name="net", version="1.0.0", ipam={"type": "static"})
 
 
 def test_what_is_as_it_was_made_has_no_drift() -> None:
-    """Link-local addresses and settings that nobody wished for are nobody's business."""
+    """Link-local addresses and settings that the pod did not request are ignored."""
     found = replace(FOUND, settings=replace(SETTINGS, trust=True))
     assert from_kernel(ENTRY, found, None, {}) == []
     assert from_record([VF], {PCI: ENTRY}, "c1") == []
@@ -62,7 +62,7 @@ def test_what_is_as_it_was_made_has_no_drift() -> None:
     ],
 )  # fmt: skip
 def test_each_difference_from_the_kernel_is_named(found: LiveState, says: str) -> None:
-    """One difference, one text, which begins with the VF."""
+    """Each difference gives one text, which begins with the VF."""
     (text,) = from_kernel(ENTRY, found, None, {})
     assert text.startswith(f"vf {PCI}: ")
     assert says in text
@@ -135,7 +135,7 @@ def test_a_result_is_asked_for_the_interface_in_this_sandbox_only() -> None:
     ],
 )
 def test_a_malformed_previous_result_is_code_7(value: Any, says: str) -> None:
-    """It would go on to the next plugin, or be answered as ours."""
+    """A malformed result would go on to the next plugin, or be returned as ours."""
     with pytest.raises(CniError) as error:
         read_previous(value, "1.0.0")
     assert error.value.code == 7
@@ -143,7 +143,7 @@ def test_a_malformed_previous_result_is_code_7(value: Any, says: str) -> None:
 
 
 def test_a_previous_result_takes_the_shape_of_another_version_and_keeps_the_rest() -> None:
-    """Up to 0.4.0 an address names its family; an interface has more to say since 1.1.0; fields of others stay."""
+    """Up to 0.4.0 an address names its family; since 1.1.0 an interface has more fields; fields of others stay."""
     old = {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.2/24"}], "x": 1}
     assert read_previous(old, "0.4.0") == old
     new = read_previous(old, "1.1.0")
@@ -177,7 +177,7 @@ def test_addresses_and_mac_of_the_runtime_are_held_against_the_assignment() -> N
 
 
 def test_multus_says_mac_and_addresses_by_argument_too() -> None:
-    """Its older way: MAC and IP among CNI_ARGS; what is not an address is refused."""
+    """Multus' older way puts MAC and IP into CNI_ARGS; what is not an address is refused."""
     raw = {"name": "net"}
     assert read_conf(replace(CALL, args={"MAC": "02:00:00:00:00:01"}), raw, "1.0.0").mac == MAC
     for broken in ({"mac": 5}, {"mac": "01:00:00:00:00:01"}, {"ips": ["x"]}, {"ips": "10.0.0.1"}, {"ips": [5]}):
@@ -186,7 +186,7 @@ def test_multus_says_mac_and_addresses_by_argument_too() -> None:
 
 
 def test_the_ipam_plugin_is_given_the_addresses_both_ways_and_never_a_version_beyond_its_own() -> None:
-    """static and host-local read runtimeConfig.ips or args.cni.ips; few speak 1.1.0."""
+    """static and host-local read runtimeConfig.ips or args.cni.ips; few support 1.1.0."""
     delegated = replace(CONF, version="1.1.0", ips=("10.0.0.9/24",)).delegated({"type": "static"})
     assert delegated["cniVersion"] == "1.0.0"
     assert delegated["runtimeConfig"] == {"ips": ["10.0.0.9/24"]}
@@ -195,7 +195,7 @@ def test_the_ipam_plugin_is_given_the_addresses_both_ways_and_never_a_version_be
 
 
 def test_del_reads_places_only() -> None:
-    """What ADD refuses does not keep a pod that was made before it was written; a place must be one."""
+    """A configuration that ADD refuses does not keep DEL from an earlier pod; a folder must be valid."""
     spoilt = {"state": "/s", "misspelt": 1, "ipam": 5, "prevResult": 7, "network": "rail0"}
     conf = read_conf(replace(CALL, command="DEL"), spoilt, "1.0.0")
     assert (conf.state, conf.network, conf.ipam) == ("/s", "rail0", None)
@@ -224,7 +224,7 @@ def test_del_reads_places_only() -> None:
     ],
 )
 def test_a_field_that_breaks_its_rule_is_named(fields: dict[str, Any], says: str) -> None:
-    """Code 7, with the path of the field."""
+    """The error has code 7 and the path of the field."""
     with pytest.raises(CniError, match=says) as error:
         read_conf(CALL, {"name": "net", **fields}, "1.0.0")
     assert error.value.code == 7

@@ -1,7 +1,7 @@
-"""Bad input: whatever comes on standard input, in the environment or in an annotation, nothing happens to the host.
+"""Bad input on standard input, in the environment or in an annotation changes nothing on the host.
 
-Every input gets a good answer or the specification's error object; what the process did meanwhile is read off the
-interpreter's audit events, so that a path or a program made of somebody's text is seen even where it does not exist.
+Every input gets a good answer or the specification's error object. What the process did meanwhile is read from the
+interpreter's audit events. So a path or a program made of input text is seen even where it does not exist.
 """
 
 import json
@@ -72,7 +72,7 @@ _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.for
 
 
 class Audit:
-    """What this process did while it was asked to look: changes of files and starts of programs."""
+    """What this process did while it handled the call: changes of files and starts of programs."""
 
     def __init__(self) -> None:
         self.deeds: list[str] | None = None
@@ -225,7 +225,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def test_any_input_is_answered_and_nothing_happens(state: Path, tmp_path: Path) -> None:
-    """10,000 seeded inputs, half of them damaged good calls: never a traceback, a program, or a file but a lock."""
+    """10,000 seeded inputs, half of them damaged good calls: no traceback, no program started, no file but a lock."""
     chance = random.Random(20)
     vf_settings: VfSettingsApi = NoVfSettings()
     before = tree(state)
@@ -250,7 +250,7 @@ def test_any_input_is_answered_and_nothing_happens(state: Path, tmp_path: Path) 
 @pytest.mark.root
 @pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing")
 def test_any_input_to_the_real_executable_changes_nothing(host: Any) -> None:
-    """Bytes as they come, to the program by itself and through the server: an answer each, and the host as before."""
+    """Raw bytes, to the program alone and through the server: each gets an answer, and the host is as before."""
     chance = random.Random(21)
     before = host.everything()
     program = (b"nsenter", f"--net={host.layout.netns}".encode(), str(host.layout.cni_bin / "mooring-cni").encode())

@@ -79,12 +79,12 @@ def reasons(entry: LedgerEntry, place: Place, *, recorded: bool = True, since: f
 def test_an_orphan_is_told_with_its_reason(
     entry: LedgerEntry, place: Place, recorded: bool, expected: list[Reason]
 ) -> None:
-    """Each rule, and what keeps a VF where it is: a namespace that lost its path but lives on in a process."""
+    """Each rule has its reason; a namespace that lost its path but lives on in a process keeps its VF."""
     assert reasons(entry, place, recorded=recorded, since=UNRECORDED_S) == expected
 
 
 def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
-    """Of all combinations, those that take a VF of this boot while a namespace may have it are none."""
+    """No combination of findings takes a VF of this boot while a namespace may have it."""
     combinations = itertools.product(get_args(Phase), get_args(Place), *((False, True),) * 2)
     for phase, place, recorded, late in combinations:
         found = reasons(replace(ENTRY, phase=phase), place, recorded=recorded, since=UNRECORDED_S * late)
@@ -107,7 +107,7 @@ def test_a_vf_that_would_not_be_freed_is_left_alone_for_longer_each_time() -> No
 
 
 def test_a_missing_record_counts_from_the_second_look_on() -> None:
-    """One look proves little: it is missing for ten seconds, or it was not missing at all."""
+    """One pass proves little: a record is missing for ten seconds, or it was not missing at all."""
     found: dict[str, tuple[LedgerEntry, Place]] = {PCI: (ENTRY, "pod")}
     first = find_orphans(found, set(), BOOT, {}, 100.0)
     assert (first.orphans, first.unrecorded) == ([], {(PCI, "c1"): 100.0})
@@ -119,19 +119,19 @@ def test_a_missing_record_counts_from_the_second_look_on() -> None:
 
 
 def test_without_the_records_folder_no_pod_is_taken_for_gone() -> None:
-    """Somebody removed the shim's folder, or it was never made: of the pods that says nothing."""
+    """The shim's folder was removed or never made: this proves nothing about the pods."""
     assert find_orphans({PCI: (ENTRY, "pod")}, None, BOOT, {(PCI, "c1"): 0.0}, 99.0).orphans == []
     assert find_orphans({PCI: (ENTRY, "host")}, None, BOOT, {}, 99.0).orphans == [(ENTRY, "netns_gone")]
 
 
 def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> None:
-    """The time is kept by VF and sandbox."""
+    """The time of absence is kept by VF and sandbox."""
     judged = find_orphans({PCI: (replace(ENTRY, container="c2"), "pod")}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
     assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
 
 
 class NoVfSettings:
-    """VFs that do not exist have no settings: asking for them is a mistake."""
+    """VFs that do not exist have no settings: reading them is a mistake."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
         raise AssertionError(f"{pf} vf {vf} is read")
@@ -179,7 +179,7 @@ def events() -> Iterator[list[Any]]:
 
 
 def test_an_orphan_is_given_back_and_told_once(host: Host, events: list[Any]) -> None:
-    """One event line with pod, uid, PCI address and reason; one count; the entry is gone."""
+    """The log has one event line with pod, uid, PCI address and reason. The count is one; the entry is gone."""
     host.node.ledger.write(ENTRY)
     host.reconciler.reconcile(0.0)
     host.reconciler.reconcile(10.0)
@@ -231,7 +231,7 @@ class Changing(Ledger):
 
 
 def test_an_entry_that_changed_hands_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    """What was judged is what is repaired, read again under the lock."""
+    """The entry is read again under the lock, and repaired only if it is the one that was judged."""
     host = Host(tmp_path)
     host.node = replace(host.node, ledger=Changing(host.node.ledger.state))
     host.node.ledger.write(ENTRY)
@@ -240,7 +240,10 @@ def test_an_entry_that_changed_hands_meanwhile_is_left_alone(tmp_path: Path) -> 
 
 
 def test_an_unreadable_entry_is_reported_once_and_never_guessed(host: Host, events: list[Any]) -> None:
-    """Not removed, not repaired; reported again only after it was gone; the readable ones beside it are repaired."""
+    """The entry is not removed or repaired, and reported again only after it was gone.
+
+    Readable ones beside it are repaired.
+    """
     folder = host.node.ledger.state / "vfs"
     folder.mkdir()
     for name in (f"{PCI}.json", "not-an-address.json", "0000:3b:01.2.json"):
@@ -276,7 +279,7 @@ def test_a_repair_that_fails_is_told_once_and_tried_again(host: Host, events: li
 
 @pytest.mark.root
 def test_a_live_sandbox_keeps_its_vf_as_long_as_its_record_lives(host: Host, events: list[Any]) -> None:
-    """This process' own namespace stands for the pod's; without the record the second look takes the VF back."""
+    """This process' own namespace is used as the pod's; without the record the second pass takes the VF back."""
     path = f"/proc/{os.getpid()}/ns/net"
     host.node.ledger.write(replace(ENTRY, netns=Netns(path, netns.cookie_of(path)), original=Original()))
     host.reconciler.reconcile(0.0)
@@ -291,7 +294,7 @@ def test_a_live_sandbox_keeps_its_vf_as_long_as_its_record_lives(host: Host, eve
 
 
 def test_a_look_that_breaks_does_not_end_the_reconciler(host: Host, events: list[Any]) -> None:
-    """Whatever it meets, it is told, and the next look comes."""
+    """Any failure is reported, and the next pass runs."""
     ended = threading.Event()
     looks: list[Node] = []
 
@@ -311,7 +314,7 @@ def test_a_look_that_breaks_does_not_end_the_reconciler(host: Host, events: list
 
 
 def test_calls_and_repairs_are_served_to_prometheus(host: Host) -> None:
-    """By command and code with a latency histogram; commands of the caller's invention share one label."""
+    """Calls are counted by command and code, with a latency histogram; invented commands share one label."""
     host.metrics.call("ADD", 0, 0.03)
     host.metrics.call("ADD", 11, 5.1)
     host.metrics.call("x" * 100, 4, 0.001)
@@ -324,7 +327,7 @@ def test_calls_and_repairs_are_served_to_prometheus(host: Host) -> None:
 
 
 def test_a_metrics_address_without_a_port_is_refused(host: Host) -> None:
-    """By name, before anything listens."""
+    """The error names the address, before anything listens."""
     with pytest.raises(ConfigError, match="'localhost' is not host:port"):
         host.metrics.serve("localhost")
 

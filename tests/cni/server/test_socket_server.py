@@ -23,7 +23,7 @@ FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000,
 SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
 # Longer than any test may take: only what is waited for ends the wait.
 _FOREVER_S = 3600.0
-# The longest time that a configuration may say.
+# The longest time that a configuration may set.
 _HOLD_S = 60
 on_a_host = [
     pytest.mark.root,
@@ -63,7 +63,7 @@ def test_a_turn_that_fails_is_given_up_too() -> None:
 
 
 def test_a_watched_folder_wakes_the_one_who_waits(tmp_path: Path) -> None:
-    """A record put in place by rename, a record removed; a folder that does not exist wakes nobody."""
+    """A record put in place by rename, a record removed; a folder that does not exist wakes no waiter."""
     (tmp_path / "record").touch()
     with watching(tmp_path, tmp_path / "nonexistent") as watch:
         (tmp_path / "record").rename(tmp_path / "renamed")
@@ -74,7 +74,7 @@ def test_a_watched_folder_wakes_the_one_who_waits(tmp_path: Path) -> None:
 
 
 def test_a_caller_that_sends_no_more_still_waits_and_one_that_is_gone_does_not(tmp_path: Path) -> None:
-    """A half-closed socket is a caller that waits; a closed one wakes whoever works for it."""
+    """A half-closed socket is a caller that waits; a closed one wakes the worker of its call."""
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs, watching(tmp_path) as watch:
         theirs.shutdown(socket.SHUT_WR)
@@ -128,7 +128,7 @@ class TestServed:
                 pytest.fail("no caller was killed while its ADD was under way")
 
     def test_an_add_whose_caller_was_killed_is_undone_without_a_del(self, host: Any) -> None:
-        """Nobody may ever ask for it: the server takes back what nobody has heard of."""
+        """The caller may never fetch it: the server undoes an ADD whose answer was not received."""
         host.record(FIRST, SECOND)
         before = host.everything()
         with host.served():
@@ -146,7 +146,7 @@ class TestServed:
             wait_until(lambda: host.everything() == before)
 
     def test_adds_that_nobody_waits_for_stop_waiting(self, host: Any, other_netns: str) -> None:
-        """One waits for a held VF, one for its turn, when both callers are killed: the DEL is answered at once."""
+        """One ADD waits for a held VF, one for its turn, when both callers are killed: the DEL is answered at once."""
         host.record(FIRST)
         host.record(FIRST, uid="u2")
         with host.served():
@@ -168,7 +168,7 @@ class TestServed:
         assert any(line["event"] == "caller is gone, its ADD is not begun" for line in host.log())
 
     def test_status_notices_a_server_of_another_version(self, host: Any) -> None:
-        """The executable says its own; without a server, the version that a server left is compared."""
+        """The executable prints its own; without a server, the version that a server left is compared."""
         program = host.layout.cni_bin / "mooring-cni"
         text = program.read_text()
         conf = host.conf(cniVersion="1.1.0")
@@ -184,7 +184,7 @@ class TestServed:
         said.unlink()
 
     def test_a_second_server_is_refused_and_says_nothing_of_itself(self, host: Any) -> None:
-        """Not taken over; the version on record stays the first one's."""
+        """The first server is not taken over, and the version on record stays its own."""
         with host.served():
             assert host.call("ADD", host.conf(None))["status"] == 0
             said = host.layout.run / "version" / "mooring-cni"
@@ -195,7 +195,7 @@ class TestServed:
             assert host.call("ADD", host.conf(None))["status"] == 0
 
     def test_the_executable_starts_many_times_faster_than_the_program(self, host: Any) -> None:
-        """Median of 15 VERSION calls each: the forwarder to a warm server against the program by itself."""
+        """Median of 15 VERSION calls each: the forwarder to a warm server against the program alone."""
         program = str(host.layout.cni_bin / "mooring-cni")
         with host.served():
             forwarded = median_ms(host, program)
@@ -205,7 +205,7 @@ class TestServed:
 
 
 def was_undone(host: Any) -> bool:
-    """Return whether the server had to take back an ADD whose caller was killed; it says so soon, or never."""
+    """Return whether the server had to undo an ADD whose caller was killed. It logs this soon, or never."""
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
         if any(line["event"] == "caller is gone, its ADD is undone" for line in host.log()):
@@ -245,7 +245,7 @@ def test_standard_input_that_cannot_be_read_is_code_5() -> None:
 
 
 def test_an_executable_without_a_server_and_without_its_program_says_try_again(tmp_path: Path) -> None:
-    """In the middle of an upgrade: a runtime reads no traceback."""
+    """During an upgrade a runtime reads no traceback."""
     executable = tmp_path / "mooring-cni"
     executable.write_text(render(str(tmp_path / "no.sock"), [str(tmp_path / "no-python")]))
     executable.chmod(0o755)
@@ -264,7 +264,7 @@ def test_an_executable_without_a_server_and_without_its_program_says_try_again(t
     ],
 )
 def test_the_server_that_a_configuration_names_is_called(tmp_path: Path, fields: dict[str, Any], taken: str) -> None:
-    """By its own field `server` and nothing that lies deeper; the whole configuration arrives there."""
+    """Only the top-level field `server` counts; that server receives the whole configuration."""
     executable = tmp_path / "mooring-cni"
     executable.write_text(render(str(tmp_path / "usual"), ["/bin/false"]))
     executable.chmod(0o755)

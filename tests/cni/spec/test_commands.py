@@ -20,7 +20,7 @@ FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000,
 SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
 RAIL0 = {**FIRST, "network": "rail0"}
 RAIL1 = {**SECOND, "network": "rail1"}
-# An IPAM plugin of CNI 1.1.0 that keeps what it is told, and answers what ANSWER has; written for these tests.
+# An IPAM plugin of CNI 1.1.0 that keeps its input, and answers what ANSWER has; written for these tests.
 TELLTALE = """#!/bin/sh
 cat >"$(dirname "$0")/../told-$CNI_COMMAND"
 if [ -e "$(dirname "$0")/../refuse-$CNI_COMMAND" ]; then
@@ -50,7 +50,7 @@ def drift(host: Any, conf: dict[str, Any]) -> str:
 
 @pytest.fixture
 def telltale(host: Any) -> Path:
-    """Install the telltale IPAM plugin; return the folder where it keeps what it was told."""
+    """Install the telltale IPAM plugin; return the folder where it keeps its input."""
     program = host.layout.cni_bin / "telltale"
     program.write_text(TELLTALE)
     program.chmod(0o755)
@@ -87,7 +87,7 @@ def test_a_pods_life_is_answered_in_the_configurations_version(host: Any, versio
 
 
 def test_as_the_main_plugin_the_first_vf_is_the_interface_asked_for(host: Any) -> None:
-    """No previous result: CNI_IFNAME, then net1."""
+    """Without a previous result the names are CNI_IFNAME, then net1."""
     host.record(FIRST, {**SECOND, "name": "rdma7"})
     conf = host.conf()
     del conf["prevResult"]
@@ -97,7 +97,7 @@ def test_as_the_main_plugin_the_first_vf_is_the_interface_asked_for(host: Any) -
 
 
 def test_a_previous_result_of_another_version_is_converted(host: Any) -> None:
-    """A pod that asks for nothing gets the chain's result, in the version that its configuration speaks."""
+    """A pod that requests no VF gets the chain's result, in the version of its configuration."""
     old = {"cniVersion": "0.3.1", "interfaces": [{"name": "eth0"}], "ips": [{"version": "4", "address": "10.0.0.5/24"}]}
     new = {"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "mtu": 1500}], "ips": [{"address": "fd00::5/64"}]}
     upwards = host.call("ADD", host.conf(prevResult=old))
@@ -107,7 +107,7 @@ def test_a_previous_result_of_another_version_is_converted(host: Any) -> None:
 
 
 def test_check_names_each_drift(host: Any) -> None:
-    """What was changed behind our back: in the pod, on the PF, in the ledger; several at once are all named."""
+    """Changes made by others in the pod, on the PF and in the ledger; several at once are all named."""
     host.record(FIRST, SECOND)
     conf = host.conf()
     conf["prevResult"] = previous(host, host.call("ADD", conf))
@@ -174,7 +174,7 @@ def test_check_asks_the_ipam_plugin_too(host: Any) -> None:
 
 
 def test_check_of_a_pod_without_vfs_is_silent(host: Any) -> None:
-    """It asked for nothing: there is nothing of ours to look at."""
+    """The pod requested no VF: CHECK has nothing to examine."""
     assert host.call("CHECK", host.conf(None)) == {"status": 0}
 
 
@@ -197,7 +197,7 @@ def test_gc_frees_what_the_runtime_does_not_list(host: Any, other_netns: str) ->
 
 
 def test_gc_without_a_list_takes_nothing(host: Any) -> None:
-    """Absent is not empty; and before 1.1.0 there is no GC."""
+    """Absent is not empty; before 1.1.0 GC does not exist."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
     missing = host.call("GC", host.conf(cniVersion="1.1.0"))
@@ -208,7 +208,7 @@ def test_gc_without_a_list_takes_nothing(host: Any) -> None:
 
 
 def test_gc_tells_the_ipam_plugin_the_names_that_it_knows(host: Any, other_netns: str, telltale: Path) -> None:
-    """A runtime lists CNI_IFNAME; the addresses were asked for under each VF's own name, and must not be freed."""
+    """A runtime lists CNI_IFNAME; the addresses were allocated under each VF's own name, and must not be freed."""
     host.record(FIRST)
     host.record(SECOND, uid="u2")
     ipam = {"type": "telltale"}
@@ -224,7 +224,7 @@ def test_gc_tells_the_ipam_plugin_the_names_that_it_knows(host: Any, other_netns
 
 
 def test_status_says_what_is_missing(host: Any, telltale: Path) -> None:
-    """Ready; then each thing that is not: folders, init, the addresses' plugin; before 1.1.0 there is no STATUS."""
+    """Ready; then each thing that is not: folders, init, the IPAM plugin. Before 1.1.0 STATUS does not exist."""
     ready = {"cniVersion": "1.1.0"}
     assert host.call("STATUS", host.conf(**ready)) == {"status": 0}
     assert host.call("STATUS", host.conf())["code"] == 1
@@ -240,7 +240,7 @@ def test_status_says_what_is_missing(host: Any, telltale: Path) -> None:
 
 
 def test_status_tells_whether_pods_are_limited_already(host: Any) -> None:
-    """51 instead of 50 where a pod's VF is not as it was made; while ADD can be served that is CHECK's to say."""
+    """51 instead of 50 where a pod's VF is not as it was made; while ADD can be served, CHECK reports that."""
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
     conf = host.conf(cniVersion="1.1.0", awaitInit=True)
@@ -293,7 +293,7 @@ def test_a_delegate_of_multus_may_have_two_vfs(host: Any) -> None:
 
 
 def test_a_mac_that_was_not_assigned_is_refused(host: Any) -> None:
-    """The capability must equal the assignment: the scheduler decides, nobody else."""
+    """The capability must equal the assignment: only the scheduler decides."""
     host.record(SECOND)
     before = host.everything()
     answer = host.call("ADD", host.conf(runtimeConfig={"mac": "02:00:00:00:00:11"}))
@@ -323,7 +323,7 @@ def test_the_runtimes_addresses_reach_the_ipam_plugin(
 
 
 def test_addresses_for_one_interface_are_not_given_to_two(host: Any) -> None:
-    """Which of the VFs would have them? Refused, with nothing changed."""
+    """The addresses could belong to any of the VFs: the request is refused, with nothing changed."""
     host.record(FIRST, SECOND)
     before = host.everything()
     answer = host.call("ADD", host.conf(runtimeConfig={"ips": ["10.56.0.77"]}))
@@ -339,7 +339,7 @@ def test_the_hosts_own_namespace_is_no_pod(host: Any) -> None:
 
 
 def test_a_path_that_is_no_namespace_holds_nothing_up(host: Any, tmp_path: Path) -> None:
-    """A pipe that nobody writes to would be waited for, and every later call of the container behind it."""
+    """A read of a pipe without a writer would block this call, and every later call of the container."""
     host.record(FIRST)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -348,7 +348,7 @@ def test_a_path_that_is_no_namespace_holds_nothing_up(host: Any, tmp_path: Path)
 
 
 def test_show_puts_ledger_and_kernel_side_by_side(host: Any) -> None:
-    """A table for a person, and the same as JSON; drift and entries that cannot be read stand out."""
+    """A table for people, and the same as JSON; drift and entries that cannot be read are marked."""
     assert show(host) == "no VF is handed out\n"
     host.record(FIRST, SECOND)
     assert host.call("ADD")["status"] == 0
@@ -380,7 +380,7 @@ def show(host: Any, *options: str) -> str:
 
 
 def test_an_add_takes_a_held_vf_as_soon_as_it_is_given_back(host: Any, other_netns: str) -> None:
-    """It waits for the ledger to change, not for its time to run out, which is further off than this test waits."""
+    """It waits for the ledger to change; its own time-out is longer than the test's."""
     host.record(FIRST)
     host.record(FIRST, uid="u2")
     assert host.call("ADD")["status"] == 0
@@ -395,7 +395,10 @@ def test_an_add_takes_a_held_vf_as_soon_as_it_is_given_back(host: Any, other_net
 
 
 def test_a_vf_that_is_being_given_back_is_waited_for_no_longer(host: Any) -> None:
-    """Whoever gives it back has its lock, and may need half a minute: error 11 names the pod after the usual wait."""
+    """The process that gives the VF back has its lock, and may need half a minute.
+
+    Error 11 names the pod after the usual wait.
+    """
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
     host.record(FIRST, uid="u2")
@@ -403,7 +406,7 @@ def test_a_vf_that_is_being_given_back_is_waited_for_no_longer(host: Any) -> Non
         began = time.monotonic()
         answer = host.call("ADD", host.conf(holdTimeoutSeconds=0.2), uid="u2", container="c2")
     assert (answer["code"], "held by pod 'ns/u1'" in answer["details"]) == (11, True), answer
-    # Who waits for the lock, whatever holdTimeoutSeconds says, waits 30 s.
+    # A caller waits for the lock for 30 s, whatever holdTimeoutSeconds is.
     assert time.monotonic() - began < 28
 
 

@@ -70,7 +70,7 @@ def left(node: Node) -> list[str]:
 
 
 def test_vfs_of_one_sandbox_are_given_back_at_once(tmp_path: Path) -> None:
-    """One waits for processes that have its device, for seconds: the other does not wait for it."""
+    """One VF waits seconds for processes that have its device: the other one does not wait for it."""
     both = threading.Barrier(2)
 
     class Meeting(Ledger):
@@ -84,7 +84,7 @@ def test_vfs_of_one_sandbox_are_given_back_at_once(tmp_path: Path) -> None:
 
 
 def test_a_vf_whose_lock_is_busy_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DEL says which it was, to be tried again; the rest of the sandbox's VFs are given back."""
+    """DEL names the VF that failed, to be retried; the rest of the sandbox's VFs are released."""
     monkeypatch.setattr(detach, "_LOCK_S", 0.0)
     node = node_with(Ledger(tmp_path))
     with hold(node.run, BUSY, 0), pytest.raises(CniError, match=BUSY) as error:
@@ -103,7 +103,7 @@ def test_a_ledger_that_cannot_be_read_whole_fails_del(tmp_path: Path) -> None:
 
 
 def test_an_entry_too_deep_to_read_keeps_no_other(tmp_path: Path) -> None:
-    """It names nobody, as any other that is none: DEL passes it over."""
+    """The record names no owner, like any other malformed record: DEL skips it."""
     node = node_with(Ledger(tmp_path))
     (tmp_path / "vfs" / "0000:3b:02.0.json").write_text("[" * 100_000)
     cmd_del.run(node, DEL, Conf("net", "1.0.0"))
@@ -111,7 +111,7 @@ def test_an_entry_too_deep_to_read_keeps_no_other(tmp_path: Path) -> None:
 
 
 def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_path: Path) -> None:
-    """Nor does it take the place of what the ADD failed by."""
+    """The entry's error does not replace the error of the failed ADD."""
     node = node_with(Unreadable(tmp_path))
     vfs = [AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((FREE, BUSY))]
     attach._detach_all(node, vfs)

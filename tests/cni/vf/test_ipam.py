@@ -1,4 +1,4 @@
-"""What an IPAM plugin answers: taken as it is meant, written as the kernel writes it, refused where it is no answer."""
+"""What an IPAM plugin answers: read as it is meant, written as the kernel writes it, refused where malformed."""
 
 import json
 import shlex
@@ -23,7 +23,7 @@ def ask(folder: Path, answer: Any, status: int = 0) -> ipam.IpamResult:
 
 
 def test_addresses_and_routes_are_written_as_the_kernel_writes_them(tmp_path: Path) -> None:
-    """CHECK holds them against what the kernel says."""
+    """CHECK compares them with the kernel's values."""
     ips = [{"address": "FD00:0:0::5/64", "gateway": "FD00::1"}, {"address": "10.0.0.2"}]
     given = ask(
         tmp_path, {"ips": ips, "routes": [{"dst": "10.1.0.7/16", "gw": ""}, {"dst": "::/0", "gw": "fd00:0::1"}]}
@@ -53,7 +53,7 @@ def test_an_answer_without_addresses_is_code_5(tmp_path: Path, answer: dict[str,
 
 @pytest.mark.parametrize(("code", "expected"), [(11, TRY_AGAIN), (0, 5), (True, 5), (-1, 5), ("11", 5), (None, 5)])
 def test_a_plugins_own_code_is_passed_on_if_it_is_one(tmp_path: Path, code: object, expected: int) -> None:
-    """0 would be a success that is none."""
+    """A code 0 would mean success."""
     with pytest.raises(CniError, match="no addresses left") as error:
         ask(tmp_path, {"code": code, "msg": "no addresses left"}, status=1)
     assert error.value.code == expected

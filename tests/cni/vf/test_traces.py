@@ -19,13 +19,13 @@ OWN, TEMPORARY = "enp4s0f0v1", "mo0-0403"
 
 
 def traits(host: Any, name: str) -> tuple[bool, bool, int]:
-    """Return whether a link of the host hears all frames, answers no ARP, and how long its queue is."""
+    """Return whether a link of the host is promiscuous, whether it answers ARP, and how long its queue is."""
     (link,) = json.loads(host.enter("ip", "-j", "link", "show", name).stdout)
     return "PROMISC" in link["flags"], "NOARP" in link["flags"], link["txqlen"]
 
 
 def test_flags_and_queue_that_a_pod_changed_are_put_back(host: Any) -> None:
-    """Promiscuous, without ARP, with a short queue: none of it stays for the next pod."""
+    """The pod left it promiscuous, without ARP, with a short queue: the next pod gets none of these."""
     before = traits(host, OWN)
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
@@ -36,7 +36,7 @@ def test_flags_and_queue_that_a_pod_changed_are_put_back(host: Any) -> None:
 
 
 def test_a_promiscuous_netdev_of_the_hosts_own_making_stays_one(host: Any) -> None:
-    """What was there before the pod is what is put back."""
+    """DEL restores the flags that the netdev had before the pod."""
     host.enter("ip", "link", "set", OWN, "promisc", "on", "txqueuelen", "77")
     host.record(FIRST)
     assert host.call("ADD")["status"] == 0
@@ -47,7 +47,7 @@ def test_a_promiscuous_netdev_of_the_hosts_own_making_stays_one(host: Any) -> No
 
 
 def test_a_vf_whose_name_is_taken_is_given_back_under_ours_and_shown(host: Any) -> None:
-    """DEL succeeds, the log and `show` tell it, the next pod gets the VF; its name comes back by hand."""
+    """DEL succeeds, the log and `show` report it, the next pod gets the VF; its name comes back by hand."""
     host.record(FIRST)
     with host.served():
         assert host.call("ADD")["status"] == 0

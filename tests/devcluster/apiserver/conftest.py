@@ -45,7 +45,7 @@ class Api:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> tuple[int, Any]:
-        """Send a request; return HTTP status and the answer, parsed; what is no JSON comes as text."""
+        """Send a request; return HTTP status and the answer, parsed; text where it is not JSON."""
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}
         async with self.session.request(method, self.url + path, data=data, headers=headers, ssl=self.tls) as response:
@@ -97,7 +97,7 @@ class Events:
         return msgspec.json.decode(line)
 
     async def take(self, count: int) -> list[Any]:
-        """Return the next events, as many as asked for."""
+        """Return the next events, as many as requested."""
         return [await self.next() for _ in range(count)]
 
     async def rest(self) -> list[Any]:

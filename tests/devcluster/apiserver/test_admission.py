@@ -23,7 +23,7 @@ _MERGE = "application/merge-patch+json"
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    """Run a server that asks who somebody is, and what the policies say."""
+    """Run a server that checks tokens and applies the policies."""
     async with ApiServer(Options(rbac=True, admission=True)) as running:
         yield running
 
@@ -73,7 +73,7 @@ async def test_a_pod_runs_as_its_account_and_is_given_a_token(api: Api) -> None:
 
 
 async def test_a_pod_that_wants_no_token_gets_none(api: Api) -> None:
-    """By its own word, or by its account's."""
+    """The pod's own field or its account's decides."""
     assert "volumes" not in (await api.ok("POST", api.pods, pod("p")))["spec"]
     await api.ok("POST", _accounts(api.namespace), {"metadata": {"name": "shy"}, "automountServiceAccountToken": False})
     made = pod("q")
@@ -83,7 +83,7 @@ async def test_a_pod_that_wants_no_token_gets_none(api: Api) -> None:
 
 
 async def test_a_pod_of_an_account_that_is_not_there_is_refused(api: Api) -> None:
-    """In a real server's words."""
+    """The message is a real server's."""
     code, answer = await api.call("POST", api.pods, _mounting("p", serviceAccountName="nobody"))
     assert code == 403
     assert answer["message"].endswith(
@@ -121,7 +121,7 @@ async def test_the_guard_lets_each_advertiser_write_its_own_node_only(server: Ap
 
 
 async def test_the_guard_asks_its_parameter(api: Api) -> None:
-    """Pods with interfaces name Mooring's scheduler, as the ConfigMap says; without it none is let in."""
+    """Pods with interfaces name the scheduler of the ConfigMap, Mooring's; without it none is admitted."""
     await _guard(api)
     asking = pod("p", annotations={"mooring.dev/interfaces": "[{}]"})
     code, answer = await api.call("POST", api.pods, asking)
@@ -135,7 +135,7 @@ async def test_the_guard_asks_its_parameter(api: Api) -> None:
 
 
 async def test_nobody_but_the_scheduler_binds_with_an_assignment(api: Api) -> None:
-    """The Binding is judged, not only the pod."""
+    """The Binding is checked, not only the pod."""
     await _guard(api)
     await api.pod("p")
     code, answer = await api.bind("p", annotations={"mooring.dev/assignment": "{}"})

@@ -115,7 +115,7 @@ REFUSED = [
 async def test_a_binding_that_is_refused_changes_nothing(
     api: Any, row: Row, code: int, kind: str | None, text: str
 ) -> None:
-    """Status, details.kind and words are what a scheduler tells the reasons apart by."""
+    """Status, details.kind and message are what a scheduler distinguishes the reasons by."""
     found, answer = await row(api)
     assert (found, answer.get("details", {}).get("kind")) == (code, kind), answer
     assert text in answer["message"]
@@ -137,7 +137,7 @@ async def test_a_binding_writes_over_annotations_and_labels(api: Any) -> None:
 
 
 async def test_a_pod_gets_its_nodes_zone_and_region_with_the_node(api: Any) -> None:
-    """The admission plugin PodTopologyLabels, over what the pod says of itself; also where it is made with a node."""
+    """The admission plugin PodTopologyLabels, over the pod's own labels; also where the pod is created with a node."""
     zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
     name = f"zoned-{api.namespace}"
     labels = {zone: "z1", region: "r1", "disk": "nvme"}
@@ -156,7 +156,7 @@ async def test_a_pod_gets_its_nodes_zone_and_region_with_the_node(api: Any) -> N
     "annotations", [{"big": "x" * (ANNOTATIONS_MAX + 1)}, {"bad key!!": "v"}], ids=["too large", "no key"]
 )
 async def test_annotations_of_a_binding_are_not_validated(api: Any, annotations: Any) -> None:
-    """They pass with 201 and poison the pod: no patch of it, or of its status, is taken any more; it can be deleted."""
+    """They pass with 201 and break the pod: later patches of it, or of its status, are refused; it can be deleted."""
     await api.pod("p")
     assert (await api.bind("p", annotations=annotations))[0] == 201
     path = f"{api.pods}/p"
@@ -171,7 +171,7 @@ async def test_annotations_of_a_binding_are_not_validated(api: Any, annotations:
 
 
 async def test_annotations_of_a_patch_may_have_just_so_many_bytes(api: Any) -> None:
-    """Keys and values together."""
+    """The limit counts keys and values together."""
     await api.pod("p")
     for size, expected in ((ANNOTATIONS_MAX + 1, 422), (ANNOTATIONS_MAX, 200)):
         patch = {"metadata": {"annotations": {"big": "x" * (size - len("big"))}}}
@@ -179,14 +179,14 @@ async def test_annotations_of_a_patch_may_have_just_so_many_bytes(api: Any) -> N
 
 
 async def test_a_node_cannot_be_patched_into_a_pod(api: Any) -> None:
-    """Only a Binding assigns."""
+    """Only a Binding assigns a node."""
     await api.pod("p")
     code, answer = await api.call("PATCH", f"{api.pods}/p", {"spec": {"nodeName": "n1"}}, MERGE)
     assert (code, answer["reason"]) == (422, "Invalid")
 
 
 async def test_the_older_path_binds_too(api: Any) -> None:
-    """POST to the namespace's bindings."""
+    """The older path is a POST to the namespace's bindings."""
     await api.pod("p")
     target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
     binding = {"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": target}

@@ -133,7 +133,7 @@ async def test_describe_shows_a_node_with_its_pods(kubectl: Kubectl, dev: Any) -
 
 
 async def test_annotate_label_and_patch_change_the_object(kubectl: Kubectl) -> None:
-    """The three ways in which people change one field."""
+    """annotate, label and patch each change one field."""
     await kubectl("apply", "-f", "manifest.yaml")
     for arguments in (
         ("annotate", "pod", "web", "example.com/a=1"),
@@ -152,7 +152,7 @@ async def test_annotate_label_and_patch_change_the_object(kubectl: Kubectl) -> N
 
 
 async def test_delete_waits_until_the_pod_is_gone(kubectl: Kubectl, dev: Any) -> None:
-    """delete returns when the object is gone; a bound pod is gone when its kubelet says so."""
+    """delete returns when the object is gone; a bound pod is gone when its kubelet reports it."""
     await kubectl("apply", "-f", "manifest.yaml")
     binding = {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "n1"}}
     await dev.ok("POST", "/api/v1/namespaces/default/pods/web/binding", binding)

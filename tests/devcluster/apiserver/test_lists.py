@@ -41,7 +41,7 @@ async def test_later_pages_show_the_collection_as_it_was_at_the_first(api: Any) 
 
 
 async def test_an_expired_token_is_answered_with_410(dev: Any, devserver: ApiServer) -> None:
-    """After compaction a token is 410 Expired, which tells the client to list again."""
+    """After compaction a token is 410 Expired; the client must list again."""
     for name in ("a", "b"):
         await dev.pod(name)
     page = await dev.ok("GET", f"{dev.pods}?limit=1")
@@ -51,7 +51,7 @@ async def test_an_expired_token_is_answered_with_410(dev: Any, devserver: ApiSer
 
 
 async def test_a_broken_token_is_a_bad_request(api: Any) -> None:
-    """A token that no server made is 400."""
+    """A token that no server made is answered with 400."""
     code, answer = await api.call("GET", f"{api.pods}?limit=1&continue=%21%21")
     assert (code, answer["reason"]) == (400, "BadRequest")
 
@@ -67,7 +67,7 @@ async def test_a_list_carries_the_version_of_the_newest_write_and_its_items_no_k
 
 
 async def test_a_version_that_does_not_exist_yet_is_a_timeout(api: Any) -> None:
-    """504 with cause ResourceVersionTooLarge."""
+    """The answer is 504 with cause ResourceVersionTooLarge."""
     code, answer = await api.call("GET", f"{api.pods}?resourceVersion=99999999&resourceVersionMatch=NotOlderThan")
     assert code == 504
     assert answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
@@ -93,7 +93,7 @@ SELECTIONS = [
 
 @pytest.mark.parametrize(("query", "expected"), SELECTIONS)
 async def test_selectors_take_what_they_name(api: Any, query: str, expected: list[str]) -> None:
-    """Label and field selectors, alone and together."""
+    """Label and field selectors work alone and together."""
     await api.pod("p1", labels={"tier": "a", "odd": "y", "rank": "1"})
     await api.pod("p2", labels={"tier": "b", "rank": "2"})
     await api.pod("p3", labels={"tier": "a", "odd": "y", "rank": "3"})
@@ -110,14 +110,14 @@ async def test_a_selector_that_cannot_be_read_is_a_bad_request(api: Any, query: 
 
 
 async def test_a_list_over_all_namespaces_shows_each(api: Any) -> None:
-    """Without a namespace in the path all are listed."""
+    """A list without a namespace in its path has the objects of all namespaces."""
     await api.pod("p")
     answer = await api.ok("GET", f"/api/v1/pods?fieldSelector=metadata.namespace%3D{api.namespace}")
     assert names(answer) == ["p"]
 
 
 async def test_a_table_has_a_row_for_each_object(api: Any) -> None:
-    """`kubectl get` asks for tables: columns, cells, and each row's metadata."""
+    """`kubectl get` requests tables: columns, cells, and each row's metadata."""
     await api.pod("p")
     headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     async with api.session.get(api.url + api.pods, headers=headers, ssl=api.tls) as response:

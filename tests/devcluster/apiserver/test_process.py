@@ -37,7 +37,7 @@ async def appears(path: Path) -> None:
 
 
 async def test_the_kubeconfig_appears_once_the_server_answers(tmp_path: Path) -> None:
-    """Whoever waits for the file can connect; SIGTERM ends the process with status 0, open watches included."""
+    """A client that waits for the file can connect; SIGTERM ends the process with status 0, open watches included."""
     path = tmp_path / "kubeconfig"
     async with running("--kubeconfig", str(path)) as process, aiohttp.ClientSession() as session:
         await appears(path)
@@ -51,7 +51,7 @@ async def test_the_kubeconfig_appears_once_the_server_answers(tmp_path: Path) ->
 
 
 async def test_a_port_that_is_taken_is_said(devserver: ApiServer) -> None:
-    """Exit status 1 and one line, no traceback."""
+    """The exit status is 1, with one line and no traceback."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "devcluster.apiserver", "--port", str(devserver.port)), stderr=asyncio.subprocess.PIPE
     )
@@ -94,7 +94,7 @@ async def test_the_same_url_answers_inside_other_network_namespaces(netns: str, 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 async def test_https_is_served_with_a_certificate(tmp_path: Path) -> None:
-    """The kubeconfig names https and the authority."""
+    """The kubeconfig has an https address and the authority."""
     files = (str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     openssl = shutil.which("openssl")
     assert openssl is not None

@@ -113,7 +113,7 @@ async def test_a_role_counts_in_its_namespace_for_its_verbs_and_names_only(accou
 
 
 async def test_a_list_that_selects_one_name_asks_for_that_object(account: Account) -> None:
-    """So a right by name is enough for it."""
+    """A right by name is enough for such a list."""
     await account.may(
         {"apiGroups": [""], "resources": ["nodes"], "resourceNames": ["n1"], "verbs": ["list"]}, cluster=True
     )
@@ -123,7 +123,7 @@ async def test_a_list_that_selects_one_name_asks_for_that_object(account: Accoun
 
 
 async def test_a_role_of_the_cluster_counts_everywhere(account: Account) -> None:
-    """Stars too, and only for what they stand for."""
+    """Wildcards count too, and only for what they cover."""
     await account.may({"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["get"]}, cluster=True)
     await account.api.pod("p")
     assert (await account.call("GET", f"{account.api.pods}/p/status"))[0] == 200
@@ -131,7 +131,7 @@ async def test_a_role_of_the_cluster_counts_everywhere(account: Account) -> None
 
 
 async def test_tokens_that_nobody_was_given_or_whose_account_is_gone_are_refused(account: Account) -> None:
-    """401, which says nothing else."""
+    """The answer is 401, without further details."""
     await account.api.ok("DELETE", account.path)
     assert await account.call("GET", "/api/v1/nodes") == (401, "Unauthorized")
     account.token = "made-up"

@@ -1,4 +1,4 @@
-"""Replay what a real kube-apiserver was asked, and compare the answers."""
+"""Replay the requests that a real kube-apiserver received, and compare the answers."""
 
 import io
 import re

@@ -30,7 +30,7 @@ async def _discard(api: Any, path: str) -> None:
 
 
 async def test_a_new_claim_is_pending_and_protected(api: Any) -> None:
-    """It is completed with its mode, and deleting it waits for whoever uses it."""
+    """It is completed with its mode, and its deletion waits for the pods that use it."""
     made = await _claim(api)
     assert made["spec"]["volumeMode"] == "Filesystem"
     assert made["status"] == {"phase": "Pending"}
@@ -42,7 +42,7 @@ async def test_a_new_claim_is_pending_and_protected(api: Any) -> None:
 
 
 async def test_a_claim_without_modes_or_size_is_refused(api: Any) -> None:
-    """422 names both fields."""
+    """The answer is 422 and names both fields."""
     code, answer = await api.call("POST", _claims(api), {"metadata": {"name": "c"}, "spec": {}})
     assert code == 422
     fields = {cause["field"] for cause in answer["details"]["causes"]}
@@ -50,7 +50,7 @@ async def test_a_claim_without_modes_or_size_is_refused(api: Any) -> None:
 
 
 async def test_a_claim_gets_its_volume_once_and_nothing_else_changes(api: Any) -> None:
-    """The volume's name may be written by whoever binds it; then the spec is fixed."""
+    """The client that binds it may write the volume's name; then the spec is fixed."""
     await _claim(api)
     path = f"{_claims(api)}/c"
     await api.ok("PATCH", path, {"spec": {"volumeName": "v1"}}, MERGE)
@@ -62,7 +62,7 @@ async def test_a_claim_gets_its_volume_once_and_nothing_else_changes(api: Any) -
 
 
 async def test_a_claims_status_is_written_by_itself(api: Any) -> None:
-    """A phase in the main resource is passed over, in the subresource it holds."""
+    """A phase in the main resource is ignored; in the subresource it is kept."""
     await _claim(api)
     path = f"{_claims(api)}/c"
     assert (await api.ok("PATCH", path, {"status": {"phase": "Bound"}}, MERGE))["status"]["phase"] == "Pending"
@@ -91,7 +91,7 @@ async def test_a_new_volume_is_pending_protected_and_takes_a_claim(api: Any) -> 
 
 
 async def test_where_a_volume_can_be_used_is_fixed(api: Any) -> None:
-    """422 for another node affinity."""
+    """Another node affinity is answered with 422."""
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     made = await _volume(api, nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
     path = f"{VOLUMES}/{made['metadata']['name']}"
@@ -120,7 +120,7 @@ async def test_a_class_binds_at_once_unless_it_says_otherwise_and_keeps_to_it(ap
 
 
 async def test_a_claim_without_a_class_gets_the_default_one(api: Any) -> None:
-    """Unless it says that it wants none."""
+    """A claim that requests no class gets none."""
     name = f"sc-{api.namespace}"
     marked = {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
     await api.ok("POST", CLASSES, {"metadata": marked, "provisioner": "p"})
@@ -134,7 +134,7 @@ async def test_a_claim_without_a_class_gets_the_default_one(api: Any) -> None:
 
 
 async def test_what_nodes_can_attach_and_what_is_attached_is_served(api: Any) -> None:
-    """CSINodes and attachments, cluster-wide."""
+    """CSINodes and attachments are served cluster-wide."""
     for plural, spec in (
         ("csinodes", {"drivers": [{"name": "d", "nodeID": "n", "allocatable": {"count": 2}}]}),
         ("volumeattachments", {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}}),

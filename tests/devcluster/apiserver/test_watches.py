@@ -70,7 +70,7 @@ WAYS_TO_GO = [
 
 @pytest.mark.parametrize(("way", "expected"), WAYS_TO_GO)
 async def test_a_pod_is_seen_marked_before_it_is_seen_gone(api: Any, way: str, expected: Any) -> None:
-    """Also where nothing is waited for. What held it is still in its last state; an eviction first says why."""
+    """Also where nothing is waited for. The last state still has what held it; an eviction first writes the reason."""
     start, path = await version(api), f"{api.pods}/p"
     await api.pod("p", **({"finalizers": ["mooring.dev/hold"]} if way == "finalizer" else {}))
     if way == "evicted":
@@ -101,7 +101,7 @@ async def test_a_watch_ends_cleanly_after_its_timeout(api: Any) -> None:
 
 
 async def test_a_bind_is_one_change_with_node_annotations_and_condition_together(api: Any) -> None:
-    """Watchers see a single MODIFIED; there is not a state in between."""
+    """Watchers see a single MODIFIED, without a state in between."""
     await api.pod("p", annotations={"keep": "k"})
     async with api.watch(api.pods, resourceVersion=await version(api)) as events:
         assert (await api.bind("p", annotations={"mooring.dev/assignment": "x"}))[0] == 201
@@ -129,7 +129,7 @@ async def test_an_object_enters_and_leaves_a_selection_as_added_and_deleted(api:
 
 
 async def test_a_write_that_changes_nothing_is_no_event(api: Any) -> None:
-    """A patch without effect keeps the version and tells nobody."""
+    """A patch without effect keeps the version and sends no event."""
     made = await api.pod("p", annotations={"a": "1"})
     async with api.watch(api.pods, resourceVersion=await version(api)) as events:
         same = await api.ok("PATCH", f"{api.pods}/p", {"metadata": {"annotations": {"a": "1"}}}, MERGE)
@@ -139,7 +139,7 @@ async def test_a_write_that_changes_nothing_is_no_event(api: Any) -> None:
 
 
 async def test_a_streamed_list_ends_with_a_marked_bookmark(api: Any) -> None:
-    """sendInitialEvents: everything as ADDED, then a bookmark that says so, then changes."""
+    """sendInitialEvents: everything as ADDED, then a bookmark that marks their end, then changes."""
     await api.pod("a")
     query = {"sendInitialEvents": "true", "allowWatchBookmarks": "true", "resourceVersionMatch": "NotOlderThan"}
     async with api.watch(api.pods, **query) as events:
@@ -199,7 +199,7 @@ async def test_bookmarks_come_only_when_allowed_and_carry_the_version_seen() -> 
 
 
 async def test_a_watcher_that_reads_too_slowly_is_cut_cleanly_and_resumes_without_loss() -> None:
-    """Its stream ends with EOF and no ERROR; from the last version it saw, it misses none of 3,000 changes."""
+    """Its stream ends with EOF and no ERROR. From the last version that it saw, it misses none of 3,000 changes."""
     total = 3000
     async with ApiServer(Options(limits=WatchLimits(queue=100))) as server, aiohttp.ClientSession() as session:
         maps = f"{server.url}/api/v1/namespaces/default/configmaps"
@@ -240,7 +240,7 @@ async def read_chunked(reader: asyncio.StreamReader) -> list[Any]:
 
 
 async def test_a_version_that_is_no_number_opens_no_stream(api: Any) -> None:
-    """A list refuses it with 400, a watch answers 500, both in the same words."""
+    """A list refuses it with 400, a watch answers 500, both with the same message."""
     rule = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
     code, answer = await api.call("GET", f"{api.pods}?watch=1&resourceVersion=abc")
     assert (code, answer.get("reason"), answer["message"]) == (500, None, rule)
@@ -272,7 +272,7 @@ async def test_both_event_apis_watch_the_same_events(api: Any, group: str) -> No
 
 @pytest.mark.parametrize(("limit", "complete"), [(1, False), (2, True)])
 async def test_a_watch_that_has_left_out_a_change_gives_no_bookmark(limit: int, *, complete: bool) -> None:
-    """Whoever resumed from there would never hear of what was left out."""
+    """A client that resumed from there would never receive what was left out."""
     watch = Watch(Selector(), limit)
     for revision in (1, 2):
         watch.offer(Change(revision, None, Entry("default", "a", "u", revision, b"{}", {}, {}), gone=False))

@@ -20,7 +20,7 @@ async def configmap(api: Any, name: str = "c", **data: str) -> tuple[str, Any]:
 
 
 async def test_a_put_with_a_stale_version_is_refused_and_changes_nothing(api: Any) -> None:
-    """409 Conflict that tells to fetch again."""
+    """The answer is 409 Conflict: the client must fetch again."""
     path, made = await configmap(api, k="1")
     await api.ok("PUT", path, {**made, "data": {"k": "2"}})
     code, answer = await api.call("PUT", path, {**made, "data": {"k": "3"}})
@@ -64,7 +64,7 @@ async def test_a_patch_with_another_uid_is_invalid(api: Any, content_type: str) 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 async def test_a_version_that_is_no_number_is_not_compared(api: Any, method: str) -> None:
-    """500 without a reason, as measured."""
+    """The answer is 500 without a reason, as measured."""
     path, _ = await configmap(api)
     body = {"metadata": {"name": "c", "resourceVersion": "abc"}}
     code, answer = await api.call(method, path, body, JSON if method == "PUT" else MERGE)
@@ -118,7 +118,7 @@ async def test_strategic_merge_replaces_taints_whole(api: Any) -> None:
 
 
 async def test_a_merge_patch_replaces_lists_and_null_removes(api: Any) -> None:
-    """RFC 7396."""
+    """JSON merge patch follows RFC 7396."""
     path, _ = await configmap(api, a="1", b="2")
     changed = await api.ok("PATCH", path, {"data": {"a": None, "c": "3"}}, MERGE)
     assert changed["data"] == {"b": "2", "c": "3"}
@@ -155,7 +155,10 @@ async def test_dry_run_answers_as_if_and_stores_nothing(api: Any) -> None:
 
 
 async def test_a_bound_pod_stays_until_deleted_without_grace(api: Any) -> None:
-    """DELETE marks it, asking again with no less grace changes nothing, less shortens, none removes."""
+    """DELETE marks it.
+
+    A second one with the same or more grace changes nothing, with less shortens, with none removes.
+    """
     await api.pod("p")
     await api.bind("p")
     path = f"{api.pods}/p"
@@ -182,7 +185,7 @@ async def test_a_finished_pod_is_gone_at_once(api: Any) -> None:
 
 
 async def test_a_bound_pods_finalizer_outlives_its_kubelet(api: Any) -> None:
-    """After the kubelet's last delete the pod stays for its finalizer, and goes with it."""
+    """After the kubelet's last delete the pod stays until its finalizer is removed."""
     await api.pod("p", finalizers=["mooring.dev/hold"])
     await api.bind("p")
     path = f"{api.pods}/p"
@@ -195,7 +198,7 @@ async def test_a_bound_pods_finalizer_outlives_its_kubelet(api: Any) -> None:
 
 @pytest.mark.parametrize("precondition", ["uid", "resourceVersion"])
 async def test_a_delete_with_a_failing_precondition_is_refused(api: Any, precondition: str) -> None:
-    """409, and the pod stays; with the right value it goes."""
+    """The answer is 409, and the pod stays; with the right value it is deleted."""
     made = await api.pod("p")
     path = f"{api.pods}/p"
     code, answer = await api.call("DELETE", path, {"preconditions": {precondition: "1"}})
@@ -219,7 +222,7 @@ async def test_an_eviction_honours_its_uid(api: Any) -> None:
 
 
 async def test_delete_collection_takes_what_the_selector_names(api: Any) -> None:
-    """A labelled subset goes, the rest stays; the answer shows what went as it was before."""
+    """A labelled subset is deleted, the rest stays; the answer shows the deleted objects as they were."""
     made = await api.pod("a", labels={"x": "1"})
     await api.pod("b", labels={"x": "2"})
     (gone,) = (await api.ok("DELETE", f"{api.pods}?labelSelector=x%3D1"))["items"]
@@ -229,7 +232,7 @@ async def test_delete_collection_takes_what_the_selector_names(api: Any) -> None
 
 
 async def test_of_eight_binders_at_once_exactly_one_wins(api: Any) -> None:
-    """One 201, seven 409 of kind pods/binding; only the winner's annotations are there."""
+    """One gets 201, seven get 409 of kind pods/binding; the pod has only the winner's annotations."""
     for number in range(10):
         name = f"race{number}"
         await api.pod(name)
@@ -257,7 +260,7 @@ async def test_status_and_the_rest_are_written_apart(api: Any) -> None:
 
 
 async def test_a_name_is_generated_where_only_a_prefix_is_given(api: Any) -> None:
-    """generateName plus five letters, different each time."""
+    """The name is generateName plus five letters, different each time."""
     maps = f"/api/v1/namespaces/{api.namespace}/configmaps"
     names = {(await api.ok("POST", maps, {"metadata": {"generateName": "g-"}}))["metadata"]["name"] for _ in range(5)}
     assert len(names) == 5
@@ -274,7 +277,7 @@ INVALID = [
 
 @pytest.mark.parametrize(("metadata", "field"), INVALID)
 async def test_metadata_that_breaks_a_rule_is_refused_by_field(api: Any, metadata: Any, field: str) -> None:
-    """422 whose cause names the field."""
+    """The answer is 422, with the field in its cause."""
     code, answer = await api.call("POST", f"/api/v1/namespaces/{api.namespace}/configmaps", {"metadata": metadata})
     assert (code, answer["reason"]) == (422, "Invalid")
     assert answer["details"]["causes"][0]["field"] == field
@@ -309,7 +312,7 @@ async def test_paths_that_nothing_serves_are_404(api: Any) -> None:
 
 
 async def test_a_namespace_takes_its_content_with_it(dev: Any) -> None:
-    """What stays (a bound pod) keeps the namespace terminating; its end ends the namespace."""
+    """A bound pod, which stays, keeps the namespace terminating; its end ends the namespace."""
     await dev.pod("bound")
     await dev.bind("bound")
     await dev.pod("unbound")
@@ -342,7 +345,7 @@ async def test_a_custom_kind_is_served_once_it_is_defined(dev: Any) -> None:
 
 
 async def test_a_kind_that_nobody_defined_is_learnt_from_its_first_object(dev: Any) -> None:
-    """Any group and kind is stored as it comes."""
+    """The server stores any group and kind as it is."""
     path = f"/apis/k8s.cni.cncf.io/v1/namespaces/{dev.namespace}/network-attachment-definitions"
     body = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "n"}}
     await dev.ok("POST", path, {**body, "spec": {"config": "{}"}})

@@ -103,7 +103,7 @@ def world() -> World:
 
 
 def test_a_deployment_gets_its_pods_apart_from_each_other(world: World) -> None:
-    """Through a ReplicaSet, each pod owned and labelled, on nodes that take them; its status says when that is done."""
+    """Through a ReplicaSet, each pod owned and labelled, on nodes that take them; its status shows the end."""
     deployment = world.workload("deployments", "s", replicas=2)
     world.settle()
     assert where(world.pods) == ["n1", "n2"]
@@ -115,7 +115,7 @@ def test_a_deployment_gets_its_pods_apart_from_each_other(world: World) -> None:
 
 
 def test_a_new_template_replaces_pods_within_the_surge(world: World) -> None:
-    """One more than wanted at the most while the new ones are not ready, and all of them new in the end."""
+    """At most one pod more than wanted exists while the new ones are not ready; in the end all pods are new."""
     rolling = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     world.workload("deployments", "s", replicas=2, strategy=rolling)
     world.settle()
@@ -132,7 +132,7 @@ def test_a_new_template_replaces_pods_within_the_surge(world: World) -> None:
 
 
 def test_a_daemonset_runs_on_every_node_that_takes_it(world: World) -> None:
-    """On tainted ones too if it tolerates all; a node that comes later gets its pod, one that goes loses it."""
+    """Tainted nodes count if it tolerates all; a node that comes later gets its pod, one that goes loses it."""
     template = {**_TEMPLATE, "spec": {**_TEMPLATE["spec"], "tolerations": [{"operator": "Exists"}]}}
     world.workload("daemonsets", "a", template=template)
     world.settle()
@@ -144,7 +144,7 @@ def test_a_daemonset_runs_on_every_node_that_takes_it(world: World) -> None:
 
 
 def test_a_new_template_replaces_a_daemonsets_pods_one_by_one(world: World) -> None:
-    """Never more than one of them is not ready."""
+    """At most one of the pods is not ready at any time."""
     world.workload("daemonsets", "a")
     world.settle()
     world.listed["daemonsets"][0]["spec"]["template"] = {**_TEMPLATE, "metadata": {"labels": {"app": "a", "new": "y"}}}
@@ -155,7 +155,7 @@ def test_a_new_template_replaces_a_daemonsets_pods_one_by_one(world: World) -> N
 
 
 def test_what_has_no_owner_any_more_goes(world: World) -> None:
-    """ReplicaSet and pods after their Deployment; pods of nobody stay."""
+    """ReplicaSet and pods after their Deployment; pods without an owner stay."""
     world.workload("deployments", "s", replicas=2)
     world.add("pods", {"metadata": {"name": "own", "namespace": "d"}, "spec": {"nodeName": "n1"}})
     world.settle()
@@ -166,7 +166,7 @@ def test_what_has_no_owner_any_more_goes(world: World) -> None:
 
 
 def test_a_node_that_is_not_ready_is_tainted_until_it_is() -> None:
-    """One write each way, none where it is as it should be."""
+    """Each change is one write; a node that is as it should be gets none."""
     view = View({"nodes": [node("n1", ready=False), node("n2")]}, "now")
     (write,) = plan_taints(view)
     assert isinstance(write, Change)
@@ -177,7 +177,7 @@ def test_a_node_that_is_not_ready_is_tainted_until_it_is() -> None:
 
 
 def test_a_namespace_gets_account_and_authority_unless_it_ends() -> None:
-    """Both once."""
+    """A live namespace gets both, once."""
     listed: dict[str, list[dict[str, Any]]] = {kind: [] for kind in PATHS}
     listed["namespaces"] = [
         {"metadata": {"name": "a"}, "status": {"phase": "Active"}},
@@ -210,12 +210,12 @@ def _affinity(operator: str, *values: str, key: str = "kubernetes.io/os") -> dic
     ],
 )
 def test_selectors_and_affinity_decide(spec: dict[str, Any], expected: bool) -> None:
-    """As the scheduling API has them."""
+    """Selectors and affinity work as in the scheduling API."""
     assert fits(spec, node("n1")) is expected
 
 
 def test_taints_keep_pods_away_that_do_not_tolerate_them() -> None:
-    """By key, value and effect; a preference keeps nobody away."""
+    """Taints match by key, value and effect; a preference excludes no node."""
     tainted = node("n1", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
     assert not fits({}, tainted)
     assert fits({"tolerations": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}, tainted)

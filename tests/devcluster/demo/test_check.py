@@ -44,7 +44,7 @@ def test_a_vf_given_once_holds_and_twice_does_not() -> None:
 
 
 def test_a_check_that_looked_at_nothing_is_not_held() -> None:
-    """No VF seen proves nothing."""
+    """A check that has seen no VF fails."""
     assert not check.given_once([]).held
 
 
@@ -67,7 +67,7 @@ def test_anything_but_the_decision_breaks_promise_3() -> None:
 
 
 def test_a_plain_pod_with_anything_of_ours_breaks_promise_4() -> None:
-    """Devices, variables or an assignment on a pod that asked for nothing."""
+    """Devices, variables or an assignment on a pod that requested no VF."""
     plain, bare = {"a": pod("a", assigned=False)}, replace(VIEW, devices=frozenset())
     assert check.untouched(plain, [bare], ["a"]).held
     assert not check.untouched(plain, [VIEW], ["a"]).held
@@ -106,7 +106,7 @@ def test_more_reserved_than_offered_breaks_promise_8() -> None:
 
 
 def test_the_scenario_has_pods_that_must_run_and_pods_that_must_not() -> None:
-    """Each pod that is refused says by which text it is known."""
+    """Each pod that is refused names the text of its refusal."""
     wanted = [*pods(["n1", "n2", "n3"]), late_pod()]
     assert {pod.expect for pod in wanted} == {"Running", "Pending", "Refused"}
     assert all(pod.says for pod in wanted if pod.expect != "Running")

@@ -17,7 +17,7 @@ def play(*command: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.containerd
 def test_every_promise_holds_with_containerd() -> None:
-    """Three hosts, real containerd and runc behind the shim."""
+    """The demonstration runs three hosts with real containerd and runc behind the shim."""
     done = play(*DEMO, "--runtime", "containerd")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert "all 8 promises held" in done.stdout
@@ -25,14 +25,14 @@ def test_every_promise_holds_with_containerd() -> None:
 
 @pytest.mark.root
 def test_every_promise_holds_with_the_fake_runtime() -> None:
-    """The same without containerd."""
+    """The demonstration runs without containerd."""
     done = play(*DEMO, "--runtime", "small")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
 
 
 @pytest.mark.root
 def test_every_promise_holds_in_a_user_namespace() -> None:
-    """As somebody who is not root runs it, where the kernel allows user namespaces."""
+    """The demonstration runs without root, where the kernel allows user namespaces."""
     inside = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh", *DEMO)
     done = play("unshare", "--user", "--map-root-user", "--net", "--mount", "--", *inside)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -1,7 +1,7 @@
 """The manifest of rit-k8s-rdma's documents, unmodified but for `schedulerName`, from `kubectl apply` to its containers.
 
-The manifest is the one that `docs/migration.md` shows under "Before". The host is simulated, containerd and
-runc are not. Its image is one of theirs that nobody can pull any more: here it is a name of an image that sleeps.
+The manifest is the one that `docs/migration.md` shows under "Before". The host is simulated, containerd and runc are
+not. Its image is one of theirs that can no longer be pulled: here it names an image that sleeps.
 """
 
 import re
@@ -24,7 +24,7 @@ NODE = "n1"
 
 
 def seeds_pod() -> dict[str, Any]:
-    """Return the manifest as the seeds' documents have it."""
+    """Return the manifest as it is in rit-k8s-rdma's documents."""
     section = PAGE.read_text(encoding="utf-8").split("## From rit-k8s-rdma", 1)[1]
     before = re.search(r"Before:\n\n```yaml\n(.*?)```", section, re.DOTALL)
     assert before is not None

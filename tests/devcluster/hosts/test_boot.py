@@ -55,7 +55,7 @@ def test_hosts_come_up_and_go_without_a_trace(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("up")
 def test_a_host_has_devices_and_a_chain(tmp_path: Path) -> None:
-    """Nodes bear the numbers that sysfs tells; the conflist ends with mooring-cni, whose executable is there."""
+    """Nodes have the numbers of sysfs; the conflist ends with mooring-cni, whose executable is there."""
     layout = Layout.at(tmp_path, NODES[1])
     node = layout.dev / "infiniband" / "uverbs17"
     told = (layout.sys / "class/infiniband_verbs/uverbs17/dev").read_text().strip()
@@ -83,7 +83,7 @@ def test_a_second_program_for_the_same_node_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("up")
 def test_a_reboot_loses_what_a_boot_loses_and_keeps_the_disk(tmp_path: Path) -> None:
-    """A VF in a pod is at home again, rates and /run are gone, the ledger is there; other hosts notice nothing."""
+    """A VF in a pod is back on its host, rates and /run are gone, the ledger is there; other hosts are unaffected."""
     layout, other = (Layout.at(tmp_path, node) for node in NODES[:2])
     for host in (layout, other):
         VfTable(host.vftable).write("enp4s0f0", 1, VfSettings(max_tx_rate=100))
@@ -159,7 +159,7 @@ def test_hosts_work_in_a_user_namespace_without_root() -> None:
 
 
 def test_a_killed_program_leaves_nothing_in_the_way(tmp_path: Path) -> None:
-    """After SIGKILL the namespaces stand, and the next start with the same names replaces them."""
+    """After SIGKILL the namespaces remain, and the next start with the same names replaces them."""
     layout = Layout.at(tmp_path, NODES[0])
     for end in (signal.SIGKILL, signal.SIGTERM):
         layout.description.unlink(missing_ok=True)

@@ -132,7 +132,7 @@ except OSError:
 
 
 def test_a_pf_is_up_and_a_vf_is_closed(cluster: Cluster) -> None:
-    """Fresh links stand as after a boot: PFs with carrier, VFs closed with their own addresses."""
+    """Fresh links are as after a boot: PFs with carrier, VFs closed with their own addresses."""
     assert "state UP" in ip(cluster.netns(), "link", "show", "enp4s0f1")
     vf = ip(cluster.netns(), "link", "show", "enp4s0f1v2")
     assert "state DOWN" in vf
@@ -140,14 +140,14 @@ def test_a_pf_is_up_and_a_vf_is_closed(cluster: Cluster) -> None:
 
 
 def test_a_second_cluster_with_the_same_node_is_refused(cluster: Cluster) -> None:
-    """A namespace that somebody holds is never taken over, and the refusal leaves it whole."""
+    """A namespace that a process holds is never taken over, and the refusal leaves it whole."""
     with pytest.raises(LinkError, match="another cluster's"):
         make_links(cluster.hosts[0], cluster.layout(), fabric_path(cluster.root, cluster.hosts))
     assert "enp4s0f1v2" in ip(cluster.netns(), "link", "show")
 
 
 def test_a_namespace_that_a_killed_cluster_left_is_replaced(tmp_path: Path) -> None:
-    """Nobody holds it, so it is nobody's: what lay in it is gone."""
+    """No process holds the namespace, so the kernel removes it with its contents."""
     path = Layout.at(tmp_path, f"test-{os.getpid()}-stale").netns
     try:
         make_netns(path).close()
@@ -176,7 +176,7 @@ def test_sysfs_follows_a_move_into_a_pod_and_back(synced: Cluster) -> None:
 
 
 def test_a_vf_comes_back_from_a_dead_namespace_under_its_pod_name(synced: Cluster) -> None:
-    """As the kernel does it: same MAC, MTU and altname, closed, under the name that it had in the pod."""
+    """It has the same MAC, MTU and altname, is closed, and keeps its name from the pod, as with the kernel."""
     pod = synced.pod()
     ip(synced.netns(), "link", "set", "enp4s0f1v0", "netns", pod)
     ip(pod, "link", "set", "enp4s0f1v0", "name", "net7")

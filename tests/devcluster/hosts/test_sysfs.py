@@ -38,7 +38,7 @@ def test_a_vf_is_found_from_its_pf_and_its_pf_from_the_vf(tmp_path: Path) -> Non
 
 
 def test_vf_addresses_follow_offset_and_stride_onto_the_next_bus(tmp_path: Path) -> None:
-    """What sriov_offset and sriov_stride say by arithmetic is where virtfnN leads, past 256 functions too."""
+    """virtfnN leads where sriov_offset and sriov_stride place it, past 256 functions too."""
     sys = _tree(tmp_path, describe_host("n1", 1, vfs=150))
     pf = sys / "bus" / "pci" / "devices" / "0000:04:00.1"
     offset, stride = int(_text(pf / "sriov_offset")), int(_text(pf / "sriov_stride"))
@@ -144,7 +144,7 @@ def test_the_work_for_a_tree_grows_with_its_vfs(tmp_path: Path) -> None:
 
 
 def test_a_description_survives_its_file() -> None:
-    """What host.json holds is the host, bridges and refusals included."""
+    """A host read from host.json equals the original, bridges and refusals included."""
     host = describe_host("n1", 3, vfs=7, total=9, mbps=25_000, refuse=("vlan",))
     assert load_host(dump_host(host)) == host
 

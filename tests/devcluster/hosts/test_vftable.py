@@ -29,7 +29,7 @@ def _refused(table: VfTable, vf: int, settings: VfSettings, pf: str = PF) -> int
 
 
 def test_a_fresh_vf_has_nothing_set(tmp_path: Path) -> None:
-    """As mlx5 makes them: no MAC, no VLAN, no rates, untrusted, unchecked, link state auto."""
+    """As with mlx5 it has no MAC, no VLAN and no rates; it is untrusted, unchecked, with link state auto."""
     table = _table(tmp_path)
     assert table.read(PF, 7) == ETHERNET
     assert table.read_all("enp4s0f1") == dict.fromkeys(range(8), ETHERNET)
@@ -63,7 +63,7 @@ def test_the_sum_of_min_rates_is_not_checked(tmp_path: Path) -> None:
 
 
 def test_a_refusal_leaves_set_what_came_before_it(tmp_path: Path) -> None:
-    """The kernel goes attribute by attribute and stops: MAC and VLAN are set, trust is not."""
+    """The kernel sets attribute by attribute and stops: MAC and VLAN are set, trust is not."""
     table = _table(tmp_path, refuse=("spoofchk",))
     wanted = VfSettings(mac="02:00:00:00:00:01", vlan=7, spoofchk=True, trust=True)
     assert _refused(table, 1, wanted) == errno.EOPNOTSUPP
@@ -87,7 +87,7 @@ def test_what_the_driver_does_not_take_is_refused(tmp_path: Path, settings: VfSe
 
 
 def test_an_infiniband_pf_takes_link_state_and_guid_only(tmp_path: Path) -> None:
-    """IPoIB has no MAC, VLAN, rate or trust for its VFs, and reports none; ports are down until told otherwise."""
+    """IPoIB has no MAC, VLAN, rate or trust for its VFs, and reports none; ports are down until set otherwise."""
     table = _table(tmp_path, link="infiniband")
     table.write(PF, 0, VfSettings(guid="02:00:00:00:00:00:00:01", link_state="enable"))
     assert table.read(PF, 0) == VfSettings(guid="02:00:00:00:00:00:00:01", link_state="enable")
@@ -134,7 +134,7 @@ def test_a_vf_given_back_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_boot_forgets_every_setting(tmp_path: Path) -> None:
-    """What the PF was told is gone after a reboot."""
+    """The PF's settings of its VFs are gone after a reboot."""
     table = _table(tmp_path)
     table.write(PF, 0, VfSettings(vlan=9))
     table.reset(describe_host("n1", 1, vfs=8))

@@ -10,7 +10,7 @@ from devcluster.runtime.images import write_folder_image
 
 
 async def test_an_image_that_was_added_can_be_pulled(tmp_path: Path) -> None:
-    """By tag to a manifest, by digest to its parts; each is what its digest says."""
+    """A tag leads to a manifest, a digest to its parts; each has the digest of its name."""
     (tmp_path / "root").mkdir()
     (tmp_path / "root/file").write_text("content")
     name = "registry.example/team/tool:1.0"
@@ -27,7 +27,7 @@ async def test_an_image_that_was_added_can_be_pulled(tmp_path: Path) -> None:
 
 
 async def test_what_was_never_pushed_is_not_found(tmp_path: Path) -> None:
-    """Neither a tag nor a digest."""
+    """Unknown tags and digests are not found."""
     async with TestClient(TestServer(registry.application(tmp_path))) as client:
         for path in ("manifests/latest", "manifests/sha256:0", "blobs/sha256:0"):
             assert (await client.get(f"/v2/team/tool/{path}")).status == 404

@@ -36,7 +36,7 @@ from tests.support.polling import eventually
 
 NODE = "n1"
 PODS = "/api/v1/namespaces/default/pods"
-# Gives an address; `behaviour` may say otherwise first, as the test likes.
+# Gives an address; `behaviour` may first do something else, as the test likes.
 _PLUGIN = """\
 #!/bin/sh
 here=$(dirname "$0")
@@ -104,7 +104,7 @@ class Cluster:
         await self.client.request("PATCH", f"{PODS}/{name}", patch, content_type=MERGE_PATCH)
 
     async def environment(self, name: str) -> dict[str, str]:
-        """Return the variables of the pod's only container, as the runtime was told them."""
+        """Return the variables of the pod's only container, as the runtime received them."""
         (container,) = (await self.runtime.view(self.uids[name])).containers
         async with grpc.aio.insecure_channel(self.endpoint) as channel:
             request = cri.ContainerStatusRequest(container_id=container.id, verbose=True)

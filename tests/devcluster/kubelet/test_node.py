@@ -66,7 +66,7 @@ async def test_a_force_deleted_pod_is_cleaned_up(cluster: Any, make_manifest: Ma
 async def test_a_pod_deleted_while_its_kubelet_was_away_is_cleaned_up_at_its_start(
     cluster: Any, make_manifest: Manifest
 ) -> None:
-    """A new kubelet adopts the pods that are still wanted and ends the sandboxes that nobody owns."""
+    """A new kubelet adopts the pods that are still wanted and ends the sandboxes that have no owner."""
     for name in ("kept", "lost"):
         await cluster.create(make_manifest(name))
     before = await asyncio.gather(*(cluster.reaches(name, "Running") for name in ("kept", "lost")))
@@ -79,7 +79,7 @@ async def test_a_pod_deleted_while_its_kubelet_was_away_is_cleaned_up_at_its_sta
 
 
 async def test_a_failing_sandbox_is_told_by_an_event_and_tried_again(cluster: Any, make_manifest: Manifest) -> None:
-    """The event carries the runtime's words; once the plugin heals the pod runs."""
+    """The event carries the runtime's message; once the plugin works again the pod runs."""
     cluster.behave('test "$CNI_COMMAND" != ADD || { echo \'{"code":11,"msg":"VF held","details":"by u2"}\'; exit 1; }')
     await cluster.create(make_manifest("p1"))
     event = (await cluster.tells("FailedCreatePodSandBox"))[0]
@@ -102,7 +102,7 @@ async def test_a_deletion_interrupts_a_sandbox_in_the_making(cluster: Any, make_
 
 
 async def test_a_failing_del_keeps_the_pod_until_it_heals(cluster: Any, make_manifest: Manifest) -> None:
-    """The pod stays in the API, terminating, and an event says why; StopPodSandbox is repeated until it succeeds."""
+    """The pod stays in the API, terminating, with an event; StopPodSandbox is repeated until it succeeds."""
     await cluster.create(make_manifest("p1"))
     await cluster.reaches("p1", "Running")
     cluster.behave('test "$CNI_COMMAND" != DEL || { echo \'{"code":101,"msg":"stuck"}\'; exit 1; }')
@@ -115,7 +115,7 @@ async def test_a_failing_del_keeps_the_pod_until_it_heals(cluster: Any, make_man
 
 
 async def test_a_missing_image_is_told_and_the_other_container_runs(cluster: Any, make_manifest: Manifest) -> None:
-    """One container that cannot be created does not hold up its neighbour."""
+    """One container that cannot be created does not delay its neighbour."""
     good = {"name": "good", "image": "busybox", "command": ["sleep", "3600"]}
     await cluster.create(make_manifest("p1", containers=[{"name": "bad", "image": "example.org/none"}, good]))
     await cluster.tells("ErrImageNeverPull")
@@ -152,7 +152,7 @@ async def test_init_containers_run_one_after_the_other_first(cluster: Any, make_
 
 
 async def test_an_annotation_edited_meanwhile_is_the_one_that_counts(cluster: Any, make_manifest: Manifest) -> None:
-    """What was changed while the sandbox was being made is what the downward API gives to the container."""
+    """The downward API gives the container what was changed while the sandbox was being made."""
     cluster.behave('test "$CNI_COMMAND" != ADD || sleep 0.5')
     value = {"fieldRef": {"fieldPath": "metadata.annotations['about']"}}
     variables = [{"name": "ABOUT", "valueFrom": value}, {"name": "LITERAL", "value": "x"}]

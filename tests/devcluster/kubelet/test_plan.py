@@ -31,7 +31,7 @@ def _exited(status: int, name: str = "main", attempt: int = 0) -> Container:
 
 
 def test_a_new_pod_gets_a_sandbox_first(make_pod: MakePod) -> None:
-    """Nothing is there: attempt 0."""
+    """The first sandbox of a pod has attempt 0."""
     assert plan(make_pod(), View(), 0) == Plan((MakeSandbox(0),))
 
 
@@ -50,7 +50,7 @@ def test_all_containers_are_launched_at_once(make_pod: MakePod) -> None:
 
 
 def test_a_container_that_was_only_created_is_launched_again(make_pod: MakePod) -> None:
-    """Whoever created it was interrupted before it started it; its name is taken."""
+    """Its creator was interrupted before it started it; its name is taken."""
     created = Container("c0", "main", "s0", 0, State.CREATED)
     assert plan(make_pod(), View((_READY,), (created,)), 0).steps == (Launch("main", "s0", 1),)
 
@@ -66,7 +66,7 @@ def test_init_containers_come_in_order_and_sidecars_need_only_run(make_pod: Make
 
 
 def test_a_container_is_restarted_after_a_growing_pause(make_pod: MakePod) -> None:
-    """10 s, 20 s, 40 s after its end and never more than 300 s; until then the plan says when to look again."""
+    """10 s, 20 s, 40 s after its end and never more than 300 s; until then the plan holds the time of the next try."""
     first = View((_READY,), (_exited(1),))
     assert plan(make_pod(), first, 109) == Plan(wake_s=110)
     assert plan(make_pod(), first, 110) == Plan((Launch("main", "s0", 1),))
@@ -96,7 +96,7 @@ def test_a_pod_ends_when_an_init_container_fails_for_good(make_pod: MakePod) -> 
 
 
 def test_a_terminal_pod_is_never_started_again(make_pod: MakePod) -> None:
-    """Its phase counts even if the runtime has nothing of it any more."""
+    """The pod's phase counts even if the runtime has no trace of it any more."""
     assert plan(make_pod(status={"phase": "Failed"}), View(), 0) == Plan()
 
 
@@ -110,7 +110,7 @@ def test_a_deleted_pod_goes_step_by_step(make_pod: MakePod) -> None:
 
 
 def test_a_pod_the_api_no_longer_has_is_stopped_and_removed() -> None:
-    """The API server has no such pod: nothing is left to do once the runtime has none of it."""
+    """The API server has no such pod: the work is done once the runtime does not have it either."""
     view: Any = View((_READY,), (_RUNNING,))
     assert plan(None, view, 0).steps == (StopContainer("c0", "main", 1),)
     assert plan(None, View((_STOPPED,)), 0).steps == (RemoveSandbox("s0"),)

@@ -64,7 +64,7 @@ def _probe(**fields: object) -> dict[str, object]:
 
 
 async def test_readiness_follows_the_answers(program: Program, port: int) -> None:
-    """Not ready until the first good answer; not ready again after as many bad ones as the probe allows."""
+    """It is not ready until the first good answer, and again after as many bad ones as the probe allows."""
     pod = _pod(port, readinessProbe=_probe(failureThreshold=2))
     prober = Prober(program.changed.set, program.give_up)
     prober.follow(pod, _VIEW)
@@ -80,7 +80,7 @@ async def test_readiness_follows_the_answers(program: Program, port: int) -> Non
 async def test_nothing_is_asked_before_the_start_and_a_container_that_does_not_live_is_given_up(
     program: Program, port: int
 ) -> None:
-    """The startup probe comes first; the liveness probe that fails then stops the container, and says why."""
+    """The startup probe comes first; the liveness probe that fails then stops the container, with the reason."""
     pod = _pod(port, startupProbe=_probe(failureThreshold=1000), livenessProbe=_probe(failureThreshold=1))
     prober = Prober(program.changed.set, program.give_up)
     prober.follow(pod, _VIEW)
@@ -95,7 +95,7 @@ async def test_nothing_is_asked_before_the_start_and_a_container_that_does_not_l
 
 
 async def test_a_container_that_ended_is_probed_no_more(program: Program, port: int) -> None:
-    """And one without probes is never waited for."""
+    """A container without probes is never waited for."""
     pod = _pod(port, readinessProbe=_probe())
     prober = Prober(program.changed.set, program.give_up)
     prober.follow(pod, _VIEW)

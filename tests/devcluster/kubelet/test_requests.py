@@ -42,7 +42,7 @@ def test_variables_are_given_or_read_from_the_pod(make_pod: MakePod) -> None:
 
 
 def test_capabilities_and_the_pid_namespace_are_the_containers_own(make_pod: MakePod) -> None:
-    """RDMA pods ask for IPC_LOCK; a container does not share the sandbox's processes."""
+    """RDMA pods request IPC_LOCK; a container does not share the sandbox's processes."""
     context = {"capabilities": {"add": ["IPC_LOCK"]}}
     pod = make_pod(containers=[{"name": "main", "securityContext": context}])
     security = container_config(pod, pod.spec.containers[0], 0, {}).linux.security_context

@@ -33,7 +33,7 @@ def test_a_running_pod_is_ready_with_its_addresses(make_pod: MakePod) -> None:
 
 
 def test_a_container_that_cannot_be_created_waits_with_the_runtimes_message(make_pod: MakePod) -> None:
-    """The pod stays Pending and not ready, and says why."""
+    """The pod stays Pending and not ready; its status has the reason."""
     failures = {"main": Failure("CreateContainerError", "no such device")}
     document: Any = status(make_pod(), View((_SANDBOX,)), failures, _NOW)
     assert document["phase"] == "Pending"
@@ -59,7 +59,7 @@ def test_a_condition_keeps_its_time_while_its_status_stays(make_pod: MakePod) ->
 
 
 def test_a_pod_on_the_hosts_network_has_the_hosts_address(make_pod: MakePod) -> None:
-    """The runtime reports none for it."""
+    """The runtime reports no address for such a pod."""
     view = View((Sandbox("s0", 0, ready=True),), (_RUNNING,))
     document: Any = status(make_pod(hostNetwork=True), view, {}, _NOW)
     assert document["podIP"] == "192.0.2.1"
@@ -69,7 +69,7 @@ def test_a_pod_on_the_hosts_network_has_the_hosts_address(make_pod: MakePod) -> 
 def test_a_deleted_pod_ends_in_a_terminal_phase_once_all_is_stopped(
     make_pod: MakePod, exit_code: int, expected: str
 ) -> None:
-    """Not before its sandbox is stopped: a terminal pod's VFs count as free."""
+    """The phase is not terminal before the sandbox is stopped: a terminal pod's VFs count as free."""
     pod = make_pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     ended = Container("c0", "main", "s0", 0, State.EXITED, exit_code=exit_code, started_s=1, finished_s=2)
     assert phase(pod, View((_SANDBOX,), (ended,))) == "Running"

@@ -1,4 +1,4 @@
-"""Volumes, probes, logs and what a container is told, on the kubelet stand-in's own node."""
+"""Volumes, probes, logs and a container's environment, on the kubelet stand-in's own node."""
 
 import time
 from collections.abc import AsyncIterator
@@ -71,7 +71,7 @@ async def test_volumes_are_made_and_go_with_the_pod(client: Client, tmp_path: Pa
 async def test_a_token_is_bound_to_the_pod_and_renewed_when_half_its_time_is_over(
     client: Client, tmp_path: Path
 ) -> None:
-    """It is asked for once, then kept; a pod that is gone gets none."""
+    """It is requested once, then kept; a pod that is gone gets none."""
     now = time.time()
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
     pod = _pod(await _uid(client), {"name": "t", "projected": {"sources": [source]}})
@@ -84,7 +84,7 @@ async def test_a_token_is_bound_to_the_pod_and_renewed_when_half_its_time_is_ove
 
 
 async def test_a_config_map_that_must_be_there_is_waited_for_by_name(client: Client, tmp_path: Path) -> None:
-    """The event FailedMount has the name."""
+    """The event FailedMount has the config map's name."""
     pod = _pod("u", {"name": "v", "configMap": {"name": "missing"}})
     with pytest.raises(VolumeError, match='configmap "missing" not found'):
         await Volumes(client, tmp_path, time.time).make(pod)
@@ -98,7 +98,7 @@ def test_arguments_and_variables_are_expanded() -> None:
 
 
 def test_a_container_has_the_rights_that_it_or_its_pod_says() -> None:
-    """Its own word before the pod's."""
+    """The container's own field comes before the pod's."""
     document = {
         "metadata": {"name": "p", "namespace": "d", "uid": "u"},
         "spec": {

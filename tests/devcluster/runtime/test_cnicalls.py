@@ -1,4 +1,4 @@
-"""What the fake runtime says to plugins and makes of their answers."""
+"""What the fake runtime sends to plugins and how it reads their answers."""
 
 import json
 
@@ -24,7 +24,7 @@ _CAPABLE = {"type": "x", "capabilities": {"io.kubernetes.cri.pod-annotations": T
     "text", ["", "[]", "{}", '{"name":"n","plugins":[]}', '{"name":"n","plugins":[{}]}', '{"name":"n","plugins":[1]}']
 )
 def test_what_is_no_conflist_is_refused(text: str) -> None:
-    """Any other document is one kind of error."""
+    """Every other document raises the same type of error."""
     with pytest.raises(NetworkError, match="cni config load failed"):
         parse_conflist(text)
 

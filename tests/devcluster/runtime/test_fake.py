@@ -21,7 +21,7 @@ from tests.support.polling import eventually, until
 Configure = Callable[..., Any]
 pytestmark = pytest.mark.root
 
-# Writes each call to a file of its own, then does what the file `behaviour` next to it says.
+# Writes each call to a file of its own, then follows the file `behaviour` next to it.
 _RECORDER = """\
 #!/bin/sh
 here=$(dirname "$0")
@@ -151,7 +151,7 @@ async def test_a_pod_gets_its_address_and_loopback_from_real_plugins(
 async def test_del_comes_twice_and_the_second_time_without_netns_and_previous_result(
     tmp_path: Path, recorder: Recorder, sandbox_config: Configure
 ) -> None:
-    """StopPodSandbox passes both, RemovePodSandbox neither."""
+    """StopPodSandbox passes both to DEL, RemovePodSandbox neither."""
     async with _runtime(tmp_path) as stub:
         await _remove(stub, await _run(stub, sandbox_config("p1")))
     assert recorder.seen() == [("ADD", True, False), ("DEL", True, True), ("DEL", False, False)]
@@ -174,7 +174,7 @@ async def test_annotations_reach_a_plugin_that_declares_the_capability(
 async def test_the_previous_result_keeps_standard_fields_only(
     tmp_path: Path, recorder: Recorder, sandbox_config: Configure
 ) -> None:
-    """What a plugin adds to its result beyond the specification is gone at DEL."""
+    """Fields that a plugin adds to its result beyond the specification are gone at DEL."""
     async with _runtime(tmp_path) as stub:
         await _remove(stub, await _run(stub, sandbox_config("p1")))
     expected = {"cniVersion": "1.0.0", "ips": [{"address": "10.9.8.7/24"}], "dns": {}}
@@ -235,7 +235,7 @@ async def test_a_failing_del_makes_stop_and_remove_fail_until_it_heals(
 async def test_a_pod_on_the_hosts_network_has_no_cni_calls(
     tmp_path: Path, recorder: Recorder, sandbox_config: Configure
 ) -> None:
-    """Neither ADD nor DEL comes for it."""
+    """Neither ADD nor DEL is called for it."""
     config = sandbox_config("p1")
     config.linux.security_context.namespace_options.network = cri.NODE
     async with _runtime(tmp_path) as stub:

@@ -35,7 +35,7 @@ def test_equal_busybox_binaries_give_equal_bytes(tmp_path: Path, busybox: Path) 
 
 
 def test_index_names_both_images_and_the_further_names(tmp_path: Path, busybox: Path) -> None:
-    """Every name that is asked for stands for the busybox image; pause has a configuration of its own."""
+    """Every requested name refers to the busybox image; pause has a configuration of its own."""
     files = _read(images.write_images(tmp_path / "images.tar", ["example.org/app:1"], busybox).read_bytes())
     manifests = json.loads(files["index.json"])["manifests"]
     digests = {entry["annotations"]["io.containerd.image.name"]: entry["digest"] for entry in manifests}

@@ -26,7 +26,7 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_only_processes_with_option_and_value_in_a_row_are_found(proc: Path) -> None:
-    """A longer value is another value."""
+    """A longer value is a different value."""
     assert started_with("-address", "/a", proc) == [10]
 
 

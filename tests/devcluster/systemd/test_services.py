@@ -34,7 +34,7 @@ def _write(tmp_path: Path, name: str, text: str) -> None:
 
 
 async def test_enabled_services_are_started_and_ended(services: Services, tmp_path: Path) -> None:
-    """A boot starts what the targets want; systemctl says so, and ends it."""
+    """A boot starts what the targets want; systemctl reports it, and ends it."""
     _write(tmp_path, "a.service", "ExecStart=sleep 60\n")
     await services.start_enabled()
     assert await answer(services, ["is-active", "a"]) == (0, "active")
@@ -43,7 +43,7 @@ async def test_enabled_services_are_started_and_ended(services: Services, tmp_pa
 
 
 async def test_a_service_that_ends_is_started_again(services: Services, tmp_path: Path) -> None:
-    """Restart=always, but not after a stop."""
+    """Restart=always starts the service again, but not after a stop."""
     _write(tmp_path, "a.service", f"ExecStart=sh -c 'echo x >>{tmp_path}/runs'\nRestart=always\nRestartSec=20ms\n")
     await services.start("a.service")
     await until(lambda: (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text().split()) > 2)
@@ -52,7 +52,7 @@ async def test_a_service_that_ends_is_started_again(services: Services, tmp_path
 
 
 async def test_a_start_waits_until_the_service_says_that_it_is_ready(services: Services, tmp_path: Path) -> None:
-    """Type=notify: one that says so is started, one that ends first failed, in systemd's words."""
+    """Type=notify: a service that reports readiness is started, one that ends first failed, with systemd's message."""
     (tmp_path / "notify.py").write_text(_NOTIFY)
     _write(tmp_path, "good.service", f"Type=notify\nExecStart=python3 {tmp_path}/notify.py\n")
     _write(tmp_path, "bad.service", "Type=notify\nExecStart=false\n")
@@ -62,6 +62,6 @@ async def test_a_start_waits_until_the_service_says_that_it_is_ready(services: S
 
 
 async def test_unknown_units_and_verbs_are_refused(services: Services) -> None:
-    """With systemctl's exit statuses."""
+    """The exit statuses are systemctl's."""
     assert await answer(services, ["start", "nobody"]) == (5, "Unit nobody.service not found.")
     assert (await answer(services, ["mask", "a.service"]))[0] == 1

@@ -10,7 +10,7 @@ _UNITS = Path(__file__).parents[3] / "cli/node/units"
 
 
 def test_the_shims_unit_is_read_as_systemd_reads_it() -> None:
-    """Readiness, restarts and folders; what confines it is read over."""
+    """Readiness, restarts and folders; settings that confine it are ignored."""
     unit = parse("mooring-cri-shim.service", [(_UNITS / "mooring-cri-shim.service").read_text()])
     assert unit.command({}) == [
         "sh",
@@ -42,19 +42,19 @@ def test_variables_become_words_or_text() -> None:
 
 
 def test_a_unit_without_a_command_is_refused() -> None:
-    """Nothing could be started."""
+    """A unit without a command has nothing to start."""
     with pytest.raises(ValueError, match=r"unit 'a\.service' has no ExecStart"):
         parse("a.service", ["[Unit]\nDescription=nothing\n"])
 
 
 def test_an_environment_file_may_quote() -> None:
-    """As kubeadm writes its flags."""
+    """kubeadm quotes its flags in this way."""
     text = '# flags\nKUBELET_KUBEADM_ARGS="--a=1 --b"\nPLAIN=x y\n'
     assert read_environment(text) == {"KUBELET_KUBEADM_ARGS": "--a=1 --b", "PLAIN": "x y"}
 
 
 def test_units_start_after_those_that_they_name() -> None:
-    """After and Before, whatever the order of names; a circle is broken."""
+    """After and Before decide, whatever the order of names; a circle is broken."""
     kubelet, shim = Unit("kubelet", "k"), Unit("shim", "s", after=("runtime",), before=("kubelet",))
     assert [unit.name for unit in in_order([kubelet, shim, Unit("runtime", "r")])] == ["runtime", "shim", "kubelet"]
     assert len(in_order([Unit("a", "a", after=("b",)), Unit("b", "b", after=("a",))])) == 2

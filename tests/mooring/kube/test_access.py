@@ -1,4 +1,4 @@
-"""Where the API server is: what kubectl's own configuration says."""
+"""Where the API server is, by kubectl's own configuration."""
 
 import json
 import ssl
@@ -25,13 +25,13 @@ def _write(path: Path, cluster: dict[str, Any], user: dict[str, Any]) -> str:
 
 
 def test_a_plain_http_server_needs_nothing_else(tmp_path: Path) -> None:
-    """As devcluster's, on loopback."""
+    """devcluster's server on loopback needs only its address."""
     access = load_access(_write(tmp_path / "k", {"server": "http://127.0.0.1:8001/"}, {}))
     assert (access.server, access.tls, dict(access.headers())) == ("http://127.0.0.1:8001", None, {})
 
 
 def test_a_token_becomes_a_bearer_header(tmp_path: Path) -> None:
-    """Over TLS, verified unless the file says not to."""
+    """Requests go over TLS, verified unless the file disables it."""
     cluster = {"server": "https://h:6443"}
     access = load_access(_write(tmp_path / "k", cluster, {"token": "t"}))
     assert access.headers() == {"Authorization": "Bearer t"}
@@ -43,7 +43,7 @@ def test_a_token_becomes_a_bearer_header(tmp_path: Path) -> None:
 
 
 def test_a_token_file_may_end_with_a_line_break(tmp_path: Path) -> None:
-    """As an editor or echo leaves it; in a header it would be refused."""
+    """An editor or echo writes one; in a header it would be refused."""
     (tmp_path / "token").write_text("t\n")
     user = {"tokenFile": str(tmp_path / "token")}
     access = load_access(_write(tmp_path / "k", {"server": "https://h:6443"}, user))
@@ -51,7 +51,7 @@ def test_a_token_file_may_end_with_a_line_break(tmp_path: Path) -> None:
 
 
 def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
-    """As cloud providers' plugins do; it is run by the loader."""
+    """The loader runs the plugin, as cloud providers need it."""
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "e"}}
     script = tmp_path / "plugin.py"
     script.write_text(f"print({json.dumps(json.dumps(credential))})")
@@ -67,7 +67,7 @@ def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "kind: Config", "\x00"])
 def test_a_file_that_is_no_kubeconfig_is_an_access_error(text: str, tmp_path: Path) -> None:
-    """Named, and nothing else comes out."""
+    """The error names the file; no other exception is raised."""
     path = tmp_path / "k"
     path.write_text(text)
     with pytest.raises(AccessError, match="cannot be used"):
@@ -75,6 +75,6 @@ def test_a_file_that_is_no_kubeconfig_is_an_access_error(text: str, tmp_path: Pa
 
 
 def test_a_missing_file_is_an_access_error(tmp_path: Path) -> None:
-    """It was named, so nothing else is tried."""
+    """The file was named, so no other one is tried."""
     with pytest.raises(AccessError, match="cannot be used"):
         load_access(str(tmp_path / "none"))

@@ -16,7 +16,7 @@ NODES = "/api/v1/nodes"
 
 
 async def test_an_object_is_created_patched_and_read(client: Client) -> None:
-    """The content type says which patch it is."""
+    """The content type selects the kind of patch."""
     await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
     await client.request("PATCH", f"{NODES}/n1", b'{"metadata":{"labels":{"a":"b"}}}', MERGE_PATCH)
     node = msgspec.json.decode(await client.request("GET", f"{NODES}/n1"))
@@ -24,7 +24,7 @@ async def test_an_object_is_created_patched_and_read(client: Client) -> None:
 
 
 async def test_an_answer_that_is_an_error_carries_its_status(client: Client) -> None:
-    """Code, reason, message and details.kind."""
+    """The error has code, reason, message and details.kind."""
     with pytest.raises(NotFound) as caught:
         await client.request("GET", f"{NODES}/n1")
     status = caught.value.status
@@ -59,7 +59,7 @@ def test_every_code_has_one_failure_whatever_its_body(code: int, kind: type[Kube
 
 
 async def test_a_write_that_a_proxy_does_not_find_is_unknown(client: Client, server: ApiServer) -> None:
-    """A page says nothing of the object; a list's path may be none of this API server's."""
+    """A page does not describe the object; a list's path may be none of this API server's."""
     server.faults.plan(Fault("POST", NODES, "page", code=404))
     with pytest.raises(Unknown):
         await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
@@ -76,14 +76,14 @@ async def test_a_write_that_a_proxy_does_not_find_is_unknown(client: Client, ser
 
 @pytest.mark.parametrize("kind", ["drop_before", "drop_after", "delay"])
 async def test_no_answer_is_unknown(kind: FaultKind, client: Client, server: ApiServer) -> None:
-    """A broken connection and a timeout alike."""
+    """A broken connection and a timeout have the same outcome."""
     server.faults.plan(Fault("POST", NODES, kind, delay_s=5))
     with pytest.raises(Unknown):
         await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
 
 
 async def test_nobody_listening_is_unknown() -> None:
-    """There is not a telling it from a server that restarts."""
+    """The case cannot be distinguished from a server that restarts."""
     async with Client(Access("http://127.0.0.1:1")) as client:
         with pytest.raises(Unknown):
             await client.request("GET", NODES)
@@ -107,7 +107,7 @@ async def guarded() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("token", ["new\r\nX-Remote-User: admin", "\ufeffnew", "new\0", "new\x7f"])
 async def test_a_token_that_is_no_header_is_not_sent(token: str, guarded: str) -> None:
-    """What a token's file holds is not ours to trust; it may be mended while we run."""
+    """A token's file may hold anything, and may be corrected while the program runs."""
     tokens = [token, "new"]
     async with Client(Access(guarded, headers=lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})) as client:
         with pytest.raises(Unknown, match="hold what no header may"):

@@ -63,7 +63,7 @@ async def _served(answers: Answers, tls: ssl.SSLContext | None = None) -> AsyncI
 
 @EACH
 async def test_requests_one_after_the_other_share_a_connection(method: str) -> None:
-    """And carry host, path with the server's own prefix, and query."""
+    """They carry host, path with the server's own prefix, and query."""
     async with _served(lambda _: OK) as (server, url), Client(Access(f"{url}/k8s/c1")) as client:
         for _ in range(5):
             assert await client.request(method, "/x", params={"a": "b"}) == b"ok"
@@ -74,7 +74,7 @@ async def test_requests_one_after_the_other_share_a_connection(method: str) -> N
 
 @EACH
 async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed(method: str) -> None:
-    """The others wait for their turn."""
+    """Further requests wait for a connection."""
     async with _served(lambda _: OK) as (server, url), Client(Access(url), connections=3) as client:
         await asyncio.gather(*(client.request(method, "/x") for _ in range(40)))
         assert server.connections == 3
@@ -82,7 +82,7 @@ async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed(
 
 @EACH
 async def test_a_connection_that_the_server_ends_is_not_used_again(method: str) -> None:
-    """`Connection: close`, and an end without a word."""
+    """The server sends `Connection: close`, or ends the connection without an answer."""
     closing = OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     async with _served(lambda _: closing) as (server, url), Client(Access(url)) as client:
         for _ in range(3):
@@ -92,7 +92,7 @@ async def test_a_connection_that_the_server_ends_is_not_used_again(method: str) 
 
 @EACH
 async def test_half_an_answer_is_unknown_and_the_next_request_is_answered(method: str) -> None:
-    """On a connection of its own."""
+    """The next request gets a connection of its own."""
     left = [OK[:-1], None]
 
     def answer(_: bytes) -> bytes | None:
@@ -132,7 +132,7 @@ async def test_what_comes_unasked_ends_a_connection(method: str) -> None:
 
 
 async def test_the_guard_is_asked_right_before_a_request_is_written() -> None:
-    """One that it refuses is not sent, also where a connection had to be made first."""
+    """A request that it refuses is not sent, also where a connection had to be made first."""
 
     class NotNowError(Exception):
         """Nothing may be sent."""
@@ -179,7 +179,7 @@ async def test_the_servers_certificate_is_held_against_authority_and_name(
 
 
 async def test_a_stream_that_is_not_begun_in_time_is_unknown() -> None:
-    """However long it may be silent later: nothing would be heard of the cluster meanwhile."""
+    """However long it may be silent later: until then no event of the cluster would arrive."""
     async with _served(lambda _: b"") as (_, url), Client(Access(url), timeout_s=1.0) as client:
         async with asyncio.timeout(90):
             with pytest.raises(Unknown):

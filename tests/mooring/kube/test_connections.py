@@ -144,7 +144,7 @@ def test_an_answer_is_read_whole_however_it_comes(
 def test_what_is_not_a_whole_answer_is_an_error_and_ends_the_connection(
     answer: bytes, served: Callable[[Serve, Use], int]
 ) -> None:
-    """Whoever asks next gets a connection of its own."""
+    """The next caller gets a connection of its own."""
 
     async def use(connections: Connections) -> None:
         for _ in range(2):
@@ -159,7 +159,7 @@ def test_what_is_not_a_whole_answer_is_an_error_and_ends_the_connection(
 def test_what_comes_unasked_is_never_the_next_requests(
     unasked: bytes, apart: bool, served: Callable[[Serve, Use], int]
 ) -> None:
-    """Not the beginning of it either, such as of a 408 that a proxy sends before it ends an idle connection."""
+    """Neither is its beginning, such as of a 408 that a proxy sends before it ends an idle connection."""
 
     async def use(connections: Connections) -> None:
         for _ in range(2):
@@ -170,7 +170,7 @@ def test_what_comes_unasked_is_never_the_next_requests(
 
 
 def test_an_answer_that_does_not_come_ends_the_wait_and_the_connection(served: Callable[[Serve, Use], int]) -> None:
-    """By time, and by whoever cancels the request: the late answer is nobody's."""
+    """The wait ends by time, or when a caller cancels the request: the late answer is dropped."""
     asked = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -221,7 +221,7 @@ def test_a_connection_that_was_idle_for_long_is_not_tried(
 
 
 def test_a_request_that_was_answered_in_time_has_no_limit_left(served: Callable[[Serve, Use], int]) -> None:
-    """Its connection is the next one's, for as long as that takes."""
+    """Its connection may serve the next request, for as long as that takes."""
 
     async def use(connections: Connections) -> None:
         assert await ask(connections, 0.1) == Answer(200, b"ok", "")
@@ -232,7 +232,7 @@ def test_a_request_that_was_answered_in_time_has_no_limit_left(served: Callable[
 
 
 def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: Callable[[Serve, Use], int]) -> None:
-    """Then all of these are used again."""
+    """Later requests use all of these connections again."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -255,7 +255,7 @@ def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: 
 def test_a_request_that_its_guard_refuses_is_not_sent_and_the_connection_is_kept(
     served: Callable[[Serve, Use], int],
 ) -> None:
-    """Nothing was written on it."""
+    """The connection is kept, since nothing was written on it."""
 
     def refuse() -> None:
         raise PermissionError("not now")
@@ -290,7 +290,7 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
 
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as stack:
         for _ in range(3):
-            # Until its queue is full: then it answers nobody who knocks.
+            # Until its queue is full: then it answers no new connection.
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(deaf.getsockname())

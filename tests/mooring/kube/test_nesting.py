@@ -39,7 +39,7 @@ def cut(whole: Any, left: int = 100) -> Any:
 
 @pytest.mark.parametrize("levels", [0, 90, 97, 98, 99, 100, 101, 150])
 def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
-    """Whatever stands in the strings, and wherever the deep parts are."""
+    """The rest is kept, whatever the strings contain, and wherever the deep parts are."""
     chance = random.Random(levels)
     for _ in range(50):
         whole = [value(chance, 4), nested(value(chance, 6), levels), value(chance, 4)]
@@ -51,6 +51,6 @@ def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
     "text", [b"[" * 10_000, b'{"a":"' + b"[" * 10_000, b"]" * 10_000, b"[" * 200 + b"]" * 199, b""]
 )
 def test_what_is_no_json_is_none_after_it(text: bytes) -> None:
-    """And it is still refused by the decoder, not by its limit."""
+    """The decoder still refuses it for its grammar, not for its depth."""
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(without_deep_nesting(text))

@@ -40,7 +40,7 @@ class Server:
 @pytest.mark.parametrize("policy", REPEATED)
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_a_failure_is_repeated_or_ends_the_call_as_its_policy_says(policy: str, failure: str) -> None:
-    """Once for each failure, and no more often."""
+    """A call is repeated once for each failure, and no more often."""
     decorate, repeated = REPEATED[policy]
     server = Server(FAILURES[failure])
     ask = decorate(server.answer)
@@ -54,7 +54,7 @@ async def test_a_failure_is_repeated_or_ends_the_call_as_its_policy_says(policy:
 
 
 async def test_each_failure_in_a_row_costs_one_attempt() -> None:
-    """The first is not counted twice, nor forgotten."""
+    """The first attempt is counted exactly once."""
     server = Server(*[Throttled(Status(429), 0.0)] * 5)
     assert await until_definite(server.answer)("what") == "what!"
     assert server.asked == 6
@@ -70,7 +70,7 @@ async def test_the_wait_is_the_one_that_the_server_asked_for() -> None:
 
 @pytest.mark.parametrize("policy", [retry, retry_unless_not_found, until_definite])
 async def test_a_call_that_succeeds_does_not_reach_tenacity(policy: Decorator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its books on one attempt take as long as a request."""
+    """tenacity's bookkeeping of one attempt takes as long as a request."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("tenacity was asked")

@@ -22,7 +22,7 @@ class Thing(msgspec.Struct):
 
 
 class Server:
-    """Lists what it was given, then writes the pieces planned for each stream; it notes the version asked for."""
+    """Lists what it was given, then writes the pieces planned for each stream; it notes the requested version."""
 
     def __init__(self, *streams: list[bytes], listed: bytes = b"[]") -> None:
         self.streams = list(streams)
@@ -86,7 +86,7 @@ THREE = b"".join(_line("ADDED", name, version) for version, name in ((2, "a"), (
 
 @pytest.mark.parametrize("size", [1, 7, 50, len(THREE) - 1, len(THREE)])
 async def test_lines_come_whole_wherever_the_pieces_end(size: int) -> None:
-    """Also in the midst of a line and right before its end."""
+    """Pieces may end in the midst of a line and right before its end."""
     pieces = [THREE[start : start + size] for start in range(0, len(THREE), size)]
     if size == 1:
         pieces = [*pieces[:40], THREE[40:]]
@@ -94,27 +94,27 @@ async def test_lines_come_whole_wherever_the_pieces_end(size: int) -> None:
 
 
 async def test_a_line_that_is_cut_off_is_dropped_and_asked_for_again() -> None:
-    """The next stream begins behind the last whole line."""
+    """The next stream begins after the last whole line."""
     server = Server([THREE[:-3]], [_line("ADDED", "c", 4)])
     assert await _told(server, 4) == ["synced 0", "a", "b", "c"]
     assert server.versions == ["1", "3"]
 
 
 async def test_changes_before_an_error_in_the_stream_are_kept() -> None:
-    """They come first, then the set again, as 410 demands; both stood in one piece."""
+    """The changes come first, then the set again, as 410 demands; both were in one piece."""
     gone = b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n'
     assert await _told(Server([THREE + gone + _line("ADDED", "d", 5)]), 5) == ["synced 0", "a", "b", "c", "synced 0"]
 
 
 async def test_a_line_that_is_no_event_opens_the_stream_again_behind_what_was_read() -> None:
-    """Nothing is told twice, nothing is lost."""
+    """No event is delivered twice, none is lost."""
     server = Server([_line("ADDED", "a", 2) + b"nonsense\n" + THREE], [_line("ADDED", "b", 3)])
     assert await _told(server, 3) == ["synced 0", "a", "b"]
     assert server.versions == ["1", "2"]
 
 
 async def test_a_bookmark_moves_the_version_and_is_told_to_nobody() -> None:
-    """It stands between changes in the same piece."""
+    """The bookmark comes between changes in the same piece."""
     first = _line("ADDED", "a", 2) + _line("BOOKMARK", "", 90)
     server = Server([first], [_line("ADDED", "b", 91)])
     assert await _told(server, 3) == ["synced 0", "a", "b"]
@@ -130,7 +130,7 @@ def _deep(name: str) -> bytes:
 
 
 async def test_an_object_nested_beyond_reason_hides_no_other() -> None:
-    """It is read without what is nested too deep, in a list and in a stream: the list would fail for ever otherwise."""
+    """It is read without the parts nested too deep, in a list and in a stream; else the list would fail for ever."""
     line = b'{"type":"ADDED","object":%s}\n' % _deep("c")
     server = Server([line + _line("ADDED", "d", 10)], listed=b"[%s,%s]" % (_deep("a"), _deep("b")))
     assert await _told(server, 3) == ["synced 2", "c", "d"]

@@ -56,7 +56,7 @@ async def _create(client: Client, name: str, **labels: str) -> None:
 
 
 class Listener:
-    """What a watch has told, one event at a time and with a deadline."""
+    """The events of a watch, one at a time and with a deadline."""
 
     def __init__(self, events: AsyncIterator[Event[Node]]) -> None:
         self._events = events
@@ -87,7 +87,7 @@ async def listener(client: Client, request: pytest.FixtureRequest) -> AsyncItera
 
 
 async def test_the_set_comes_first_then_every_change(client: Client, listener: Listener) -> None:
-    """Created, patched, deleted."""
+    """A node is created, patched and deleted."""
     await _create(client, "a")
     assert await listener.story() == ("synced", ["a"])
     await _create(client, "b")
@@ -97,7 +97,7 @@ async def test_the_set_comes_first_then_every_change(client: Client, listener: L
 
 
 async def test_a_long_list_comes_whole(client: Client, listener: Listener) -> None:
-    """In pages below, in one event above."""
+    """The list is read in pages, and delivered as one event."""
     for number in range(501):
         await _create(client, f"n{number}")
     event = await listener.next()
@@ -106,7 +106,7 @@ async def test_a_long_list_comes_whole(client: Client, listener: Listener) -> No
 
 
 async def test_a_clean_end_is_resumed_without_a_gap(client: Client, server: ApiServer, listener: Listener) -> None:
-    """What happened between two streams comes with the next; nothing is listed again."""
+    """Changes between two streams come with the next one; nothing is listed again."""
     assert await listener.story() == ("synced", [])
     for name in ("a", "b", "c"):
         server.cut_watches()
@@ -115,7 +115,7 @@ async def test_a_clean_end_is_resumed_without_a_gap(client: Client, server: ApiS
 
 
 async def test_a_version_too_old_lists_again(client: Client, server: ApiServer, listener: Listener) -> None:
-    """The second set lacks what was deleted unseen."""
+    """The second set lacks what was deleted in between."""
     await _create(client, "a")
     assert await listener.story() == ("synced", ["a"])
     following = asyncio.create_task(listener.story())
@@ -147,7 +147,7 @@ async def test_an_object_that_does_not_decode_is_passed_on_as_such(client: Clien
 async def test_failures_are_repeated_until_the_server_is_well(
     client: Client, server: ApiServer, listener: Listener
 ) -> None:
-    """While listing and while opening the stream; throttling too."""
+    """Listing and opening the stream are repeated, throttled requests included."""
     server.faults.plan(Fault("GET", "limit=", "answer", times=1, code=500))
     server.faults.plan(Fault("GET", "limit=", "drop_before", times=1))
     server.faults.plan(Fault("GET", "watch=true", "answer", times=1, code=403))
