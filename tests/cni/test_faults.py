@@ -15,7 +15,14 @@ pytestmark = pytest.mark.root
 LOOP = Path(__file__).with_name("fault_loop.py")
 # A simulated host has no RDMA; every other call that leaves the process is broken.
 KINDS = frozenset(
-    {"cni.rtnetlink.exchange", "cni.netns.enter", "subprocess.run", "vf_settings", "fcntl.flock", "os.fsync"}
+    {
+        "cni.kernel.rtnetlink.exchange",
+        "cni.kernel.netns.enter",
+        "subprocess.run",
+        "vf_settings",
+        "fcntl.flock",
+        "os.fsync",
+    }
 )
 THREE = (
     {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7},
