@@ -18,10 +18,10 @@ MARK = "mooring-lab-edited"
 
 # Our files, by the folder of the kernel in which they are compiled.
 OURS = {
-    "drivers/net/simnic": ("simpci.c", "simvf.c"),
+    "drivers/net/simnic": ("simpci.c", "simvf.c", "simvf_mlx5.c", "simvf.h"),
     "drivers/infiniband/sw/rxe": ("rxe_netns.h", "rxe_netns.c"),
 }
-MAKEFILE = "obj-y := simvf.o simpci.o\n"
+MAKEFILE = "obj-y := simvf.o simvf_mlx5.o simpci.o\n"
 
 NET_C = "drivers/infiniband/sw/rxe/rxe_net.c"
 QP_C = "drivers/infiniband/sw/rxe/rxe_qp.c"
@@ -46,8 +46,7 @@ EDITS = (
     (QP_C, r"(sock_create_kern\()&init_net", r"\1rxe_device_net(rxe)"),
     (QP_C, r"(?s)(static void rxe_qp_do_cleanup\(.*?qp_timeout_jiffies = 0;)", r"\1\n\trxe_release_gsi(qp);"),
     (VERBS_C, r'(#include "rxe_hw_counters.h"\n)', WITH_OURS),
-    (VERBS_C, r"(ib_device_ops rxe_dev_ops = \{)", r"\1\n\t.disassociate_ucontext = rxe_disassociate_ucontext,"),
-    (VERBS_C, r"(?=ib_set_device_ops\(dev, &rxe_dev_ops)", "rxe_lab_device(dev, ndev);\n\t"),
+    (VERBS_C, r"(ib_set_device_ops\(dev, &rxe_dev_ops\);)", r"\1\n\trxe_lab_device(dev, ndev);"),
 )
 
 

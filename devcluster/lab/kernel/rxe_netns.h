@@ -5,6 +5,8 @@
 #ifndef RXE_NETNS_H
 #define RXE_NETNS_H
 
+#include "../../../net/simnic/simvf.h"
+
 /* The netns of a device's netdev: routes and sockets of its QPs belong there. */
 struct net *rxe_device_net(struct rxe_dev *rxe);
 
@@ -21,10 +23,9 @@ static inline void rxe_release_gsi(struct rxe_qp *qp)
 		to_rdev(qp->ibqp.device)->port.qp_gsi_index = 0;
 }
 
-/* ib_core refuses to move a device whose driver lacks this operation; there is nothing to do. */
-static inline void rxe_disassociate_ucontext(struct ib_ucontext *context) { }
-
-/* Set the parent, and the node GUID where the netdev's driver has one of its own for it (simvf.h). */
+/* Change what the lab's devices do otherwise than soft-RoCE's: their parent, operations, and the GUIDs and errors that
+ * the netdev's driver wants (simvf.h).
+ */
 void rxe_lab_device(struct ib_device *dev, struct net_device *ndev);
 
 #endif
