@@ -86,6 +86,10 @@ class Pf:
         return pci.vf_address(self.vf0, self.stride, index)
 
 
+# The programs of a node, as ``programs`` names them.
+ADVERTISER, CNI, CRI_SHIM = NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there."""
@@ -93,6 +97,14 @@ class Inventory:
     boot: str
     pfs: tuple[Pf, ...]
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def lacks_shim(self) -> bool:
+        """Whether the CRI shim has not started in this boot: a pod would run there without its VFs, and none told.
+
+        An inventory that names no advertiser was not published by ours, and does not tell.
+        """
+        return ADVERTISER in self.programs and CRI_SHIM not in self.programs
 
     def pf(self, name: str) -> Pf | None:
         return next((pf for pf in self.pfs if pf.name == name), None)
