@@ -125,7 +125,9 @@ def _attributes(function: Function, netdev: Netdev) -> dict[str, str]:
         "uevent": f"INTERFACE={netdev.name}\nIFINDEX={netdev.ifindex}",
     }
     if function.vf is None and function.pf.personality.has_devlink_port:
-        attributes |= {"phys_port_name": f"p{int(function.pci[-1])}", "phys_switch_id": _switch_id(function.mac)}
+        attributes |= {"phys_port_name": f"p{int(function.pci[-1])}"}
+    if function.vf is None and function.pf.personality.has_switch_id:
+        attributes |= {"phys_switch_id": _switch_id(function.mac)}
     if netdev.up:
         attributes |= {"carrier": "1", "speed": str(function.pf.mbps), "duplex": "full"}
     return attributes

@@ -7,7 +7,7 @@ could have (its sriov_totalvfs).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from devcluster.hosts.personalities.personality import Personality
@@ -67,6 +67,10 @@ class Function:
         return f"uverbs{self.number}"
 
     @property
+    def has_rdma(self) -> bool:
+        return self.vf is None or self.pf.personality.has_rdma
+
+    @property
     def port(self) -> str:
         """The other end of a VF's veth: a port of the bridge that stands for the PF."""
         return f"{self.pf.name}_{self.vf}"
@@ -106,11 +110,11 @@ def describe_host(
     total: int | None = None,
     mbps: int = 100_000,
     refuse: tuple[str, ...] = (),
-    nic: str | None = None,
+    nics: Sequence[str] = (),
 ) -> Host:
     """Describe a host with one card of ``pfs`` ports at 0000:04:00, PF i on network ``rail<i>``, ``vfs`` VFs each.
 
-    ``nic`` names the card's personality, mlx5's on Ethernet without one.
+    ``nics`` names the PFs' personalities, repeated as often as needed; without any it is mlx5's on Ethernet.
     """
     most = vfs if total is None else total
     if most < vfs:
@@ -127,8 +131,8 @@ def describe_host(
             mbps=mbps,
             network=f"rail{index}",
             refuse=refuse,
-            nic=nic,
-            link=PERSONALITIES[nic].link if nic is not None else "ethernet",
+            nic=nics[index % len(nics)] if nics else None,
+            link=PERSONALITIES[nics[index % len(nics)]].link if nics else "ethernet",
         )
         for index in range(pfs)
     )

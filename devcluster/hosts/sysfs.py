@@ -119,7 +119,8 @@ def _add_function(tree: Tree, function: Function) -> None:
         pf_folder = folder.parent / pf.pci
         link(folder / "physfn", pf_folder)
         link(pf_folder / f"virtfn{function.vf}", folder)
-    _add_rdma(tree, folder, function)
+    if function.has_rdma:
+        _add_rdma(tree, folder, function)
 
 
 def _add_sriov(folder: Path, function: Function) -> None:

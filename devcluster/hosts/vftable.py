@@ -1,13 +1,14 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
     {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","mbps":100000,"mtu":1500,"up":true,
-     "present":true,"refuse":["vlan"],"own":{"0":"02:…"},"set":{"3":{"min_tx_rate":5000}}}}}
+     "present":true,"refuse":["vlan"],"own":{},"vf0":"0000:04:00.2","stride":1,"set":{"3":{"min_tx_rate":5000}}}}}
 
-``set`` holds what differs from a VF just made. What a PF's driver takes, refuses and answers is its personality's
-(`devcluster.hosts.personalities`); here is what the kernel does for every driver. A write goes setting by setting in
-the kernel's order, and the first refusal ends it: what came before it stays set. Both rates travel in one attribute, as
-do a VLAN and its priority: the half that is not given is 0 (struct ifla_vf_rate and ifla_vf_vlan). Source: do_setvfinfo
-and rtnl_set_vf_rate in net/core/rtnetlink.c of Linux 6.12.
+``own`` are the addresses that the VFs' drivers chose, where the PF's reports them. ``set`` holds what differs from a VF
+just made. What a PF's driver takes, refuses and answers is its personality's (`devcluster.hosts.personalities`); here
+is what the kernel does for every driver. A write goes setting by setting in the kernel's order, and the first refusal
+ends it: what came before it stays set. Both rates travel in one attribute, as do a VLAN and its priority: the half that
+is not given is 0 (struct ifla_vf_rate and ifla_vf_vlan). Source: do_setvfinfo and rtnl_set_vf_rate in
+net/core/rtnetlink.c of Linux 6.12.
 """
 
 import errno
@@ -15,15 +16,17 @@ import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from devcluster.hosts import vf_reset
 from devcluster.hosts.nic import Host
 from devcluster.hosts.personalities.personality import Personality, Pf, Vf, refusal, unsupported
 from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.files import write_file
 from mooring.parsing import dump
+from mooring.pci import vf_address
 from mooring.settings import VfSettings, reported_vlan
 from mooring.vf_settings import reported_by_ipoib
 
@@ -56,17 +59,20 @@ class VfTable:
         """Set what is not None; raise OSError with the kernel's errno, what came before the refusal being set."""
         with self._changing(pf) as found:
             changed = found.vf(vf)
+            found.pf.other_min_tx_rates = found.min_tx_rates_beside(vf)
             try:
                 _set_in_order(found, changed, settings)
             finally:
                 found.keep(changed)
+                found.begin_resets(self._path.parent.parent / "sys")
 
     def reset(self, host: Host) -> None:
         """Make the table as a boot leaves it: every VF of the host fresh."""
         pfs: dict[str, dict[str, object]] = {}
         for pf in host.pfs:
             state = asdict(Pf(pf.vfs, pf.mbps))
-            nic = {"link": pf.link, "nic": pf.personality.name, "refuse": list(pf.refuse), "own": {}, "set": {}}
+            nic: dict[str, object] = {"link": pf.link, "nic": pf.personality.name, "vf0": pf.vf0, "stride": pf.stride}
+            nic |= {"refuse": list(pf.refuse), "own": {}, "set": {}}
             pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
         for function in host.functions():
             own = pfs[function.pf.name]["own"]
@@ -114,7 +120,7 @@ class VfTable:
                 answer = found.personality.get_vf_config(found.pf, found.vf(vf))
             except OSError:
                 continue
-            answer = VfSettings(**answer.to_fields() | {"vlan": reported_vlan(answer.vlan)})
+            answer = replace(answer, vlan=reported_vlan(answer.vlan))
             listed[vf] = reported_by_ipoib(answer) if found.personality.link == "infiniband" else answer
         if len(listed) < found.pf.vfs:
             raise refusal(errno.EMSGSIZE, "listed vfs", len(listed))
@@ -160,6 +166,14 @@ class _Record:
         for name, value in self.fields["set"].get(str(number), {}).items():
             setattr(found, name, value)
         return found
+
+    def begin_resets(self, sys: Path) -> None:
+        """Reset those VFs whose settings made the driver do so; ``sys`` is the host's tree, if it has one."""
+        for number in self.pf.reset:
+            vf_reset.begin(sys, vf_address(self.fields["vf0"], self.fields["stride"], number))
+
+    def min_tx_rates_beside(self, number: int) -> tuple[int, ...]:
+        return tuple(vf.get("min_tx_rate", 0) for key, vf in self.fields["set"].items() if key != str(number))
 
     @contextmanager
     def every_vf(self) -> Iterator[list[Vf]]:

@@ -19,7 +19,7 @@ class Mlx5Ethernet(Personality):
     vf_device = "0x101e"
     rdma_prefix = "mlx5_"
     # mlx5e_devlink_port_register, since Linux 5.13: in legacy mode too.
-    has_devlink_port = True
+    has_devlink_port = has_switch_id = True
 
     def set_vf_mac(self, _pf: Pf, vf: Vf, mac: str) -> None:
         """Take any address that is not multicast, 00:… too, spoofchk or not (mlx5_esw_set_vport_mac_locked).

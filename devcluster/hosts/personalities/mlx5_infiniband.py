@@ -36,5 +36,14 @@ class Mlx5Infiniband(Personality):
 
     def get_vf_config(self, _pf: Pf, vf: Vf) -> VfSettings:
         """Answer zeros for all that has no operation (mlx5_ib_get_vf_config), and the PF's address as the MAC."""
-        zeros = VfSettings(min_tx_rate=0, max_tx_rate=0, vlan=0, qos=0, trust=False, spoofchk=False)
-        return VfSettings(**zeros.to_fields() | {"mac": _PF_ADDRESS, "link_state": vf.link_state, "guid": vf.guid})
+        return VfSettings(
+            min_tx_rate=0,
+            max_tx_rate=0,
+            mac=_PF_ADDRESS,
+            vlan=0,
+            qos=0,
+            trust=False,
+            spoofchk=False,
+            link_state=vf.link_state,
+            guid=vf.guid,
+        )

@@ -48,7 +48,8 @@ class Vf:
 class Pf:
     """A PF: its VFs, line rate in Mb/s, MTU, whether its netdev is up, and whether its driver answers at all.
 
-    ``reset`` collects the VFs that an operation resets: their drivers take their devices away and make them again.
+    ``reset`` collects the VFs that an operation resets: their drivers remove their RDMA devices and make them again.
+    ``other_min_tx_rates`` are those of the VFs beside the one that an operation sets.
     """
 
     vfs: int
@@ -57,6 +58,7 @@ class Pf:
     up: bool = True
     present: bool = True
     reset: set[int] = field(default_factory=set)
+    other_min_tx_rates: tuple[int, ...] = ()
 
 
 class Personality:
@@ -72,8 +74,11 @@ class Personality:
     vf_device: str
     # What its RDMA devices are called before udev renames them; a number follows.
     rdma_prefix: str
-    # Whether the netdev of a PF shows phys_port_name and phys_switch_id in legacy mode.
+    # Whether its VFs have RDMA devices.
+    has_rdma: bool = True
+    # Whether a PF's netdev shows phys_port_name, and phys_switch_id, in legacy mode.
     has_devlink_port: bool = False
+    has_switch_id: bool = False
     # Whether a VF without an admin MAC is reported with the address that its own driver chose.
     reports_own_mac: bool = False
 
