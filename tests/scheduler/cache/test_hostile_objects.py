@@ -71,15 +71,18 @@ def test_resources_that_a_node_publishes_go_with_it(
     for number in range(500):
         machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}")), 0.0)
     before = traced()
-    for version in range(20):
+
+    def publish(version: int) -> None:
         published = {f"node-{version}.example/{number}": "1" for number in range(10_000)}
         machine.nodes(Changed(Identity("bad"), make_node("bad", allocatable=published)), 0.0)
         pod = _requesting(make_pod, {f"node-{version}.example/{number}": "2" for number in range(50)})
         _put(machine, pod)
         assert not any(isinstance(one, Bind) for one in machine.step(0.0) or ())
         _remove(machine, pod)
+
+    for version in range(20):
+        publish(version)
     machine.nodes(Removed(Identity("bad")), 0.0)
-    del published, pod
     assert traced() - before < 2 * MIB
 
 
