@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.support.polling import wait_until
 
 PF, OWN, ADMIN, NONE = "enp4s0f0", "02:00:01:00:00:00", "02:00:00:00:00:77", "00:00:00:00:00:00"
 # How VF 0 reads once it is made, beside what it reads as with mlx5 on Ethernet.
-FRESH = {
+FRESH: dict[str, dict[str, Any]] = {
     "mlx5-ethernet": {},
     "mlx5-bluefield": {},
     "bnxt": {"mac": OWN},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle.instructions import Bind
+from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 
