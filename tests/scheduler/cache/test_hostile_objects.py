@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Out, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 
 MakeNode = Callable[..., Node]
+MakePf = Callable[..., Pf]
 MakePod = Callable[..., Pod]
 MIB = 1 << 20
 
@@ -84,6 +87,26 @@ def test_resources_that_a_node_publishes_go_with_it(
         publish(version)
     machine.nodes(Removed(Identity("bad")), 0.0)
     assert traced() - before < 2 * MIB
+
+
+def test_only_the_last_version_of_an_inventory_is_kept(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, traced: Callable[[], int]
+) -> None:
+    """One node publishes 150 versions, each with 600 VFs that are out for reasons of their own."""
+
+    def publish(version: int) -> int:
+        outs = tuple(Out(Indexes.of([index]), f"held by pod {version}-{index}", 1000) for index in range(600))
+        text = dump_inventory(Inventory("boot-1", (make_pf(vfs=1000, out=outs),)))
+        node = make_node("bad", annotations={"mooring.dev/inventory": text})
+        machine.nodes(Changed(Identity("bad"), node), 0.0)
+        return len(text)
+
+    publish(0)
+    before = traced()
+    sizes = [publish(version) for version in range(1, 150)]
+    assert traced() - before < 4 * sizes[-1]
+    machine.nodes(Removed(Identity("bad")), 0.0)
+    assert traced() < before
 
 
 def test_a_pod_that_requests_too_many_kinds_of_resource_is_refused_in_words(
