@@ -16,7 +16,7 @@ from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.objects import Pod, PodSpec
-from scheduler.kube.pod_resources import pod_requests, scored_requests
+from scheduler.kube.pod_resources import MOST_RESOURCES, pod_requests, scored_requests
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
 from scheduler.kube.spread_constraints import TopologySpreadConstraint, read_constraints
@@ -90,6 +90,8 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
+    if len(resources) > MOST_RESOURCES:
+        return Refusal("malformed", f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
     pod_info = PodInfo(
         pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_pod_volumes(pod)
     )

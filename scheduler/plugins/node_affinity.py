@@ -6,7 +6,8 @@ k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
