@@ -98,6 +98,8 @@ class ExtenderPods:
         self.cache.tick(now)
         if pod_info.pod.spec.scheduler_name == self.scheduler_name:
             return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
+        if not _is_managed(pod_info):
+            return f"pod {pod_info.pod.key} requests nothing of Mooring"
         if (assigned := self.cache.assigned(pod_info.uid)) is not None:
             return _elsewhere(assigned)
         if not self.knows(pod_info.uid):
@@ -199,3 +201,9 @@ class ExtenderPods:
 
 def _elsewhere(assigned: AssignedPod) -> str:
     return f"the pod is being bound to node {assigned.node!r}"
+
+
+def _is_managed(pod_info: PodInfo) -> bool:
+    """Return whether kube-scheduler had a reason to ask us: a request, be it an empty one, or a managed resource."""
+    asked = pod_info.request is not None or bool(pod_info.wishes)
+    return asked or bool(pod_info.resources.keys() & names.SEED_RESOURCES)
