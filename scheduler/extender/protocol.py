@@ -22,7 +22,7 @@ _NULL = b"null"
 MOST = 10
 
 
-# The fields of ExtenderBindingArgs, each with what it must be: they become parts of a URL's path, where ".." is a step up.
+# The fields of ExtenderBindingArgs, each with what it must be: they become parts of a path, where ".." is a step up.
 _BINDING: Mapping[str, Callable[[str], bool]] = {
     "podnamespace": is_subdomain,
     "podname": is_subdomain,
