@@ -41,6 +41,8 @@ class Column(Generic[Fact]):
 
     def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
         """Judge each distinct value of these rows once; return a judgement for each row."""
+        if len(self.values) == 1:
+            return np.full(len(rows), judge(self.values[0]), np.int64)
         ids = self.ids[rows]
         if len(ids) == 1:
             return np.array((judge(self.values[ids[0]]),), np.int64)

@@ -108,6 +108,9 @@ class NodeColumns:
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
         self._labels: dict[str, Column[str | None]] = {}
+        # How many nodes have each label, and the column of one that none has.
+        self._label_keys: Counter[str] = Counter()
+        self._no_label: Column[str | None] = Column(_SMALLEST, None)
         self._images: dict[str, Amounts] = {}
         # How many nodes publish each resource, and what the pods of each row use, without zeros.
         self._publishers: Counter[str] = Counter()
@@ -130,6 +133,8 @@ class NodeColumns:
 
     def label(self, key: str) -> Column[str | None]:
         """Return the column of a label; None where a node lacks it."""
+        if key not in self._label_keys:
+            return self._no_label
         column = self._labels.get(key)
         if column is None:
             _make_room(self._labels)
@@ -241,12 +246,11 @@ class NodeColumns:
 
     def _write(self, row: int, node_info: NodeInfo) -> None:
         self._allocate(row, node_info.allocatable)
+        self._replace_labels(row, node_info.labels)
         self.facts[row] = node_info
         self.valid[row] = True
         self.cordoned[row] = node_info.unschedulable
         self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
-        for key, column in self._labels.items():
-            column[row] = node_info.labels.get(key)
         for name, sizes in self._images.items():
             sizes[row] = node_info.images.get(name, 0)
         self._publish(row, frozenset(node_info.allocatable))
@@ -255,11 +259,10 @@ class NodeColumns:
 
     def _clear(self, row: int) -> None:
         self._allocate(row, {})
+        self._replace_labels(row, {})
         self._publish(row, frozenset())
         # What nobody has any more must not be kept.
         self.taints[row], self.offers[row] = (), ("", ())
-        for column in self._labels.values():
-            column[row] = None
         self.facts[row], self.free_vfs_of_row[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)
@@ -277,6 +280,21 @@ class NodeColumns:
             self._left[line, row] = max(amount - used.get(name, 0), _LEAST)
         for name, scalar in self._scalars.items():
             scalar.show(row, amounts.get(name, 0), used.get(name, 0))
+
+    def _replace_labels(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace a row's labels; a label that no node has any more needs no column."""
+        known = self.facts[row]
+        before = known.labels if known is not None else {}
+        if labels == before:
+            return
+        self._label_keys.update(labels.keys() - before.keys())
+        for key in before.keys() - labels.keys():
+            self._label_keys[key] -= 1
+            if not self._label_keys[key]:
+                del self._label_keys[key]
+                self._labels.pop(key, None)
+        for key, column in self._labels.items():
+            column[row] = labels.get(key)
 
     def _publish(self, row: int, resources: frozenset[str]) -> None:
         """Replace which resources a node publishes; nobody can get one that no node publishes any more."""
@@ -298,6 +316,7 @@ class NodeColumns:
             self.ports,
             self.published,
             self.offers,
+            self._no_label,
             *self._labels.values(),
             *self.unit_pools.values(),
         ]
