@@ -428,8 +428,6 @@ THREE = (
     SECOND,
     {**FIRST, "vf": 2, "pci": "0000:3b:01.2"},
 )
-# The personality whose PFs answer as mlx5 does.
-MLX5 = ("-a", "simvf.mlx5=3")
 # As a host has them: up, and with a name besides the name; down is what they are in the middle of an ADD.
 FOUND_UP = """
 for vf in 0 1 2; do
@@ -456,7 +454,7 @@ KINDS = frozenset(
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
 def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, command: str) -> None:
-    """On mlx5 calls that leave the process fail or are killed: links, RDMA devices, settings, ledger are as before.
+    """Calls that leave the process fail or are killed: links, RDMA devices, settings, ledger are as before.
 
     What follows is DEL, or the next ADD, or the reconciler. An ordinary run boots the lab once for its part of the
     calls. A whole run is shared among as many boots as there are cores, less the one of the other tests.
@@ -481,7 +479,7 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, 
     def break_some(first: int) -> dict[str, Any]:
         loop = f"{sys.executable} {FAULTS} /tmp/setting.json {first} {boots} 2>/tmp/log || tail -20 /tmp/log"
         script = f"{FOUND_UP}cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
-        lines = run(lab, script, *THREE, mode=mode, options=MLX5, timeout_s=3660)
+        lines = run(lab, script, *THREE, mode=mode, timeout_s=3660)
         report: dict[str, Any] = json.loads(lines[-1])
         return report
 
