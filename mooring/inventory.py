@@ -16,10 +16,14 @@ from functools import lru_cache
 from mooring import names, pci
 from mooring.errors import AnnotationError, ContractError
 from mooring.indexes import LAST, Indexes
-from mooring.parsing import Fields, Value, dump, parse
+from mooring.parsing import Fields, Value, dump, parse, shorten
 from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
 
 _MOST_PFS = 256
+# A PF's VFs have indexes below this, and a node has at most as many VFs: SR-IOV's 16 bits allow 65,535 a PF, and no
+# device has a thousand. 240 VFs take 2,048 characters, a thousand that are all out for reasons of their own 90,000.
+MOST_VFS = 4096
+MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
 # `Out.why` of a VF that a pod holds without a claim to it any more: this text, then the pod's uid.
 HELD_BY = "held by pod "
@@ -86,6 +90,10 @@ class Pf:
         return pci.vf_address(self.vf0, self.stride, index)
 
 
+# The programs of a node, as ``programs`` names them.
+ADVERTISER, CNI, CRI_SHIM = NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there."""
@@ -93,6 +101,14 @@ class Inventory:
     boot: str
     pfs: tuple[Pf, ...]
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def lacks_shim(self) -> bool:
+        """Whether the CRI shim has not started in this boot: a pod would run there without its VFs, and none told.
+
+        An inventory that names no advertiser was not published by ours, and does not tell.
+        """
+        return ADVERTISER in self.programs and CRI_SHIM not in self.programs
 
     def pf(self, name: str) -> Pf | None:
         return next((pf for pf in self.pfs if pf.name == name), None)
@@ -112,7 +128,7 @@ def read_inventory(text: str) -> Inventory:
 _AS_WRITTEN = re.compile(r'\{"boot":"([ !#-\[\]-~]{0,64})"(.{0,8192})', re.DOTALL)
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 8)
 def _read_rest(rest: str) -> Inventory | None:
     """Read an inventory without its boot id; None if it cannot be read."""
     try:
@@ -122,10 +138,14 @@ def _read_rest(rest: str) -> Inventory | None:
 
 
 def _read(text: str) -> Inventory:
+    if len(text) > MOST_INVENTORY_CHARACTERS:
+        raise AnnotationError(names.INVENTORY, "", f"longer than {MOST_INVENTORY_CHARACTERS} characters")
     whole = parse(text, names.INVENTORY, AnnotationError).version(1)
     document = whole.fields()
     pfs = tuple(_pf(item) for item in document.required("pfs").items(_MOST_PFS))
     _refuse_repeated(document.required("pfs"), pfs)
+    if (vfs := sum(len(pf.vfs) for pf in pfs)) > MOST_VFS:
+        document.required("pfs").fail(f"{vfs} VFs are more than {MOST_VFS} on one node")
     return Inventory(
         boot=document.required("boot").string(longest=64),
         pfs=pfs,
@@ -148,7 +168,7 @@ def dump_inventory(inventory: Inventory) -> str:
 def _pf(value: Value) -> Pf:
     document = value.fields()
     mbps = document.required("mbps").integer(0, MAX_RATE_MBPS)
-    vfs = indexes(document.required("vfs"))
+    vfs = _vfs(document.required("vfs"))
     return Pf(
         name=names.interface(document.required("name")),
         pci=names.address(document.required("pci")),
@@ -167,6 +187,13 @@ def _pf(value: Value) -> Pf:
         allow=document.optional("allow", allow) or Allow(),
         out=document.optional("out", _outs) or (),
     )
+
+
+def _vfs(value: Value) -> Indexes:
+    found = indexes(value)
+    if found.mask.bit_length() > MOST_VFS:
+        value.fail(f"{shorten(value.raw)} reaches past VF {MOST_VFS - 1}")
+    return found
 
 
 def _stride(document: Fields) -> int:
@@ -219,13 +246,20 @@ def allow(value: Value) -> Allow:
 
 
 def _outs(value: Value) -> tuple[Out, ...]:
-    return tuple(_out(item) for item in value.items(LAST))
+    outs, seen = list[Out](), Indexes()
+    for item in value.items(MOST_VFS):
+        out = _out(item)
+        if twice := out.vfs & seen:
+            item.fields().required("vfs").fail(f"VF {next(iter(twice))} is in an entry before this one too")
+        seen |= out.vfs
+        outs.append(out)
+    return tuple(outs)
 
 
 def _out(value: Value) -> Out:
     document = value.fields()
     return Out(
-        vfs=indexes(document.required("vfs")),
+        vfs=_vfs(document.required("vfs")),
         why=document.required("why").string(longest=256),
         min_tx_rate=document.optional("min_tx_rate", lambda rate: rate.integer(0, MAX_RATE_MBPS)) or 0,
     )

@@ -161,10 +161,17 @@ def shorten(raw: object) -> str:
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"field {shorten(twice)} stands twice in one object")
+        raise ValueError(f"field {shorten(_first_repeated(pairs))} stands twice in one object")
     return fields
+
+
+def _first_repeated(pairs: Iterable[tuple[str, object]]) -> str | None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _no_constant(name: str) -> NoReturn:

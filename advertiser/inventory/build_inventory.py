@@ -171,6 +171,10 @@ def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
         read_inventory(dump_inventory(Inventory("", (pf,))))
     except AnnotationError as broken:
         raise UnfitError(f"{broken.path.removeprefix('pfs[0].')}: {broken.rule}") from None
+    try:
+        read_inventory(dump_inventory(Inventory("", (*others, pf))))
+    except AnnotationError as broken:
+        raise UnfitError(f"the node's inventory with it: {broken.rule}") from None
 
 
 def _shown(text: str | None) -> str:

@@ -16,11 +16,13 @@ from cli.node.look import below, look
 from cli.node.plan.states import Change, Host, Link, Placed, VenvBuild
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
 from mooring.files import record_paths
+from mooring.inventory import CNI, CRI_SHIM
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 _COMMAND_S = 300.0
 # Records of pods and of the VFs that they hold; empty folders are removed with the installation.
 _PODS, _VFS = "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
+_VERSIONS = "/run/mooring/version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,9 @@ def _leave(root: Path, journal: Journal) -> None:
             record.unlink()
     for folder in (_PODS, _VFS):
         remove_empty(below(root, folder))
+    # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
+    for program in (CNI, CRI_SHIM):
+        (below(root, _VERSIONS) / program).unlink(missing_ok=True)
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:

@@ -21,6 +21,7 @@ from devcluster.hosts.boot import SimulatedHosts
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.links import LinkError
 from devcluster.hosts.nic import describe_host
+from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.log import set_up
 
 _log = structlog.get_logger()
@@ -49,6 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--vfs", type=int, default=8, help="VFs a PF (default 8)")
     parser.add_argument("--total-vfs", type=int, help="sriov_totalvfs of each PF (default: as many as --vfs)")
     parser.add_argument("--mbps", type=int, default=100_000, help="line rate of each PF in Mb/s (default 100000)")
+    parser.add_argument(
+        "--nic",
+        action="append",
+        choices=sorted(PERSONALITIES),
+        default=[],
+        help="personality of the PFs (default mlx5-ethernet); repeat it for PFs of several",
+    )
     parser.add_argument("--refuse", action="append", default=[], help="a VF setting that these NICs refuse")
     parser.add_argument("--without-mooring", action="store_true", help="install no CNI chain: Mooring is not there yet")
     parser.add_argument("--first-number", type=int, default=1, help="number of the first host (default 1)")
@@ -65,6 +73,7 @@ def _up(arguments: argparse.Namespace) -> int:
             total=arguments.total_vfs,
             mbps=arguments.mbps,
             refuse=tuple(arguments.refuse),
+            nics=arguments.nic,
         )
         for number, name in enumerate(arguments.node, start=arguments.first_number)
     ]

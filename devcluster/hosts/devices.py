@@ -22,7 +22,7 @@ def make_nodes(dev: Path, host: Host) -> None:
     for old in folder.iterdir():
         old.unlink()
     _make(folder / "rdma_cm", 0o666, *_RDMA_CM)
-    for function in host.functions():
+    for function in (each for each in host.functions() if each.has_rdma):
         for kind, mode in _MODES.items():
             _make(folder / f"{kind}{function.number}", mode, *device_number(kind, function.number))
 

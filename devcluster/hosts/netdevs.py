@@ -124,8 +124,10 @@ def _attributes(function: Function, netdev: Netdev) -> dict[str, str]:
         "type": "1" if function.pf.link == "ethernet" else "32",
         "uevent": f"INTERFACE={netdev.name}\nIFINDEX={netdev.ifindex}",
     }
-    if function.vf is None and function.pf.link == "ethernet":
-        attributes |= {"phys_port_name": f"p{int(function.pci[-1])}", "phys_switch_id": _switch_id(function.mac)}
+    if function.vf is None and function.pf.personality.has_devlink_port:
+        attributes |= {"phys_port_name": f"p{int(function.pci[-1])}"}
+    if function.vf is None and function.pf.personality.has_switch_id:
+        attributes |= {"phys_switch_id": _switch_id(function.mac)}
     if netdev.up:
         attributes |= {"carrier": "1", "speed": str(function.pf.mbps), "duplex": "full"}
     return attributes

@@ -1,24 +1,27 @@
 """The parts of a simulated host, as values: its PFs, their VFs, and the names and addresses of each PCI function.
 
-The default is one dual-port ConnectX-6 Dx (driver mlx5_core, legacy SR-IOV, RoCE). On such a card the VFs follow all
-PFs in routing-id order. VF 0 of the first of two PFs at 0000:04:00.0 is 0000:04:00.2. The second PF's VF 0 follows the
-last VF that the first PF could have (its sriov_totalvfs).
+The default is one dual-port ConnectX-6 Dx (driver mlx5_core, legacy SR-IOV, RoCE); another NIC is another
+`devcluster.hosts.personalities.personality.Personality`. On such a card the VFs follow all PFs in routing-id order.
+VF 0 of the first of two PFs at 0000:04:00.0 is 0000:04:00.2. The second PF's VF 0 follows the last VF that the first PF
+could have (its sriov_totalvfs).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from devcluster.hosts.personalities.personality import Personality
+from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.names import LinkType
 from mooring.pci import vf_address
-
-VENDOR = "0x15b3"
-DRIVER = "mlx5_core"
 
 
 @dataclass(frozen=True, slots=True)
 class Pf:
-    """A PF: ``mbps`` is its line rate, ``offset`` and ``stride`` place its VFs, ``pcie`` are the bridges above it."""
+    """A PF: ``mbps`` is its line rate, ``offset`` and ``stride`` place its VFs, ``pcie`` are the bridges above it.
+
+    ``nic`` names its personality; without one it is mlx5's of its ``link``.
+    """
 
     name: str
     pci: str
@@ -31,9 +34,13 @@ class Pf:
     numa: int = 0
     pcie: tuple[str, ...] = ("0000:00:01.0", "0000:02:00.0")
     stride: int = 1
-    device: str = "0x101d"
-    vf_device: str = "0x101e"
     refuse: tuple[str, ...] = ()
+    nic: str | None = None
+
+    @property
+    def personality(self) -> Personality:
+        """How its driver answers; raise KeyError for an unknown name."""
+        return PERSONALITIES[self.nic or f"mlx5-{self.link}"]
 
     @property
     def vf0(self) -> str:
@@ -42,7 +49,7 @@ class Pf:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A PCI function, a PF (``vf`` is None) or a VF; ``number`` is the N of its mlx5_N and uverbsN."""
+    """A PCI function, a PF (``vf`` is None) or a VF; ``number`` is the N of its mlx5_N (or the like) and uverbsN."""
 
     pci: str
     pf: Pf
@@ -53,11 +60,15 @@ class Function:
 
     @property
     def rdma(self) -> str:
-        return f"mlx5_{self.number}"
+        return f"{self.pf.personality.rdma_prefix}{self.number}"
 
     @property
     def uverbs(self) -> str:
         return f"uverbs{self.number}"
+
+    @property
+    def has_rdma(self) -> bool:
+        return self.vf is None or self.pf.personality.has_rdma
 
     @property
     def port(self) -> str:
@@ -99,8 +110,12 @@ def describe_host(
     total: int | None = None,
     mbps: int = 100_000,
     refuse: tuple[str, ...] = (),
+    nics: Sequence[str] = (),
 ) -> Host:
-    """Describe a host with one card of ``pfs`` ports at 0000:04:00, PF i on network ``rail<i>``, ``vfs`` VFs each."""
+    """Describe a host with one card of ``pfs`` ports at 0000:04:00, PF i on network ``rail<i>``, ``vfs`` VFs each.
+
+    ``nics`` names the PFs' personalities, repeated as often as needed; without any it is mlx5's on Ethernet.
+    """
     most = vfs if total is None else total
     if most < vfs:
         raise ValueError(f"host {name!r}: {vfs} VFs exceed sriov_totalvfs {most}")
@@ -116,6 +131,8 @@ def describe_host(
             mbps=mbps,
             network=f"rail{index}",
             refuse=refuse,
+            nic=nics[index % len(nics)] if nics else None,
+            link=PERSONALITIES[nics[index % len(nics)]].link if nics else "ethernet",
         )
         for index in range(pfs)
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from devcluster.hosts.netdevs import Netdev, guid, link, show, system_image_guid
-from devcluster.hosts.nic import DRIVER, VENDOR, Function, Host
+from devcluster.hosts.nic import Function, Host
 
 # Width and speed by which the RDMA core describes a line rate in Mb/s.
 _RATES = {
@@ -50,8 +50,9 @@ def build(root: Path, host: Host) -> None:
         (root / "class" / name).mkdir(parents=True, exist_ok=True)
     write(root / "class" / "infiniband_verbs", {"abi_version": "6"})
     write(root / "class" / "infiniband_mad", {"abi_version": "5"})
-    write(root / "bus" / "pci" / "drivers" / DRIVER, {"bind": "", "unbind": "", "new_id": ""})
     for pf in host.pfs:
+        for driver in (pf.personality.driver, pf.personality.vf_driver):
+            write(root / "bus" / "pci" / "drivers" / driver, {"bind": "", "unbind": "", "new_id": ""})
         _add_bridges(tree, pf.pcie, pf.numa)
     for ifindex, function in enumerate(host.functions(), start=2):
         _add_function(tree, function)
@@ -93,31 +94,33 @@ def _register(tree: Tree, folder: Path, driver: str) -> None:
 
 def _add_function(tree: Tree, function: Function) -> None:
     folder, pf = tree.folder(function), function.pf
-    device = pf.device if function.vf is None else pf.vf_device
-    identity = f"{VENDOR[2:].upper()}:{device[2:].upper()}"
+    nic = pf.personality
+    device, driver = (nic.device, nic.driver) if function.vf is None else (nic.vf_device, nic.vf_driver)
+    identity = f"{nic.vendor[2:].upper()}:{device[2:].upper()}"
     write(
         folder,
         {
-            "vendor": VENDOR,
+            "vendor": nic.vendor,
             "device": device,
-            "subsystem_vendor": VENDOR,
+            "subsystem_vendor": nic.vendor,
             "subsystem_device": "0x0016",
             "class": "0x020000" if pf.link == "ethernet" else "0x020700",
             "revision": "0x00",
             "numa_node": str(pf.numa),
             "driver_override": "(null)",
             "enable": "1",
-            "uevent": f"DRIVER={DRIVER}\nPCI_ID={identity}\nPCI_SLOT_NAME={function.pci}",
+            "uevent": f"DRIVER={driver}\nPCI_ID={identity}\nPCI_SLOT_NAME={function.pci}",
         },
     )
-    _register(tree, folder, DRIVER)
+    _register(tree, folder, driver)
     if function.vf is None:
         _add_sriov(folder, function)
     else:
         pf_folder = folder.parent / pf.pci
         link(folder / "physfn", pf_folder)
         link(pf_folder / f"virtfn{function.vf}", folder)
-    _add_rdma(tree, folder, function)
+    if function.has_rdma:
+        _add_rdma(tree, folder, function)
 
 
 def _add_sriov(folder: Path, function: Function) -> None:
@@ -129,7 +132,7 @@ def _add_sriov(folder: Path, function: Function) -> None:
             "sriov_numvfs": str(pf.vfs),
             "sriov_offset": str(pf.offset),
             "sriov_stride": str(pf.stride),
-            "sriov_vf_device": pf.vf_device[2:],
+            "sriov_vf_device": pf.personality.vf_device[2:],
             "sriov_drivers_autoprobe": "1",
             "sriov_vf_total_msix": "0",
             "max_link_speed": "16.0 GT/s PCIe",

@@ -1,67 +1,42 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
-    {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","refuse":["vlan"],"set":{"3":{"min_tx_rate":5000}}}}}
+    {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","mbps":100000,"mtu":1500,"up":true,
+     "present":true,"refuse":["vlan"],"own":{},"vf0":"0000:04:00.2","stride":1,"set":{"3":{"min_tx_rate":5000}}}}}
 
-``set`` holds what differs from a fresh mlx5. A write goes setting by setting in the kernel's order, and the first
-refusal ends it: what came before it stays set. Source: do_setvfinfo in net/core/rtnetlink.c (order, the check of both
-rates, GUIDs on InfiniBand only); drivers/net/ethernet/mellanox/mlx5/core/esw (which values are refused). As there, the
-sum of min rates is not checked, and an admin MAC does not reach the VF's netdev.
-
-An InfiniBand PF takes a link state and GUIDs and refuses all else with EOPNOTSUPP (ipoib_netdev_ops_pf in
-drivers/infiniband/ulp/ipoib/ipoib_main.c has no other ndo_set_vf_*), zeros too (rtnl_set_vf_rate).
+``own`` are the addresses that the VFs' drivers chose, where the PF's reports them. ``set`` holds what differs from a VF
+just made. What a PF's driver takes, refuses and answers is its personality's (`devcluster.hosts.personalities`); here
+is what the kernel does for every driver. A write goes setting by setting in the kernel's order, and the first refusal
+ends it: what came before it stays set. Both rates travel in one attribute, as do a VLAN and its priority: the half that
+is not given is 0 (struct ifla_vf_rate and ifla_vf_vlan). Source: do_setvfinfo and rtnl_set_vf_rate in
+net/core/rtnetlink.c of Linux 6.12.
 """
 
 import errno
 import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from devcluster.hosts import vf_reset
 from devcluster.hosts.nic import Host
+from devcluster.hosts.personalities.personality import Personality, Pf, Vf, refusal, unsupported
+from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.files import write_file
 from mooring.parsing import dump
-from mooring.settings import MAX_QOS, MAX_VLAN, VfSettings
+from mooring.pci import vf_address
+from mooring.settings import VfSettings, reported_vlan
 from mooring.vf_settings import reported_by_ipoib
 
-ETHERNET = VfSettings(
-    min_tx_rate=0,
-    max_tx_rate=0,
-    mac="00:00:00:00:00:00",
-    vlan=0,
-    qos=0,
-    trust=False,
-    spoofchk=False,
-    link_state="auto",
+# How a PF answers about a VF just made.
+ETHERNET, INFINIBAND = (
+    PERSONALITIES[name].get_vf_config(Pf(1), PERSONALITIES[name].fresh(0))
+    for name in ("mlx5-ethernet", "mlx5-infiniband")
 )
-# What the kernel answers (mlx5_ib_get_vf_config in drivers/infiniband/hw/mlx5/ib_virt.c): zeros for all that IPoIB has
-# no operation for, and the port's policy. The policy is Down (0) until one is written: sriov_restore_guids in
-# mlx5/core/sriov.c writes none by itself. ipoib_get_vf_config then copies the PF's own address to where a MAC is read:
-# flags, queue pair, and the first bytes of its GID.
-INFINIBAND = VfSettings(
-    min_tx_rate=0,
-    max_tx_rate=0,
-    mac="00:00:10:87:fe:80",
-    vlan=0,
-    qos=0,
-    trust=False,
-    spoofchk=False,
-    link_state="disable",
-)
-_IPOIB_TAKES = frozenset({"link_state", "guid"})
-# What one netlink attribute carries is set together, attribute by attribute in this order.
-_ATTRIBUTES = (
-    ("mac",),
-    ("vlan", "qos"),
-    ("min_tx_rate", "max_tx_rate"),
-    ("spoofchk",),
-    ("link_state",),
-    ("trust",),
-    ("guid",),
-)
+_PF_FIELDS = ("vfs", "mbps", "mtu", "up", "present")
+_RATES = ("min_tx_rate", "max_tx_rate")
 
 
 class VfTable:
@@ -72,41 +47,100 @@ class VfTable:
 
     def read(self, pf: str, vf: int) -> VfSettings:
         """Return one VF's settings; raise OSError ENODEV for an unknown PF, EINVAL for an unknown VF."""
-        return _reported(_pf(self._load(), pf), vf)
+        found = _Record(self._load(), pf)
+        found.vf(vf)
+        return self._listed(found)[vf]
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        """Return the settings of every VF of a PF."""
-        found = _pf(self._load(), pf)
-        return {vf: _reported(found, vf) for vf in range(found["vfs"])}
+        """Return the settings of every VF of a PF; raise OSError EMSGSIZE where the driver leaves some out."""
+        return self._listed(_Record(self._load(), pf))
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         """Set what is not None; raise OSError with the kernel's errno, what came before the refusal being set."""
-        with self._locked():
-            document = self._load()
-            found = _pf(document, pf)
-            now = _settings(found, vf)
+        with self._changing(pf) as found:
+            changed = found.vf(vf)
+            found.pf.other_min_tx_rates = found.min_tx_rates_beside(vf)
             try:
-                for names in _ATTRIBUTES:
-                    wanted = {name: value for name in names if (value := getattr(settings, name)) is not None}
-                    if wanted:
-                        now = _apply(found, now, wanted)
+                _set_in_order(found, changed, settings)
             finally:
-                found["set"].pop(str(vf), None)
-                if changed := _differences(now, found["link"]):
-                    found["set"][str(vf)] = changed
-                write_file(self._path, dump(document))
+                found.keep(changed)
+                found.begin_resets(self._path.parent.parent / "sys")
 
     def reset(self, host: Host) -> None:
         """Make the table as a boot leaves it: every VF of the host fresh."""
-        pfs: dict[str, object] = {
-            pf.name: {"vfs": pf.vfs, "link": pf.link, "refuse": list(pf.refuse), "set": {}} for pf in host.pfs
-        }
+        pfs: dict[str, dict[str, object]] = {}
+        for pf in host.pfs:
+            state = asdict(Pf(pf.vfs, pf.mbps))
+            nic: dict[str, object] = {"link": pf.link, "nic": pf.personality.name, "vf0": pf.vf0, "stride": pf.stride}
+            nic |= {"refuse": list(pf.refuse), "own": {}, "set": {}}
+            pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
+        for function in host.functions():
+            own = pfs[function.pf.name]["own"]
+            if function.vf is not None and function.pf.personality.reports_own_mac and isinstance(own, dict):
+                own[str(function.vf)] = function.mac
         with self._locked():
             write_file(self._path, dump({"v": 1, "pfs": pfs}))
+
+    def sriov_configure(self, pf: str, wanted: int) -> int:
+        """Ask a PF's driver for VFs, as a write to sriov_numvfs does; return how many were made, or raise OSError."""
+        with self._changing(pf) as found:
+            made = found.personality.sriov_configure(found.pf, wanted)
+            if found.pf.vfs != found.fields["vfs"]:
+                found.fields["set"].clear()
+            return made
+
+    def bind(self, pf: str, vf: int) -> None:
+        """Take in that a VF's driver was bound."""
+        with self._changing(pf) as found:
+            bound = found.vf(vf)
+            found.personality.bind(found.pf, bound)
+            found.keep(bound)
+
+    def set_up(self, pf: str, *, up: bool) -> None:
+        """Open or close a PF's netdev."""
+        with self._changing(pf) as found, found.every_vf() as vfs:
+            found.personality.set_up(found.pf, vfs, up=up)
+
+    def reload(self, pf: str) -> None:
+        """Reload a PF's driver or recover its firmware, its VFs staying."""
+        with self._changing(pf) as found, found.every_vf() as vfs:
+            found.personality.reload(found.pf, vfs)
+
+    def change_pf(self, pf: str, **values: object) -> None:
+        """Set fields of a PF that change by themselves or by another: ``mbps``, ``mtu``, ``present``."""
+        with self._changing(pf) as found:
+            for name, value in values.items():
+                setattr(found.pf, name, value)
+
+    def _listed(self, found: "_Record") -> dict[int, VfSettings]:
+        """Return what the kernel lists: VFs that the driver does not answer for are missing (rtnl_fill_vfinfo)."""
+        listed: dict[int, VfSettings] = {}
+        for vf in range(found.pf.vfs):
+            try:
+                answer = found.personality.get_vf_config(found.pf, found.vf(vf))
+            except OSError:
+                continue
+            answer = replace(answer, vlan=reported_vlan(answer.vlan))
+            listed[vf] = reported_by_ipoib(answer) if found.personality.link == "infiniband" else answer
+        if len(listed) < found.pf.vfs:
+            raise refusal(errno.EMSGSIZE, "listed vfs", len(listed))
+        return listed
 
     def _load(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self._path.read_text())
         return document
+
+    @contextmanager
+    def _changing(self, pf: str) -> Iterator["_Record"]:
+        """Lock the table while a PF is changed; what was changed is written, whatever is raised."""
+        with self._locked():
+            document = self._load()
+            found = _Record(document, pf)
+            try:
+                yield found
+            finally:
+                found.store()
+                write_file(self._path, dump(document))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -115,55 +149,89 @@ class VfTable:
             yield
 
 
-def _pf(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    if name not in document["pfs"]:
-        raise _refusal(errno.ENODEV, f"pf {name!r}")
-    found: dict[str, Any] = document["pfs"][name]
-    return found
+class _Record:
+    """One PF of the table: its fields as stored, and what they mean."""
+
+    def __init__(self, document: Mapping[str, Any], name: str) -> None:
+        if name not in document["pfs"]:
+            raise refusal(errno.ENODEV, "pf", name)
+        self.fields: dict[str, Any] = document["pfs"][name]
+        self.personality: Personality = PERSONALITIES[self.fields["nic"]]
+        self.pf = Pf(**{field: self.fields[field] for field in _PF_FIELDS})
+
+    def vf(self, number: int) -> Vf:
+        if not 0 <= number < self.pf.vfs:
+            raise refusal(errno.EINVAL, "vf", number)
+        found = self._fresh(number)
+        for name, value in self.fields["set"].get(str(number), {}).items():
+            setattr(found, name, value)
+        return found
+
+    def begin_resets(self, sys: Path) -> None:
+        """Reset those VFs whose settings made the driver do so; ``sys`` is the host's tree, if it has one."""
+        for number in self.pf.reset:
+            vf_reset.begin(sys, vf_address(self.fields["vf0"], self.fields["stride"], number))
+
+    def min_tx_rates_beside(self, number: int) -> tuple[int, ...]:
+        return tuple(vf.get("min_tx_rate", 0) for key, vf in self.fields["set"].items() if key != str(number))
+
+    @contextmanager
+    def every_vf(self) -> Iterator[list[Vf]]:
+        vfs = [self.vf(number) for number in range(self.pf.vfs)]
+        yield vfs
+        for vf in vfs:
+            self.keep(vf)
+
+    def keep(self, vf: Vf) -> None:
+        """Store what differs from a fresh VF."""
+        fresh = self._fresh(vf.number)
+        names = [field.name for field in fields(Vf) if getattr(vf, field.name) != getattr(fresh, field.name)]
+        self.fields["set"].pop(str(vf.number), None)
+        if names:
+            self.fields["set"][str(vf.number)] = {name: getattr(vf, name) for name in names}
+
+    def store(self) -> None:
+        self.fields.update({name: getattr(self.pf, name) for name in _PF_FIELDS})
+
+    def _fresh(self, number: int) -> Vf:
+        own = self.fields["own"].get(str(number))
+        return self.personality.fresh(number, own) if own is not None else self.personality.fresh(number)
 
 
-def _settings(pf: Mapping[str, Any], vf: int) -> VfSettings:
-    if not 0 <= vf < pf["vfs"]:
-        raise _refusal(errno.EINVAL, f"vf {vf!r}")
-    return replace(_fresh(pf["link"]), **pf["set"].get(str(vf), {}))
+def _set_in_order(found: _Record, vf: Vf, wanted: VfSettings) -> None:
+    """Set attribute by attribute, in do_setvfinfo's order."""
+    for name in ("mac", "vlan", "rate", "spoofchk", "link_state", "trust", "guid"):
+        names = {"vlan": ("vlan", "qos"), "rate": _RATES}.get(name, (name,))
+        values = [getattr(wanted, each) for each in names]
+        if any(value is not None for value in values):
+            _refuse_configured(found, vf, names, values)
+            _OPERATIONS[name](found, vf, values)
 
 
-def _reported(pf: Mapping[str, Any], vf: int) -> VfSettings:
-    answer = _settings(pf, vf)
-    return reported_by_ipoib(answer) if pf["link"] == "infiniband" else answer
+def _refuse_configured(found: _Record, vf: Vf, names: tuple[str, ...], values: list[Any]) -> None:
+    """Refuse what the host's description says; an unchanged rate is not a request to the NIC."""
+    for name, value in zip(names, values, strict=True):
+        is_asked = value is not None and (name not in _RATES or value != getattr(vf, name))
+        if name in found.fields["refuse"] and is_asked:
+            raise unsupported(name, value)
 
 
-def _fresh(link: str) -> VfSettings:
-    return ETHERNET if link == "ethernet" else INFINIBAND
+def _set_rate(found: _Record, vf: Vf, values: list[Any]) -> None:
+    """Check the rates against each other where the driver has the operation (rtnl_set_vf_rate), and set both."""
+    low, high = (value or 0 for value in values)
+    if type(found.personality).set_vf_rate is Personality.set_vf_rate:
+        raise unsupported("rate", (low, high))
+    if high and high < low:
+        raise refusal(errno.EINVAL, "rate", (low, high))
+    found.personality.set_vf_rate(found.pf, vf, low, high)
 
 
-def _differences(settings: VfSettings, link: str) -> dict[str, object]:
-    fresh = _fresh(link)
-    return {name: value for name, value in settings.to_fields().items() if value != getattr(fresh, name)}
-
-
-def _apply(pf: Mapping[str, Any], now: VfSettings, wanted: Mapping[str, Any]) -> VfSettings:
-    for name, value in wanted.items():
-        # Both rates travel in one attribute: an unchanged rate is not a request to the NIC.
-        is_asked = not name.endswith("_tx_rate") or value != getattr(now, name)
-        if name not in _known(pf["link"]) or (name in pf["refuse"] and is_asked):
-            raise _refusal(errno.EOPNOTSUPP, f"{name} {value!r}")
-    after = replace(now, **wanted)
-    if not _is_valid(after):
-        raise _refusal(errno.EINVAL, f"{dict(wanted)!r}")
-    return after
-
-
-def _known(link: str) -> frozenset[str]:
-    return _IPOIB_TAKES if link == "infiniband" else frozenset(ETHERNET.to_fields())
-
-
-def _is_valid(after: VfSettings) -> bool:
-    multicast = after.mac is not None and int(after.mac[:2], 16) & 1
-    low, high = after.min_tx_rate or 0, after.max_tx_rate or 0
-    in_range = 0 <= (after.vlan or 0) <= MAX_VLAN + 1 and 0 <= (after.qos or 0) <= MAX_QOS
-    return not multicast and in_range and not (high and high < low)
-
-
-def _refusal(code: int, what: str) -> OSError:
-    return OSError(code, os.strerror(code), what)
+_OPERATIONS: Mapping[str, Callable[[_Record, Vf, list[Any]], None]] = {
+    "mac": lambda found, vf, values: found.personality.set_vf_mac(found.pf, vf, values[0]),
+    "vlan": lambda found, vf, values: found.personality.set_vf_vlan(found.pf, vf, values[0] or 0, values[1] or 0),
+    "rate": _set_rate,
+    "spoofchk": lambda found, vf, values: found.personality.set_vf_spoofchk(found.pf, vf, spoofchk=values[0]),
+    "link_state": lambda found, vf, values: found.personality.set_vf_link_state(found.pf, vf, values[0]),
+    "trust": lambda found, vf, values: found.personality.set_vf_trust(found.pf, vf, trust=values[0]),
+    "guid": lambda found, vf, values: found.personality.set_vf_guid(found.pf, vf, values[0]),
+}

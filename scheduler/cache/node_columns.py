@@ -3,7 +3,8 @@
 What it is: a fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A
 `Column` holds an integer for each row and each distinct value once; a plugin judges each distinct value once, in plain
 Python, and the judgements are spread over the rows by index. Amounts are two integer matrices with a line for each
-resource and a row for each node: what the node can give, and what its pods leave of it.
+resource that every node has and a row for each node: what the node can give, and what its pods leave of it. What the
+pods of a row use is kept by name beside them. Any other resource gets a pair of arrays when a pod asks for it.
 
 Why it is right:
 
@@ -13,25 +14,29 @@ Why it is right:
   number `end` and asks later which rows have changed `since`. The journal holds the last change of each row only: it
   never outgrows the rows, and a reader misses nothing however late it asks.
 - A judgement depends on the value alone, so that rows with equal values can share it.
-- Line 0 is never written: a resource that no node has and no pod uses reads as 0 on every row.
+- What a row's pods use is summed without a limit, and what they leave is written as at least `_LEAST`: nothing wraps.
 - Only `Cache` writes (and `UnitPools`, a part of it). Its `check` derives every row again from the node and its pods.
 
 What it costs: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A
 plugin over all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row
 plain integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over
-the nodes. The memory is 4 bytes a row and column, and 16 bytes a row and resource. A column that has over twice as many
-values as rows drops those that no row has, so that its size stays bounded.
+the nodes, and so does a resource that some node publishes. The memory is 4 bytes a row and column, and 16 bytes a row
+and resource that pods ask for, of which there are at most `_MOST_SCALARS`: resources that bound pods name or that nodes
+publish take no more than their objects. A column drops a value with the last row that has it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mooring.inventory import Pf
+from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.node_view import BatchView, Fact, RowView
+from scheduler.cache.node_view import BatchView, RowView
 from scheduler.cache.node_view import Rows as Rows
 from scheduler.kube.objects import Taint
 from scheduler.kube.pod_info import HostPort
@@ -39,92 +44,47 @@ from scheduler.kube.pod_resources import SCORED
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
 Flags = NDArray[np.bool_]
-Amounts = NDArray[np.int64]
 _SMALLEST = 64
-_FIRST_LINES = 16
-# The lines that every node has. Line 0 stays empty: it stands for any resource that no node has and no pod uses. VFs
-# and the Mb/s that no VF reserves come from the PFs, not from what a node publishes.
-SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(1, 8)
-_RESOURCE_LINES = {
+# The lines of the resources that every node has. VFs and the Mb/s that no VF reserves come from the PFs, not from what
+# a node publishes.
+SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(7)
+_LINE_COUNT = 7
+LINES = {
     SCORED["cpu"]: SCORED_CPU,
     SCORED["memory"]: SCORED_MEMORY,
     "cpu": CPU,
     "memory": MEMORY,
     "pods": PODS,
 }
-_FIRST_OWN_LINE = 8
+# At most so many other resources are kept as arrays; beyond that all are dropped and built on demand.
+_MOST_SCALARS = 256
+# The name under which a node publishes what is scored.
+_PUBLISHED_AS = {scored: name for name, scored in SCORED.items()}
+# What is written where pods leave less, far from where 64 bits end.
+_LEAST = -(2**62)
+# More kinds of resource than pods use and leave again in ordinary life.
+_MANY = 16
 # At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
 _MOST_COLUMNS = 1024
 
 
-class Column(Generic[Fact]):
-    """A fact of each row, each distinct value kept once."""
+@dataclass(slots=True)
+class ScalarResource:
+    """An amount of each row: what the node has of a resource, and what its pods leave."""
 
-    def __init__(self, capacity: int, empty: Fact) -> None:
-        self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
-        self.values: list[Fact] = [empty]
-        self._ids_of: dict[Fact, int] = {empty: 0}
+    allocatable: Amounts
+    left: Amounts
 
-    def __getitem__(self, row: int) -> Fact:
-        value: Fact = self.values[self.ids[row]]
-        return value
+    @classmethod
+    def of(cls, capacity: int) -> "ScalarResource":
+        return cls(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64))
 
-    def __setitem__(self, row: int, value: Fact) -> None:
-        number = self._ids_of.get(value)
-        if number is None:
-            if len(self.values) > 2 * len(self.ids) + _SMALLEST:
-                self._compact()
-            number = self._ids_of[value] = len(self.values)
-            self.values.append(value)
-        self.ids[row] = number
+    def show(self, row: int, amount: int, used: int) -> None:
+        self.allocatable[row] = amount
+        self.left[row] = max(amount - used, _LEAST)
 
     def grow(self, capacity: int) -> None:
-        self.ids = _grown(self.ids, (capacity,))
-
-    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
-        """Judge each distinct value of these rows once; return a judgement for each row."""
-        ids = self.ids[rows]
-        if len(ids) == 1:
-            return np.array((judge(self.values[ids[0]]),), np.int64)
-        present = np.zeros(len(self.values), np.bool_)
-        present[ids] = True
-        judged = np.zeros(len(self.values), np.int64)
-        for number in np.flatnonzero(present):
-            judged[number] = judge(self.values[number])
-        return judged[ids]
-
-    def _compact(self) -> None:
-        """Drop the values that no row has any more."""
-        # The empty value keeps the number 0.
-        used, ids = np.unique(np.append(self.ids, 0), return_inverse=True)
-        self.values = [self.values[number] for number in used]
-        self.ids = ids[:-1].astype(np.int32)
-        self._ids_of = {value: number for number, value in enumerate(self.values)}
-
-
-class Journal:
-    """Which rows changed, each with the number of its last change, in that order."""
-
-    __slots__ = ("_last", "end")
-
-    def __init__(self) -> None:
-        # The number of the next change.
-        self.end = 0
-        self._last: dict[int, int] = {}
-
-    def note(self, row: int) -> None:
-        self._last.pop(row, None)
-        self._last[row] = self.end
-        self.end += 1
-
-    def since(self, number: int) -> list[int]:
-        """Return the distinct rows changed since then, the last one first."""
-        found = list[int]()
-        for row, last in reversed(self._last.items()):
-            if last < number:
-                break
-            found.append(row)
-        return found
+        self.allocatable, self.left = grown(self.allocatable, (capacity,)), grown(self.left, (capacity,))
 
 
 class NodeColumns:
@@ -148,11 +108,16 @@ class NodeColumns:
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
         self._labels: dict[str, Column[str | None]] = {}
+        # How many nodes have each label, and the column of one that none has.
+        self._label_keys: Counter[str] = Counter()
+        self._no_label: Column[str | None] = Column(_SMALLEST, None)
         self._images: dict[str, Amounts] = {}
-        self._lines = dict(_RESOURCE_LINES)
-        self.width = _FIRST_OWN_LINE
-        self._allocatable: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
-        self._left: Amounts = np.zeros((_FIRST_LINES, _SMALLEST), np.int64)
+        # How many nodes publish each resource, and what the pods of each row use, without zeros.
+        self._publishers: Counter[str] = Counter()
+        self._used: list[dict[str, int]] = []
+        self._scalars: dict[str, ScalarResource] = {}
+        self._allocatable: Amounts = np.zeros((_LINE_COUNT, _SMALLEST), np.int64)
+        self._left: Amounts = np.zeros((_LINE_COUNT, _SMALLEST), np.int64)
         self._empty_rows: list[int] = []
         # Changes of what a node is (labels, taints, capacity); and of anything at all.
         self.renewals = Journal()
@@ -168,6 +133,8 @@ class NodeColumns:
 
     def label(self, key: str) -> Column[str | None]:
         """Return the column of a label; None where a node lacks it."""
+        if key not in self._label_keys:
+            return self._no_label
         column = self._labels.get(key)
         if column is None:
             _make_room(self._labels)
@@ -197,18 +164,38 @@ class NodeColumns:
 
     def row_view(self, row: int) -> RowView:
         """Return what one row has and has left."""
-        # Without the unused lines: the numbers of one row each lie in another cache line of the CPU.
-        return RowView(row, self._allocatable[: self.width, row].tolist(), self._left[: self.width, row].tolist())
+        return RowView(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
 
-    def line(self, resource: str) -> int:
-        """Return the line of a resource; it stays the same once assigned, and is 0 until then."""
-        return self._lines.get(resource, 0)
+    def scalar(self, resource: str) -> ScalarResource | None:
+        """Return what each row has and has left of a resource that is no line; None if no node publishes it."""
+        found = self._scalars.get(resource)
+        if found is None and resource in self._publishers:
+            _make_room(self._scalars, _MOST_SCALARS)
+            found = self._scalars[resource] = ScalarResource.of(self._capacity)
+            for row, node_info in enumerate(self.facts):
+                if node_info is not None:
+                    amount = node_info.allocatable.get(resource, 0)
+                    found.show(row, amount, self._used[row].get(resource, 0))
+        return found
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
+        used, before = self._used[row], len(self._used[row])
         for resource, amount in amounts:
-            line = self._lines.get(resource) or self._new_line(resource)
-            self._left[line, row] -= sign * amount
+            total = used.get(resource, 0) + sign * amount
+            if total:
+                used[resource] = total
+            else:
+                used.pop(resource, None)
+            line = LINES.get(resource)
+            if line is not None:
+                self._left[line, row] = max(self._allocatable.item(line, row) - total, _LEAST)
+            elif resource in self._scalars:
+                scalar = self._scalars[resource]
+                scalar.show(row, scalar.allocatable.item(row), total)
+        if before - len(used) > _MANY:
+            # A dict keeps the room of what was deleted from it.
+            self._used[row] = dict(used)
 
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Record what the row's PFs have left now."""
@@ -217,8 +204,7 @@ class NodeColumns:
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all amounts used on one row."""
-        used = (self._allocatable[:, row] - self._left[:, row]).tolist()
-        return {name: used[line] for name, line in self._lines.items() if used[line]}
+        return dict(self._used[row])
 
     def vfs_of(self, row: int) -> tuple[int, int, int]:
         """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
@@ -243,14 +229,6 @@ class NodeColumns:
         if renewed:
             self.renewals.note(row)
 
-    def _new_line(self, resource: str) -> int:
-        line = self._lines[resource] = self.width
-        self.width += 1
-        if line == len(self._left):
-            self._left = _grown(self._left, (2 * line, self._capacity))
-            self._allocatable = _grown(self._allocatable, (2 * line, self._capacity))
-        return line
-
     def _new_row(self, name: str) -> int:
         if self._empty_rows:
             row = self._empty_rows.pop()
@@ -262,25 +240,29 @@ class NodeColumns:
             self.names.append(name)
             self.facts.append(None)
             self.free_vfs_of_row.append(EMPTY)
+            self._used.append({})
         self.row_of[name], self.names[row] = row, name
         return row
 
     def _write(self, row: int, node_info: NodeInfo) -> None:
         self._allocate(row, node_info.allocatable)
+        self._replace_labels(row, node_info.labels)
         self.facts[row] = node_info
         self.valid[row] = True
         self.cordoned[row] = node_info.unschedulable
         self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
-        for key, column in self._labels.items():
-            column[row] = node_info.labels.get(key)
         for name, sizes in self._images.items():
             sizes[row] = node_info.images.get(name, 0)
-        self.published[row] = frozenset(node_info.allocatable)
+        self._publish(row, frozenset(node_info.allocatable))
         self.renewals.note(row)
         self.changes.note(row)
 
     def _clear(self, row: int) -> None:
         self._allocate(row, {})
+        self._replace_labels(row, {})
+        self._publish(row, frozenset())
+        # What nobody has any more must not be kept.
+        self.taints[row], self.offers[row] = (), ("", ())
         self.facts[row], self.free_vfs_of_row[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)
@@ -291,13 +273,41 @@ class NodeColumns:
 
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
         """Replace what a node has; what its pods use stays."""
-        lines = {self._lines.get(name) or self._new_line(name): amount for name, amount in amounts.items()}
-        lines |= {self._lines[scored]: amounts.get(name, 0) for name, scored in SCORED.items()}
-        allocatable: Amounts = np.zeros(len(self._allocatable), np.int64)
-        allocatable[VFS] = self._allocatable[VFS, row]
-        allocatable[list(lines)] = list(lines.values())
-        self._left[:, row] += allocatable - self._allocatable[:, row]
-        self._allocatable[:, row] = allocatable
+        used = self._used[row]
+        for name, line in LINES.items():
+            amount = amounts.get(_PUBLISHED_AS.get(name, name), 0)
+            self._allocatable[line, row] = amount
+            self._left[line, row] = max(amount - used.get(name, 0), _LEAST)
+        for name, scalar in self._scalars.items():
+            scalar.show(row, amounts.get(name, 0), used.get(name, 0))
+
+    def _replace_labels(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace a row's labels; a label that no node has any more needs no column."""
+        known = self.facts[row]
+        before = known.labels if known is not None else {}
+        if labels == before:
+            return
+        self._label_keys.update(labels.keys() - before.keys())
+        for key in before.keys() - labels.keys():
+            self._label_keys[key] -= 1
+            if not self._label_keys[key]:
+                del self._label_keys[key]
+                self._labels.pop(key, None)
+        for key, column in self._labels.items():
+            column[row] = labels.get(key)
+
+    def _publish(self, row: int, resources: frozenset[str]) -> None:
+        """Replace which resources a node publishes; nobody can get one that no node publishes any more."""
+        before = self.published[row]
+        if resources == before:
+            return
+        self.published[row] = resources
+        self._publishers.update(resources - before)
+        for name in before - resources:
+            self._publishers[name] -= 1
+            if not self._publishers[name]:
+                del self._publishers[name]
+                self._scalars.pop(name, None)
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
@@ -306,29 +316,26 @@ class NodeColumns:
             self.ports,
             self.published,
             self.offers,
+            self._no_label,
             *self._labels.values(),
             *self.unit_pools.values(),
         ]
         for column in columns:
             column.grow(capacity)
-        self.valid = _grown(self.valid, (capacity,))
-        self.cordoned = _grown(self.cordoned, (capacity,))
-        self._allocatable = _grown(self._allocatable, (len(self._allocatable), capacity))
-        self._left = _grown(self._left, (len(self._left), capacity))
+        self.valid = grown(self.valid, (capacity,))
+        self.cordoned = grown(self.cordoned, (capacity,))
+        self._allocatable = grown(self._allocatable, (_LINE_COUNT, capacity))
+        self._left = grown(self._left, (_LINE_COUNT, capacity))
+        for scalar in self._scalars.values():
+            scalar.grow(capacity)
         for name, sizes in self._images.items():
-            self._images[name] = _grown(sizes, (capacity,))
+            self._images[name] = grown(sizes, (capacity,))
 
 
-def _make_room(columns: dict[str, Any]) -> None:
-    if len(columns) >= _MOST_COLUMNS:
+def _make_room(columns: dict[str, Any], most: int = _MOST_COLUMNS) -> None:
+    if len(columns) >= most:
         columns.clear()
 
 
 def _plain(taint: Taint) -> tuple[str, str, str]:
     return taint.key, taint.value or "", taint.effect
-
-
-def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    larger: NDArray[Any] = np.zeros(shape, array.dtype)
-    larger[tuple(slice(length) for length in array.shape)] = array
-    return larger

@@ -46,6 +46,8 @@ class NodeInfo:
 NO_INVENTORY = "node(s) had no RDMA inventory"
 UNREADABLE_INVENTORY = "node(s) had an unreadable RDMA inventory"
 STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
+# Without the shim nothing on the node holds back a pod whose VFs are not attached.
+NO_SHIM = "node(s) had not started mooring-cri-shim in this boot"
 
 
 def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
@@ -56,8 +58,8 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
     text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, known)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
-    if inventory is not None and inventory.boot != boot:
-        fault = STALE_INVENTORY
+    if inventory is not None:
+        fault = _unusable(inventory, boot)
     node_info = NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels or {},
@@ -87,6 +89,13 @@ def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | No
         return read_inventory(text), "", ""
     except AnnotationError as unreadable:
         return None, UNREADABLE_INVENTORY, str(unreadable)
+
+
+def _unusable(inventory: Inventory, boot: str) -> str:
+    """Return why nothing may be given from a readable inventory; empty if it may."""
+    if inventory.boot != boot:
+        return STALE_INVENTORY
+    return NO_SHIM if inventory.lacks_shim else ""
 
 
 def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | None:

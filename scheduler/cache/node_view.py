@@ -53,6 +53,9 @@ class NodeView(Protocol):
     def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
         """Return what ``judge`` returns for a fact."""
 
+    def amount(self, amounts: NDArray[np.int64]) -> Measure:
+        """Return an amount that is kept by row."""
+
 
 class BatchView(NamedTuple):
     """Some rows, a column each."""
@@ -73,6 +76,9 @@ class BatchView(NamedTuple):
     def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
         return facts.spread(judge, self.rows)
 
+    def amount(self, amounts: NDArray[np.int64]) -> Measure:
+        return amounts[self.rows]
+
 
 class RowView(NamedTuple):
     """A single row."""
@@ -92,3 +98,6 @@ class RowView(NamedTuple):
 
     def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
         return judge(facts[self.row])
+
+    def amount(self, amounts: NDArray[np.int64]) -> Measure:
+        return amounts.item(self.row)

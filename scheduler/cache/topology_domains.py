@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import numpy as np
 from mooring import names
 from mooring.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import Cache
-from scheduler.cache.node_columns import Amounts, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
     ClusterFilters,
     NoNode,

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_columns import Amounts, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.plugins.interface import (

@@ -96,12 +96,8 @@ class ExtenderPods:
     def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
         """Reserve exact VFs on the chosen node; return the bind, or why there are none."""
         self.cache.tick(now)
-        if pod_info.pod.spec.scheduler_name == self.scheduler_name:
-            return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
-        if (assigned := self.cache.assigned(pod_info.uid)) is not None:
-            return _elsewhere(assigned)
-        if not self.knows(pod_info.uid):
-            return UNSEEN
+        if why := self._not_ours(pod_info):
+            return why
         nominated, dry_runs = self._nominated_for(pod_info).get(node, []), self._dry_runs(pod_info)
         verdict = self._judge(dry_runs, node, nominated)
         if verdict.reason:
@@ -116,6 +112,16 @@ class ExtenderPods:
         self.bound_without_vfs.bound(pod_info.uid)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned, annotations, {"v": 1, "node": node})
+
+    def _not_ours(self, pod_info: PodInfo) -> str:
+        """Return why a pod is not to be bound here, or no more; empty if it is."""
+        if pod_info.pod.spec.scheduler_name == self.scheduler_name:
+            return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
+        if not _is_managed(pod_info):
+            return f"pod {pod_info.pod.key} requests nothing of Mooring"
+        if (assigned := self.cache.assigned(pod_info.uid)) is not None:
+            return _elsewhere(assigned)
+        return "" if self.knows(pod_info.uid) else UNSEEN
 
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
         """Record a bind's definite outcome."""
@@ -199,3 +205,9 @@ class ExtenderPods:
 
 def _elsewhere(assigned: AssignedPod) -> str:
     return f"the pod is being bound to node {assigned.node!r}"
+
+
+def _is_managed(pod_info: PodInfo) -> bool:
+    """Return whether kube-scheduler had a reason to ask us: a request, be it an empty one, or a managed resource."""
+    asked = pod_info.request is not None or bool(pod_info.wishes)
+    return asked or bool(pod_info.resources.keys() & names.SEED_RESOURCES)

@@ -5,11 +5,13 @@ them case-insensitively. Earlier names (``nodenames``, ``nodeToVictims``) are re
 lower case here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from mooring.names import is_subdomain, is_uid
+from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, Pod, Struct
 
 _encode = msgspec.json.Encoder().encode
@@ -18,6 +20,15 @@ _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NULL = b"null"
 # The highest score of a node. Source: extender/v1 MaxExtenderPriority.
 MOST = 10
+
+
+# The fields of ExtenderBindingArgs, each with what it must be: they become parts of a path, where ".." is a step up.
+_BINDING: Mapping[str, Callable[[str], bool]] = {
+    "podnamespace": is_subdomain,
+    "podname": is_subdomain,
+    "poduid": is_uid,
+    "node": is_subdomain,
+}
 
 
 class ProtocolError(ValueError):
@@ -111,16 +122,14 @@ def read_preemption(body: bytes) -> ExtenderPreemptionArgs:
 
 def read_binding(body: bytes) -> Binding:
     """Read the arguments of `bind`; raise ProtocolError."""
-    keys = ("podnamespace", "podname", "poduid", "node")
     try:
         fields = _fields(body)
-        found = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in keys]
+        found = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in _BINDING]
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderBindingArgs: {wrong}") from wrong
-    for key, value in zip(keys, found, strict=True):
-        # They become parts of a URL's path.
-        if not value or "/" in value:
-            raise ProtocolError(f"request is no ExtenderBindingArgs: {key}: {value!r} is not a name")
+    for (key, is_name), value in zip(_BINDING.items(), found, strict=True):
+        if not is_name(value):
+            raise ProtocolError(f"request is no ExtenderBindingArgs: {key}: {shorten(value)} is not a name")
     return Binding(*found)
 
 

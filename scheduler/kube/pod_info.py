@@ -16,7 +16,7 @@ from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.objects import Pod, PodSpec
-from scheduler.kube.pod_resources import pod_requests, scored_requests
+from scheduler.kube.pod_resources import MOST_RESOURCES, pod_requests, scored_requests
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
 from scheduler.kube.spread_constraints import TopologySpreadConstraint, read_constraints
@@ -63,6 +63,10 @@ class PodInfo(msgspec.Struct, frozen=True):
         return self.request.interfaces if self.request else ()
 
 
+# Each is compared with the labels of every node; no pod has as many.
+MOST_REQUIREMENTS = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a pod is not scheduled at all, in words for its owner."""
@@ -90,11 +94,25 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         return Refusal("malformed", str(unreadable))
     except ValueError as unreadable:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
+    if len(resources) > MOST_RESOURCES:
+        return Refusal("malformed", f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
+    if (requirements := sum(_requirements(spec))) > MOST_REQUIREMENTS:
+        return Refusal("malformed", f"{requirements} requirements on nodes are more than {MOST_REQUIREMENTS}")
     pod_info = PodInfo(
         pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_pod_volumes(pod)
     )
     unsupported = next(_unsupported(pod_info), None)
     return pod_info if unsupported is None else Refusal("unsupported", unsupported)
+
+
+def _requirements(spec: PodSpec) -> Iterator[int]:
+    """Yield how many requirements the nodeSelector and each term of the node affinity have."""
+    yield len(spec.node_selector or ())
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required.node_selector_terms if affinity and affinity.required else None
+    preferred = [one.preference for one in affinity.preferred or ()] if affinity else []
+    for term in (*(required or ()), *preferred):
+        yield 1 + len(term.match_expressions or ()) + len(term.match_fields or ())
 
 
 def host_ports(spec: PodSpec) -> Iterator[HostPort]:

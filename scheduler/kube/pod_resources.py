@@ -10,6 +10,9 @@ from scheduler.kube.quantity import MOST, parse_resources
 
 Amounts = Mapping[str, int]
 NO_DEFAULTS: Amounts = {}
+# A pod that requests more kinds of resource is refused: each takes a bit of 64 where nodes are judged, and no pod has
+# as many. A bound pod may: what it uses is counted.
+MOST_RESOURCES = 60
 # Pod-level resources cover these only; extended resources stay with the containers.
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 

@@ -22,7 +22,7 @@ def of_node(known: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
 
 
 def _offer(node_info: NodeInfo) -> tuple[object, ...]:
-    # The versions of a node's programs are in its inventory too, and no rule reads them.
+    # The versions of a node's programs are in its inventory too. No plugin reads them; a missing shim is a fault.
     pfs = node_info.inventory.pfs if node_info.inventory else ()
     return pfs, node_info.fault, node_info.unready_since is None
 

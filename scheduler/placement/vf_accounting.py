@@ -13,6 +13,9 @@ from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
 
+# PFs of a node, and entries of theirs that are out: a node with more is hardly like another.
+_FEW = 16
+
 
 class Claim(NamedTuple):
     """The VFs that a pod claims, and the pod's uid."""
@@ -137,7 +140,7 @@ class VfAccounting:
     __slots__ = ("_any_out", "_index", "_pf_accounts", "free_vfs", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
-        self.pfs = _kept_once(inventory.pfs) if inventory is not None else ()
+        self.pfs = _shared(inventory.pfs) if inventory is not None else ()
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         self._pf_accounts = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
@@ -200,9 +203,16 @@ class VfAccounting:
         self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities))
 
 
-@lru_cache(maxsize=1 << 14)
+def _shared(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
+    """Return the equal PFs that are known already: nodes of one model share them, and identity compares them.
+
+    Only what nodes have in common is remembered, and little of it: no inventory is kept longer than its node.
+    """
+    return _kept_once(pfs) if len(pfs) <= _FEW and sum([len(pf.out) for pf in pfs]) <= _FEW else pfs
+
+
+@lru_cache(maxsize=1 << 10)
 def _kept_once(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
-    """Return the equal PFs that are known already: nodes of one model share them, and identity compares them."""
     return pfs
 
 

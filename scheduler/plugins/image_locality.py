@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import ScorePlugin, Scorer
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from mooring.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.node_columns import Amounts, Column, Flags, NodeColumns
+from scheduler.cache.column import Amounts, Column
+from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache

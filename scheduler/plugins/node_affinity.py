@@ -6,7 +6,8 @@ k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
@@ -29,6 +30,8 @@ def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     matched: Flags = np.ones(len(rows), np.bool_)
     for key, value in (spec.node_selector or {}).items():
         matched &= _holds(Requirement(key, "In", [value]), nodes, rows)
+        if not matched.any():
+            return matched
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is not None and affinity.required is not None:
         matched &= any_term_holds(affinity.required, nodes, rows)
@@ -66,6 +69,8 @@ def _term_holds(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Flags
     held: Flags = np.ones(len(rows), np.bool_)
     for expression in expressions:
         held &= _holds(expression, nodes, rows)
+        if not held.any():
+            return held
     for field in fields:
         held &= _field_holds(field, nodes, rows)
     return held

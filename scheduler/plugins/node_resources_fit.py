@@ -4,12 +4,11 @@ rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them:
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.node_columns import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, NodeColumns
+from scheduler.cache.node_columns import CPU, LINES, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import (
@@ -27,8 +26,6 @@ from scheduler.queue import ClusterEvent
 _NAME = "NodeResourcesFit"
 _TOO_MANY_PODS = "Too many pods"
 _SEEDS = "rdma-sriov/"
-# One bit of a mark for each resource; no pod requests as many.
-_MOST_RESOURCES = 61
 
 
 def counts_on(resource: str, published: Container[str]) -> bool:
@@ -41,18 +38,14 @@ def _insufficient(resource: str) -> str:
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
-    wanted = [("pods", 1), *((name, amount) for name, amount in sorted(pod_info.resources.items()) if amount > 0)]
-    del wanted[_MOST_RESOURCES:]
+    wanted = [("pods", 1), *_requested(pod_info)]
     seeds = {name for name, _ in wanted if name.startswith(_SEEDS)}
-    known, asked = -1, list[tuple[int, str, int]]()
 
     def lacks(view: NodeView) -> Measure:
-        nonlocal known, asked
-        if known != nodes.width:
-            known, asked = nodes.width, [(nodes.line(name), name, amount) for name, amount in wanted]
-        marks, left = 0, view.left
-        for bit, (line, name, amount) in enumerate(asked):
-            lack = left[line] < amount
+        # One bit for each resource: `MOST_RESOURCES` and the number of pods fit.
+        marks = 0
+        for bit, (name, amount) in enumerate(wanted):
+            lack = _left(nodes, view, name) < amount
             if name in seeds:
                 lack = lack & view.judged(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
@@ -80,12 +73,26 @@ def _share(view: NodeView, line: int, amount: int) -> Measure:
     return view.most(view.left[line] - amount, 0) * 100 // view.most(view.allocatable[line], 1)
 
 
-class _Need(NamedTuple):
-    """An amount of a resource, and the line of `scheduler.cache.node_columns.NodeColumns` on which it is kept."""
+def _requested(pod_info: PodInfo) -> list[tuple[str, int]]:
+    return [(name, amount) for name, amount in sorted(pod_info.resources.items()) if amount > 0]
 
-    line: int
-    name: str
-    amount: int
+
+def _left(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
+    """Return what pods leave of a resource, 0 where no node has it."""
+    line = LINES.get(resource)
+    if line is not None:
+        return view.left[line]
+    scalar = nodes.scalar(resource)
+    return 0 if scalar is None else view.amount(scalar.left)
+
+
+def _allocatable(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
+    """Return what nodes have of a resource, 0 where no node has it."""
+    line = LINES.get(resource)
+    if line is not None:
+        return view.allocatable[line]
+    scalar = nodes.scalar(resource)
+    return 0 if scalar is None else view.amount(scalar.allocatable)
 
 
 class _AmountsLeft(PreFilterExtensions):
@@ -93,15 +100,10 @@ class _AmountsLeft(PreFilterExtensions):
 
     tells_room = True
 
-    def __init__(self, needs: Sequence[_Need], left: Sequence[int], published: Container[str]) -> None:
-        """Take what a node has left by line, and the resources that it publishes."""
-        # By how much the number of pods, and each amount that counts here, exceeds what the pod needs.
-        self._spare = [left[PODS] - 1]
-        self._names: list[str] = []
-        for line, name, amount in needs:
-            if counts_on(name, published):
-                self._spare.append(left[line] - amount)
-                self._names.append(name)
+    def __init__(self, pods: int, spare: Mapping[str, int]) -> None:
+        """Take by how much the number of pods, and each amount that counts here, exceeds what the pod needs."""
+        self._spare = [pods, *spare.values()]
+        self._names = list(spare)
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
         self._move(assigned_pods, 1)
@@ -130,16 +132,17 @@ class _AmountsLeft(PreFilterExtensions):
 
 
 def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun:
-    nodes = cache.nodes
-    needs = [_Need(nodes.line(name), name, amount) for name, amount in sorted(pod_info.resources.items()) if amount > 0]
+    nodes, wanted = cache.nodes, _requested(pod_info)
 
     def on(row: int, _: bool) -> PreFilterExtensions:
-        return _AmountsLeft(needs, nodes.row_view(row).left, nodes.published[row])
+        view, published = nodes.row_view(row), nodes.published[row]
+        spare = {name: _left(nodes, view, name) - amount for name, amount in wanted if counts_on(name, published)}
+        return _AmountsLeft(view.left[PODS] - 1, spare)
 
     def fits_alone(view: NodeView) -> Measure:
         enough = view.allocatable[PODS] > 0
-        for line, name, amount in needs:
-            lacks = view.allocatable[line] < amount
+        for name, amount in wanted:
+            lacks = (_allocatable(nodes, view, name) < amount) & (view.allocatable[PODS] > 0)
             if lacks.any():
                 enough &= ~(lacks & view.judged(nodes.published, partial(counts_on, name)).astype(bool))
         return enough

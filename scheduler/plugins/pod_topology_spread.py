@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Scope

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_columns import Amounts, Flags, NodeColumns, Rows
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.volumes.matching import (
     NO_ROOM,
     NONE_FREE,

@@ -109,11 +109,17 @@ class Election:
             await asyncio.sleep(RETRY_S)
 
     async def keep(self) -> None:
-        """Renew without end; raise LeadershipLost."""
+        """Renew without end; raise LeadershipLost.
+
+        A process that was stopped for so long that its lease ran out does not renew it, even if nobody took it
+        meanwhile: what it knows of the cluster is as old, and a new leader lists before its first decision.
+        """
         while True:
             await asyncio.sleep(RETRY_S)
+            if not self.leads:
+                self._lose(f"not renewed within {RENEW_WITHIN_S} s")
             try:
-                async with asyncio.timeout(max(self._renewed + RENEW_WITHIN_S - time.monotonic(), 0.1)):
+                async with asyncio.timeout(self._renewed + RENEW_WITHIN_S - time.monotonic()):
                     if not await self._try():
                         self._lose("another holds the lease")
             except (KubeError, TimeoutError) as failed:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mooring import names
+from mooring.inventory import MOST_INVENTORY_CHARACTERS
 from tests.manifests.admission import User
 from tests.manifests.conftest import Guarded
 
@@ -134,6 +135,8 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ({"status": {"capacity": {"cpu": None}}}, "status", "no resource but 'rdma-sriov/vf'"),
         ({"status": {"capacity": {"rdma-sriov/vf": "8"}, "allocatable": {"tencent.com/rdma": "7"}}}, "status", ""),
         (annotated(inventory='{"v":1}'), "", ""),
+        (annotated(inventory="x" * MOST_INVENTORY_CHARACTERS), "", ""),
+        (annotated(inventory="x" * (MOST_INVENTORY_CHARACTERS + 1)), "", "longer than 131072 characters"),
     ],
 )
 async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(

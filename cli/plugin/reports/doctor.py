@@ -8,8 +8,8 @@ from typing import Literal
 from cli.plugin.reports.objects import Guard, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NO_INVENTORY, NodeUse
+from mooring.inventory import CRI_SHIM, NODE_PROGRAMS
 
-NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
 POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory")
 SCHEDULER = "mooring-scheduler"
 _NAME, _VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
@@ -99,8 +99,9 @@ def _of_node(node: NodeUse) -> Iterator[Finding]:
     if node.fault and node.fault != NO_INVENTORY:
         yield Finding("error", subject, node.fault)
     if node.inventory is not None and node.inventory.programs:
+        # A missing shim is the node's fault already.
         for program in NODE_PROGRAMS:
-            if program not in node.inventory.programs:
+            if program not in node.inventory.programs and program != CRI_SHIM:
                 yield Finding("warning", subject, f"{program} has not said its version: it may not run")
     for pci, pods in node.disputed.items():
         yield Finding("error", subject, f"VF {pci} is claimed by {' and '.join(pods)}")

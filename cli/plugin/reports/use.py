@@ -80,6 +80,8 @@ def _inventory(node: Node) -> tuple[Inventory | None, str]:
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory.boot != boot:
         return inventory, "inventory of another boot"
+    if inventory.lacks_shim:
+        return inventory, "mooring-cri-shim has not started in this boot"
     return inventory, "" if node.is_ready else "node is not Ready"
 
 

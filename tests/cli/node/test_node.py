@@ -300,6 +300,15 @@ def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm
         assert record.exists() == held
 
 
+def test_a_removed_shim_no_longer_tells_that_it_has_started(kubeadm: NodeHost) -> None:
+    """The scheduler gives the VFs of a node whose shim has started in this boot; the advertiser's version stays."""
+    kubeadm.run("install")
+    for program in ("mooring-cri-shim", "mooring-cni", "mooring-advertiser"):
+        kubeadm.write(f"/run/mooring/version/{program}", "1.0")
+    assert kubeadm.run("remove")[0] == 0
+    assert sorted(path.name for path in (kubeadm.root / "run/mooring/version").iterdir()) == ["mooring-advertiser"]
+
+
 def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
     """Units and forwarder are this program's: it installs its own version and no other."""
     folder = kubeadm.root.parent / "other"

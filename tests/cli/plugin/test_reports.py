@@ -174,7 +174,7 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         pod("c", "{", status=waiting("InvalidRequest", "unknown field")),
     )
     patient = well()
-    old = {"mooring-advertiser": "0.0.9", "mooring-cni": "0.1.0"}
+    old = {"mooring-advertiser": "0.0.9"}
     all_nodes = as_nodes(
         node("n1", (pf(),)), node("n2", (pf(),), programs=old), node("n3", (pf(),), boot="boot-0"), node("n4")
     )
@@ -184,8 +184,9 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
     assert lines == [
         "error node/n1 VF 0000:04:00.2 is claimed by default/a and default/b",
         "error node/n1 PF pf0 has 30000 Mb/s more reserved than it offers",
+        "error node/n2 mooring-cri-shim has not started in this boot",
         "error node/n3 inventory of another boot",
-        "warning node/n2 mooring-cri-shim has not said its version: it may not run",
+        "warning node/n2 mooring-cni has not said its version: it may not run",
         "warning nodes 1 without an inventory: n4",
         "warning pod/default/c refused: unknown field",
         "warning program/mooring-advertiser several versions run: 0.0.9 (1), 0.1.0 (2)",

@@ -1,6 +1,6 @@
 """Facts of nodes as columns: each distinct value once, and the empty one always the same number."""
 
-from scheduler.cache.node_columns import Column
+from scheduler.cache.column import Column
 
 
 def test_a_column_drops_values_that_no_row_has() -> None:

@@ -14,7 +14,7 @@ from mooring.assignment import dump_assignment, read_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cache.node_columns import Column, Journal
+from scheduler.cache.column import Column, Journal
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.binding_outcome import BOUND

@@ -111,6 +111,14 @@ def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
     assert scene.reserve(pod_info, "gone").annotations == {}
 
 
+def test_a_pod_that_asks_for_nothing_of_ours_is_not_bound(scene: Scene, make_pod: MakePod) -> None:
+    """Else whoever reaches the extender could bind any pod of another scheduler."""
+    scene.see(other := make_pod(spec={"schedulerName": "default-scheduler"}))
+    pod_info = scene.extender_pods.read(other)
+    assert isinstance(pod_info, PodInfo)
+    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == "pod default/p0 requests nothing of Mooring"
+
+
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
     """From the reservation on; it is free again when the bind is refused, and our own waiting pods are requeued."""
     scene.add_node("n1")
@@ -312,9 +320,9 @@ def test_a_request_outside_the_protocol_is_refused_in_words(body: bytes) -> None
             read(body)
 
 
-@pytest.mark.parametrize("name", ["", "a/b"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a?b", "a b", "x" * 254])
 def test_a_binding_names_a_pod(name: str) -> None:
-    """Its parts become parts of a path."""
+    """Its parts become parts of a path, where ".." is the step to the Namespace object."""
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n1"}
     assert protocol.read_binding(msgspec.json.encode(binding)) == protocol.Binding("default", "p", "u", "n1")
     with pytest.raises(protocol.ProtocolError, match="is not a name"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mooring.inventory import Pf
+from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import read_node
 from scheduler.kube.node_selectors import matches
@@ -151,12 +151,15 @@ def test_a_host_port_is_given_once(
 def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """None, unreadable, of another boot, or of a node that has not been Ready for over a minute."""
+    """None, unreadable, of another boot, of a node without the CRI shim, or of one not Ready for over a minute."""
     bad = {"mooring.dev/inventory": "{"}
+    programs = {"mooring-advertiser": "1.0", "mooring-cni": "1.0"}
+    no_shim = {"mooring.dev/inventory": dump_inventory(Inventory("boot-1", (make_pf(),), programs))}
     cases = [
         (make_node(), "node(s) had no RDMA inventory"),
         (make_node(annotations=bad), "node(s) had an unreadable RDMA inventory"),
         (make_node(pfs=(make_pf(),), boot="boot-2"), "node(s) had an RDMA inventory of another boot"),
+        (make_node(annotations=no_shim), "node(s) had not started mooring-cri-shim in this boot"),
     ]
     for node, reason in cases:
         assert _reasons(machine, node, make_pod(request=[{}])) == (reason,)

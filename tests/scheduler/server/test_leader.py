@@ -158,6 +158,20 @@ async def test_leadership_ends_by_the_clock_alone(client: Client, clock: Clock) 
         election.check()
 
 
+async def test_a_leader_that_stood_still_until_its_lease_ran_out_does_not_renew_it(
+    client: Client, clock: Clock
+) -> None:
+    """Nobody took the lease meanwhile, and the API server would let it: what it knows of the cluster is as old."""
+    election = Election(client, "a", "s")
+    await election.acquire()
+    clock.now += 5.0
+    renewed = (await _spec(client))["renewTime"]
+    with pytest.raises(LeadershipLost, match="not renewed within"):
+        async with asyncio.timeout(30):
+            await election.keep()
+    assert (await _spec(client))["renewTime"] == renewed
+
+
 async def test_nothing_may_be_written_after_the_release(client: Client) -> None:
     """The next leader does not wait: it must be able to rely on that."""
     election = Election(client, "a", "s")

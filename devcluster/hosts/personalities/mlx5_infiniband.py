@@ -1,0 +1,49 @@
+"""mlx5_core on InfiniBand: the PF's netdev is IPoIB's, which has a link state and GUIDs to set, and nothing else.
+
+Sources: drivers/infiniband/ulp/ipoib/ipoib_main.c, drivers/infiniband/hw/mlx5/ib_virt.c.
+"""
+
+from devcluster.hosts.personalities.personality import Personality, Pf, Vf
+from mooring.settings import LinkState, VfSettings
+
+# What ipoib_get_vf_config puts in the MAC's place: the beginning of the PF's own address, flags, queue pair, and the
+# first bytes of its GID.
+_PF_ADDRESS = "00:00:10:87:fe:80"
+
+
+class Mlx5Infiniband(Personality):
+    """A ConnectX-6 on InfiniBand. ipoib_netdev_ops_pf has no other ndo_set_vf_* than these two."""
+
+    name = "mlx5-infiniband"
+    driver = vf_driver = "mlx5_core"
+    link = "infiniband"
+    vendor = "0x15b3"
+    device = "0x101d"
+    vf_device = "0x101e"
+    rdma_prefix = "mlx5_"
+
+    def fresh(self, number: int, own_mac: str = "") -> Vf:
+        """Return a VF with the port policy Down: sriov_restore_guids in mlx5/core/sriov.c writes none by itself."""
+        return Vf(number, own_mac, link_state="disable")
+
+    def set_vf_link_state(self, _pf: Pf, vf: Vf, link_state: LinkState) -> None:
+        """Take it as the port's policy (mlx5_ib_set_vf_link_state)."""
+        vf.link_state = link_state
+
+    def set_vf_guid(self, _pf: Pf, vf: Vf, guid: str) -> None:
+        """Take it; the VF reads it when its driver is bound (mlx5_ib_set_vf_guid)."""
+        vf.guid = guid
+
+    def get_vf_config(self, _pf: Pf, vf: Vf) -> VfSettings:
+        """Answer zeros for all that has no operation (mlx5_ib_get_vf_config), and the PF's address as the MAC."""
+        return VfSettings(
+            min_tx_rate=0,
+            max_tx_rate=0,
+            mac=_PF_ADDRESS,
+            vlan=0,
+            qos=0,
+            trust=False,
+            spoofchk=False,
+            link_state=vf.link_state,
+            guid=vf.guid,
+        )

@@ -1,0 +1,104 @@
+"""A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed."""
+
+from collections.abc import Callable
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.cache.node_view import Fact, Rows
+
+Amounts = NDArray[np.int64]
+
+
+class Column(Generic[Fact]):
+    """A fact of each row, each distinct value kept once, for as long as a row has it."""
+
+    def __init__(self, capacity: int, empty: Fact) -> None:
+        self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self.values: list[Fact] = [empty]
+        # How many rows have each value; those that have the empty one, number 0, are not counted.
+        self._rows: list[int] = [0]
+        self._ids_of: dict[Fact, int] = {empty: 0}
+        self._unused: list[int] = []
+
+    def __getitem__(self, row: int) -> Fact:
+        value: Fact = self.values[self.ids[row]]
+        return value
+
+    def __setitem__(self, row: int, value: Fact) -> None:
+        number, before = self._ids_of.get(value), int(self.ids[row])
+        if number == before:
+            return
+        if number is None:
+            number = self._new_number(value)
+        self.ids[row] = number
+        self._rows[number] += 1
+        self._leave(before)
+
+    def grow(self, capacity: int) -> None:
+        self.ids = grown(self.ids, (capacity,))
+
+    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
+        """Judge each distinct value of these rows once; return a judgement for each row."""
+        if len(self.values) == 1:
+            return np.full(len(rows), judge(self.values[0]), np.int64)
+        ids = self.ids[rows]
+        if len(ids) == 1:
+            return np.array((judge(self.values[ids[0]]),), np.int64)
+        present = np.zeros(len(self.values), np.bool_)
+        present[ids] = True
+        judged = np.zeros(len(self.values), np.int64)
+        for number in np.flatnonzero(present):
+            judged[number] = judge(self.values[number])
+        return judged[ids]
+
+    def _new_number(self, value: Fact) -> int:
+        if self._unused:
+            number = self._unused.pop()
+            self.values[number] = value
+        else:
+            number = len(self.values)
+            self.values.append(value)
+            self._rows.append(0)
+        self._ids_of[value] = number
+        return number
+
+    def _leave(self, number: int) -> None:
+        """Drop a value that no row has any more."""
+        self._rows[number] -= 1
+        if number and self._rows[number] == 0:
+            del self._ids_of[self.values[number]]
+            self.values[number] = self.values[0]
+            self._unused.append(number)
+
+
+class Journal:
+    """Which rows changed, each with the number of its last change, in that order."""
+
+    __slots__ = ("_last", "end")
+
+    def __init__(self) -> None:
+        # The number of the next change.
+        self.end = 0
+        self._last: dict[int, int] = {}
+
+    def note(self, row: int) -> None:
+        self._last.pop(row, None)
+        self._last[row] = self.end
+        self.end += 1
+
+    def since(self, number: int) -> list[int]:
+        """Return the distinct rows changed since then, the last one first."""
+        found = list[int]()
+        for row, last in reversed(self._last.items()):
+            if last < number:
+                break
+            found.append(row)
+        return found
+
+
+def grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    larger: NDArray[Any] = np.zeros(shape, array.dtype)
+    larger[tuple(slice(length) for length in array.shape)] = array
+    return larger
