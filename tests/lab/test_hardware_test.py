@@ -42,7 +42,7 @@ same() {
 
 
 def run(lab: Lab, script: str) -> list[str]:
-    done = lab(f"{PREPARE}{script}\nkill $maker")
+    done = lab(f"{PREPARE}{script}\nkill $maker || true")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -65,7 +65,7 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
         lab,
         f"""
         state >/tmp/before
-        run {TEST}; echo $status; same
+        run {TEST}; echo $status; same; [ $status = 0 ] || cat /tmp/log /tmp/text
         mkdir -p /var/lib/mooring/vfs /var/lib/mooring/pods; state >/tmp/before
         run {TEST} --vfs --traffic --rates 40 --seconds 1; jq -c . /tmp/mooring-hardware_*.json; same
         ip -j link show | jq -r '.[].address' | sort -u | grep -v 00:00:00:00:00:00 >/tmp/private

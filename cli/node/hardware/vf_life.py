@@ -104,8 +104,9 @@ def _attached(stack: ExitStack, subject: Subject, found: VfSettings, wanted: VfS
         # MAC and GUID are written whatever they are.
         refused = dict.fromkeys({"mac", "guid"} & known.to_fields().keys(), refusal(failed))
         made = stack.enter_context(_pod(subject, trial.without(known, refused)))
-    for name, one in trial.alone(trial.without(wanted, refused)).items():
-        if (why := subject.refuses(one)) is not None:
+    left = trial.without(wanted, refused)
+    for name in left.to_fields():
+        if (why := subject.refuses(trial.alone(name, left, refused))) is not None:
             refused[name] = why
     if not refused:
         raise together

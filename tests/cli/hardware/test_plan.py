@@ -78,14 +78,18 @@ def test_a_setting_that_is_refused_or_read_back_otherwise_differs() -> None:
     assert answers.keys() <= BY_ID.keys()
 
 
-def test_a_vlan_and_its_priority_stay_together() -> None:
-    """The kernel has one attribute for both: a priority alone would clear the VLAN."""
+def test_settings_of_one_netlink_attribute_stay_together() -> None:
+    """The kernel has one attribute for both: a priority alone would clear the VLAN, a max rate alone the min."""
+    wanted = VfSettings(100, 1000, vlan=100, qos=3, trust=True)
+    assert [trial.alone(name, wanted, ()) for name in wanted.to_fields()] == [
+        VfSettings(min_tx_rate=100),
+        VfSettings(min_tx_rate=100, max_tx_rate=1000),
+        VfSettings(vlan=100),
+        VfSettings(vlan=100, qos=3),
+        VfSettings(trust=True),
+    ]
+    assert trial.alone("max_tx_rate", wanted, {"min_tx_rate"}) == VfSettings(max_tx_rate=1000)
     wanted = VfSettings(vlan=100, qos=3, trust=True)
-    assert trial.alone(wanted) == {
-        "vlan": VfSettings(vlan=100),
-        "qos": VfSettings(vlan=100, qos=3),
-        "trust": VfSettings(trust=True),
-    }
     assert trial.without(wanted, {"vlan"}) == VfSettings(trust=True)
     assert trial.as_found(replace(wanted, mac=trial.ADMIN_MAC), FOUND) == VfSettings(
         mac=trial.ADMIN_MAC, vlan=0, qos=0, trust=False
@@ -109,6 +113,8 @@ def test_every_part_of_a_vf_that_differs_after_its_life_is_named() -> None:
         assert trial.changed(before, replace(before, **{name: value})) == [name]  # type: ignore[arg-type]
     after = replace(before, settings=replace(FOUND, max_tx_rate=1000, guid="02:00:00:00:00:00:00:01"))
     assert trial.changed(before, after) == ["settings.max_tx_rate", "settings.guid"]
+    assert trial.changed(before, replace(before, settings=replace(FOUND, mac=before.address))) == []
+    assert trial.changed(before, replace(before, settings=replace(FOUND, mac=trial.ADMIN_MAC))) == ["settings.mac"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ ADMIN_MAC, SECOND_MAC, OWN_MAC = "02:6d:6f:00:00:01", "02:6d:6f:00:00:02", "02:6
 NO_MAC = "00:00:00:00:00:00"
 _GUID = "02:6d:6f:00:00:00:00:01"
 _VLAN, _QOS = 100, 3
+_BEFORE = {"qos": "vlan", "max_tx_rate": "min_tx_rate"}
 # Small beside every line rate, and multiples of the coarsest unit that is known (ice and bnxt_en: 1 Mb/s).
 _MIN_MBPS, _MAX_MBPS = 100, 1000
 
@@ -41,13 +42,13 @@ def as_found(wanted: VfSettings, found: VfSettings) -> VfSettings:
     return replace(wanted, **{name: getattr(found, name) for name in names})
 
 
-def alone(settings: VfSettings) -> Mapping[str, VfSettings]:
-    """Return each setting by itself, by name; a priority travels with its VLAN."""
-    present = settings.to_fields().items()
-    single = {name: replace(VfSettings(), **{name: value}) for name, value in present}  # type: ignore[arg-type]
-    if settings.qos is not None:
-        single["qos"] = VfSettings(vlan=settings.vlan, qos=settings.qos)
-    return single
+def alone(name: str, settings: VfSettings, refused: Collection[str]) -> VfSettings:
+    """Return one setting, with the one of the same netlink attribute that was tried before it and not refused.
+
+    The kernel has one attribute for a VLAN and its priority, and one for both rates: the half that is left out is 0.
+    """
+    names = {name, *(each for each in (_BEFORE.get(name),) if each is not None and each not in refused)}
+    return replace(VfSettings(), **{each: getattr(settings, each) for each in names})
 
 
 def without(settings: VfSettings, names: Collection[str]) -> VfSettings:
@@ -90,10 +91,15 @@ class VfState:
 
 
 def changed(before: VfState, after: VfState) -> list[str]:
-    """Return the names of what differs between two states; values may be addresses and are not told."""
+    """Return the names of what differs between two states; values may be addresses and are not told.
+
+    An admin MAC that was not set may be restored as the netdev's own: mlx5 makes a node GUID of MAC 0 that all such VFs
+    share (node_guid_gen_from_mac).
+    """
     names = [name for name in VfState.__slots__ if name != "settings" and getattr(before, name) != getattr(after, name)]
     pairs = ((name, getattr(before.settings, name), getattr(after.settings, name)) for name in SETTING_NAMES)
-    return [*names, *(f"settings.{name}" for name, was, now in pairs if was != now)]
+    is_own = before.settings.mac == NO_MAC and after.settings.mac == before.address
+    return [*names, *(f"settings.{name}" for name, was, now in pairs if was != now and not (name == "mac" and is_own))]
 
 
 def mac_kind(mac: str | None) -> str:
