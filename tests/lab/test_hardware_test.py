@@ -18,6 +18,7 @@ VF = {"pf": "eth0", "vf": 2, "pci": "0000:3b:01.2", "link": "ethernet", "network
 RECORD = json.dumps({"v": 1, "pod": "a/b", "assignment": {"v": 1, "uid": "u", "node": "n", "vfs": [VF]}})
 PREPARE = """
 set -e
+mkdir -p /var/lib/mooring/vfs /var/lib/mooring/pods
 hostname the-lab; ip link set eth0 up; ip link set wire0 up
 rdma system set netns exclusive
 functions=/sys/bus/pci/devices
@@ -30,7 +31,7 @@ while sleep 0.2; do for vf in 0 1 2 3; do
 done; done >/dev/null 2>&1 & maker=$!
 state() {
   ip -d -j link show | jq -c 'map({ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}) | sort_by(.ifname)'
-  rdma -j dev show | jq -c 'map(.ifname) | sort'; ls /run/netns; ls /var/lib/mooring/vfs /var/lib/mooring/pods || true
+  rdma -j dev show | jq -c 'map(.ifname) | sort'; ls /run/netns; ls /var/lib/mooring/vfs /var/lib/mooring/pods
 }
 until_true() { for turn in $(seq 3000); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }
 held() { grep -qs '"phase":"held"' /var/lib/mooring/vfs/*.json; }
@@ -66,7 +67,6 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
         f"""
         state >/tmp/before
         run {TEST}; echo $status; same; [ $status = 0 ] || cat /tmp/log /tmp/text
-        mkdir -p /var/lib/mooring/vfs /var/lib/mooring/pods; state >/tmp/before
         run {TEST} --vfs --traffic --rates 40 --seconds 1; jq -c . /tmp/mooring-hardware_*.json; same
         ip -j link show | jq -r '.[].address' | sort -u | grep -v 00:00:00:00:00:00 >/tmp/private
         echo the-lab >>/tmp/private
@@ -95,7 +95,6 @@ def test_what_a_nic_refuses_or_loses_is_told_and_vfs_in_use_are_not_taken(lab: L
         kill $maker; sleep 30 & maker=$!
         echo $((32 | 64)) >/sys/module/simvf/parameters/refuse
         ip address add 192.0.2.1/24 dev $(ls $functions/0000:3b:01.1/net)
-        mkdir -p /var/lib/mooring/pods
         echo '{RECORD}' >/var/lib/mooring/pods/u.json
         ip link set $(ls $functions/0000:3b:01.3/net) up
         ibv_rc_pingpong -e -d rx3 -g 0 >/dev/null 2>&1 & server=$!
@@ -125,7 +124,7 @@ def test_what_it_took_is_given_back_when_it_is_stopped_and_by_the_next_run_when_
     lines = run(
         lab,
         f"""
-        mkdir -p /var/lib/mooring/vfs /var/lib/mooring/pods; state >/tmp/before
+        state >/tmp/before
         {TEST} --vfs >/tmp/text 2>/tmp/log & test=$!
         until_true held; kill -KILL $test; wait $test || true; held && echo held
         setsid {TEST} --vfs >/tmp/text 2>/tmp/log & test=$!

@@ -66,7 +66,8 @@ class Subject:
 def live(subject: Subject, tell: Tell) -> None:
     """Tell the answers of one VF's life; whatever fails, the VF is given back."""
     before = vf_use.state_of(subject.target, subject.vf.index)
-    wanted = trial.trial(subject.target.pf.can, before.settings)
+    wanted, guid = trial.trial(subject.target.pf.can, before.settings), _node_guid(subject)
+    first = trial.guid_kind(guid, trial.mac_of(before), before.settings.guid)
     made: Pod | None = None
     try:
         with ExitStack() as stack:
@@ -75,7 +76,7 @@ def live(subject: Subject, tell: Tell) -> None:
             with hold(subject.target.run, subject.vf.pci, LOCK_S):
                 _tell_add(subject, made, wanted, refused, tell)
                 _try_in_pod(subject, made, tell)
-                _try_rebind(subject, made.vf.settings, tell)
+                _try_rebind(subject, made.vf.settings, first, tell)
     except (CommandError, OSError) as failed:
         why = refusal(failed) if isinstance(failed, CommandError) else str(failed)
         tell(Answer("vf.add" if made is None else "vf.del", "differs", {}, why))
@@ -190,8 +191,11 @@ def _unset_mac(subject: Subject, made: Pod) -> Answer:
     return Answer("mac.unset", "told", {**found, "netdev-has": trial.mac_kind(_address(made))})
 
 
-def _try_rebind(subject: Subject, settings: VfSettings, tell: Tell) -> None:
-    """Rebind the VF's driver: its devices come back on the host, where DEL finds them."""
+def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: Tell) -> None:
+    """Rebind the VF's driver: its devices come back on the host, where DEL finds them.
+
+    ``guid_first`` is the kind of node GUID that the VF had before ADD, which may have given it another one.
+    """
     target, pci = subject.target, subject.vf.pci
     netdev, rdma = IFNAME if subject.vf.netdev is not None else None, vf_use.rdma_of(target, pci)
     before, guid = subject.read(), _node_guid(subject)
@@ -212,7 +216,8 @@ def _try_rebind(subject: Subject, settings: VfSettings, tell: Tell) -> None:
     lost = [name for name in settings.to_fields() if getattr(before, name) != getattr(after, name)]
     tell(Answer("rebind.settings", "told", {"changed": lost}))
     kinds = [trial.guid_kind(each, settings.mac, settings.guid) for each in (guid, _node_guid(subject))]
-    tell(Answer("guid.node", "told", {"before-rebind": kinds[0], "after-rebind": kinds[1]}))
+    found = {"before-add": guid_first, "before-rebind": kinds[0], "after-rebind": kinds[1]}
+    tell(Answer("guid.node", "told", found))
 
 
 def _names(subject: Subject) -> list[float]:

@@ -102,6 +102,11 @@ def changed(before: VfState, after: VfState) -> list[str]:
     return [*names, *(f"settings.{name}" for name, was, now in pairs if was != now and not (name == "mac" and is_own))]
 
 
+def mac_of(state: VfState) -> str | None:
+    """Return the MAC of a VF: its admin MAC, without one its netdev's."""
+    return state.settings.mac if state.settings.mac not in (None, NO_MAC) else state.address
+
+
 def mac_kind(mac: str | None) -> str:
     """Describe a MAC without telling it."""
     known = {None: "none", NO_MAC: "zero", ADMIN_MAC: "admin", SECOND_MAC: "second", OWN_MAC: "own"}
