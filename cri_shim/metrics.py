@@ -3,7 +3,7 @@
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
-from cri_shim.proxy import UNARY
+from cri_shim.proxy import STREAMS, UNARY
 from mooring.config import host_and_port
 
 _ALL_ADDRESSES = "0.0.0.0"
@@ -30,10 +30,9 @@ class Metrics:
 
     def observe(self, method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
         """Count one call; methods not known by name share one label, as callers choose the names."""
-        known = method in UNARY
-        label = method.rpartition("/")[2] if known else "other"
+        label = method.rpartition("/")[2] if method in UNARY | STREAMS else "other"
         self._calls.labels(label, code.name).inc()
-        if known:
+        if method in UNARY:
             self._overhead.labels(label).observe(total_s - waited_s)
 
     def serve(self, address: str) -> None:

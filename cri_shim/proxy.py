@@ -49,11 +49,21 @@ _RUNTIME_UNARY = (
     " ListPodSandboxMetrics RuntimeConfig UpdatePodSandboxResources"
 )
 _IMAGE_UNARY = "ListImages ImageStatus PullImage RemoveImage ImageFsInfo"
-UNARY = frozenset(
-    f"{SERVED}{service}/{method}"
-    for service, methods in (("RuntimeService", _RUNTIME_UNARY), ("ImageService", _IMAGE_UNARY))
-    for method in methods.split()
+# Source of the lists as streams: KEP-5825.
+_RUNTIME_STREAMS = (
+    "GetContainerEvents StreamPodSandboxes StreamContainers StreamContainerStats StreamPodSandboxStats"
+    " StreamPodSandboxMetrics"
 )
+_IMAGE_STREAMS = "StreamImages"
+
+
+def _methods(runtime: str, image: str) -> frozenset[str]:
+    services = (("RuntimeService", runtime), ("ImageService", image))
+    return frozenset(f"{SERVED}{service}/{method}" for service, methods in services for method in methods.split())
+
+
+UNARY = _methods(_RUNTIME_UNARY, _IMAGE_UNARY)
+STREAMS = _methods(_RUNTIME_STREAMS, _IMAGE_STREAMS)
 
 
 class RefusedError(Exception):

@@ -8,6 +8,7 @@
       set_aside: "0-3"                      # VFs that the host keeps
       keep_percent: 10                      # of the line rate, for the host
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
+      repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
                                             # where given, their trust, spoofchk, link_state and driver
     - match: {name: "enp5s0"}
@@ -38,7 +39,7 @@ DEFAULT_NETWORK = "default"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init"})
+_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "repair_node_guid"})
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver"})
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
 # sriov_numvfs is 16 bits wide.
@@ -75,13 +76,14 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a PF is offered."""
+    """How a PF is offered; ``repair_node_guid`` is as in `mooring.node_offer.PfOffer`."""
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
     init: Init | None = None
+    repair_node_guid: bool = True
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -143,6 +145,7 @@ def _terms(value: Value) -> Terms:
         keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
         allow=document.optional("allow", _allow) or Allow(),
         init=document.optional("init", _init),
+        repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
     )
 
 

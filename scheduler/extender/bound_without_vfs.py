@@ -15,6 +15,8 @@ from scheduler.kube.objects import Pod
 
 # The pods that kube-scheduler has asked about last; far more than are between its question and its bind.
 _MOST_OFFERED = 1 << 14
+# The kubelet's mark of a mirror pod. Source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
+_MIRROR = "kubernetes.io/config.mirror"
 NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
 
 
@@ -85,9 +87,12 @@ def _is_bound_without_vfs(pod: Pod) -> bool:
 
 
 def _report(pod: Pod) -> Report:
-    message = (
-        f"bound to node {pod.spec.node_name} without the VFs that it asks for: it cannot start. Delete it; "
-        f"kube-scheduler needs bindVerb in its extender's configuration, or the pod schedulerName "
+    remedy = (
+        "It is the mirror of a static pod, for which no scheduler chooses VFs: take the request out of the manifest on "
+        "the node, or create the pod in the API"
+        if _MIRROR in pod.annotations
+        else "Delete it; kube-scheduler needs bindVerb in its extender's configuration, or the pod schedulerName "
         f"{names.SCHEDULER_NAME!r}"
     )
+    message = f"bound to node {pod.spec.node_name} without the VFs that it asks for: it cannot start. {remedy}"
     return Report(pod, "NoAssignment", message)

@@ -149,12 +149,13 @@ async def test_a_cancelled_call_is_cancelled_at_the_runtime(shim: Shim, channel:
     await asyncio.wait_for(shim.runtime.seen.cancelled.wait(), 90)
 
 
-async def test_a_stream_passes_event_by_event(channel: Any) -> None:
+async def test_a_stream_passes_event_by_event(shim: Shim, channel: Any) -> None:
     """Server streaming with headers before the first event and trailers after the last."""
     runtime, _ = stubs(channel)
     call = runtime.GetContainerEvents(cri.GetEventsRequest())
     assert [event.container_id async for event in call] == ["0", "1", "2"]
     assert ("trailer", "stream") in tuple(await call.trailing_metadata())
+    await until(lambda: shim.count("GetContainerEvents", "OK") == 1)
 
 
 async def test_a_client_that_does_not_read_holds_the_runtime_back(shim: Shim, channel: Any) -> None:

@@ -25,6 +25,7 @@ NOT_PRINTED = {
     "Content-Type": "a request's head",
     "Precondition failed": "read in an answer of the API server's",
     "Version RunPodSandbox": "names of CRI methods",
+    "GetContainerEvents StreamPodSandboxes": "names of CRI methods",
     "ListImages ImageStatus": "likewise",
     "scored ": "a column's name",
     "kubectl mooring": "a program's name",

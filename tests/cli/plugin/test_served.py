@@ -252,7 +252,10 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
 
 
 async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: Path) -> None:
-    """The server takes the request and does not answer."""
+    """The server takes the request and does not answer.
+
+    A shell starts its background jobs with SIGINT ignored, and Python leaves it so: the command starts as a person's.
+    """
     asked = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -268,7 +271,8 @@ async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: P
         config = {"clusters": [cluster], "users": [{"name": "c", "user": {}}], "contexts": [context]}
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(json.dumps(config | {"current-context": "c"}))
-        argv = (sys.executable, "-m", "cli", "nodes", "--kubeconfig", str(kubeconfig))
+        command = (sys.executable, "-m", "cli", "nodes", "--kubeconfig", str(kubeconfig))
+        argv = ("env", "--default-signal=INT", *command)
         process = await asyncio.create_subprocess_exec(*argv, stdout=PIPE, stderr=PIPE)
         async with asyncio.timeout(90):
             await asked.wait()

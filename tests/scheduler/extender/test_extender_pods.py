@@ -243,6 +243,15 @@ def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
     assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
 
 
+def test_the_mirror_of_a_static_pod_is_told_what_helps_there(scene: Scene) -> None:
+    """Its kubelet makes it again whenever it is deleted, and no scheduler ever sees it."""
+    pod = scene.pod(node="n1", spec={"nodeName": "n1"}, annotations={"kubernetes.io/config.mirror": "hash"})
+    report = scene.see(pod)[-1]
+    assert isinstance(report, Report)
+    assert "take the request out of the manifest on the node" in report.message
+    assert "Delete it" not in report.message
+
+
 def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
     """A pod that it had asked about comes back without VFs: no other pod may go as long as that one exists."""
     scene.add_node("n1")
