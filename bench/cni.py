@@ -211,21 +211,21 @@ def floor(bench: Bench, pods: int, rounds: int, vfs: int = 1) -> Times:
     def enter(pod: int) -> None:
         def arrive() -> None:
             for number in range(vfs):
-                netlink.add_address(f"eth{number}", f"10.99.{number}.{pod + 2}/16")
-                netlink.set_up(f"eth{number}", up=True)
+                netlink.add_address(_index(f"eth{number}"), f"10.99.{number}.{pod + 2}/16")
+                netlink.set_up(_index(f"eth{number}"), up=True)
 
         for number in range(vfs):
-            netlink.move(names[pod * vfs + number], pod_path(pod), f"eth{number}")
+            netlink.move(_index(names[pod * vfs + number]), pod_path(pod), f"eth{number}")
         netns.run_in(pod_path(pod), arrive)
 
     def leave(pod: int) -> None:
         def depart() -> None:
             for number in range(vfs):
-                netlink.move(f"eth{number}", home, names[pod * vfs + number])
+                netlink.move(_index(f"eth{number}"), home, names[pod * vfs + number])
 
         netns.run_in(pod_path(pod), depart)
         for number in range(vfs):
-            netlink.set_up(names[pod * vfs + number], up=True)
+            netlink.set_up(_index(names[pod * vfs + number]), up=True)
 
     times = Times()
     with ThreadPoolExecutor(pods) as pool:
@@ -235,6 +235,12 @@ def floor(bench: Bench, pods: int, rounds: int, vfs: int = 1) -> Times:
             times.remove += pool.map(lambda pod: _timed(lambda: leave(pod)), range(pods))
             times.rounds_s.append(time.perf_counter() - start)
     return times
+
+
+def _index(name: str) -> int:
+    index = netlink.index_of(name)
+    assert index is not None, f"no interface {name!r}"
+    return index
 
 
 def _timed(work: Callable[[], object]) -> float:

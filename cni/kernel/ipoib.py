@@ -8,7 +8,7 @@ import errno
 
 from cni.kernel import netlink, netns
 from cni.kernel.sysfs import APPEARS_S, Sysfs
-from cni.kernel.wait import wait_until
+from cni.kernel.wait import RACED, wait_until
 
 
 def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
@@ -21,12 +21,18 @@ def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
 
 
 def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
-    if netns.run_in(path, lambda: _name_it(pci, name)):
-        return True
-    on_host = sysfs.netdev(pci)
-    if on_host is not None:
-        netlink.set_up(on_host, up=False)
-        netlink.move(on_host, path, name)
+    """Put the netdev there if it is not; return False if that must be tried again: udev may rename a new netdev."""
+    try:
+        if netns.run_in(path, lambda: _name_it(pci, name)):
+            return True
+        on_host = sysfs.netdev(pci)
+        if on_host is not None:
+            netlink.set_up(on_host, up=False)
+            netlink.move(on_host, path, name)
+    except OSError as raced:
+        if raced.errno not in RACED:
+            raise
+        return False
     return on_host is not None
 
 
@@ -35,6 +41,6 @@ def _name_it(pci: str, name: str) -> bool:
         return True
     link = next((link for link in netlink.links() if link.parent == pci), None)
     if link is not None:
-        netlink.set_up(link.name, up=False)
-        netlink.rename(link.name, name)
+        netlink.set_up(link.index, up=False)
+        netlink.rename(link.index, name)
     return link is not None

@@ -1,4 +1,9 @@
-"""Links, addresses, routes and rules, by name, in the namespace of the calling thread; failures are OSErrors."""
+"""Links, addresses, routes and rules in the namespace of the calling thread; failures are OSErrors.
+
+What acts on a link takes its index. Host programs such as udev rename links at any time, and the index stays. It may
+change when the link moves to another namespace, where a link may have it already (__dev_change_net_namespace in the
+kernel's net/core/dev.c). While a link is renamed, neither of its names finds it (dev_change_name there).
+"""
 
 import errno
 import os
@@ -53,64 +58,75 @@ def links() -> tuple[Link, ...]:
     return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(0), flags=DUMP))
 
 
-def find(name: str) -> Link | None:
-    """Return the link that has this name, and not only as an altname."""
+def index_of(name: str) -> int | None:
+    """Return the index of the link that has this name or altname; does not wait for moves of other links (RTNL)."""
     try:
-        index = _index(name)
+        return socket.if_nametoindex(name)
+    except OSError:
+        return None
+
+
+def exists(index: int) -> bool:
+    """Return whether there is a link with this index; does not wait for moves of other links (RTNL)."""
+    try:
+        return bool(socket.if_indextoname(index))
+    except OSError:
+        return False
+
+
+def get(index: int) -> Link | None:
+    """Return the link with this index."""
+    try:
         bodies = rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(index))
     except OSError as missing:
         if missing.errno == errno.ENODEV:
             return None
         raise
-    link = _link(bodies[0])
-    return link if link.name == name else None
+    return _link(bodies[0])
 
 
-def exists(name: str) -> bool:
-    """Return whether a link has this name or altname; unlike `find` it does not wait for moves of other links."""
-    try:
-        return _index(name) > 0
-    except OSError:
-        return False
+def find(name: str) -> Link | None:
+    """Return the link that has this name, and not only as an altname."""
+    index = index_of(name)
+    link = get(index) if index is not None else None
+    return link if link is not None and link.name == name else None
 
 
-def set_up(name: str, *, up: bool) -> None:
+def set_up(index: int, *, up: bool) -> None:
     flags = _IFF_UP if up else 0
-    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _IFF_UP))
+    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, index, flags, _IFF_UP))
 
 
-def rename(name: str, to: str) -> None:
-    """Rename a link that is down; first remove its altname if that equals the new name."""
-    if name == to:
-        return
+def rename(index: int, to: str) -> None:
+    """Rename a link, which must be down before Linux 6.2 (EBUSY); first remove its altname if that is the new name."""
     try:
-        _set(name, (_IFNAME, _string(to)))
+        _set(index, (_IFNAME, _string(to)))
     except OSError as refused:
-        link = find(name) if refused.errno == errno.EEXIST else None
+        link = get(index) if refused.errno == errno.EEXIST else None
         if link is None or to not in link.altnames:
             raise
-        remove_altname(name, to)
-        _set(name, (_IFNAME, _string(to)))
+        remove_altname(index, to)
+        _set(index, (_IFNAME, _string(to)))
 
 
-def set_flags(name: str, flags: int) -> None:
+def set_flags(index: int, flags: int) -> None:
     """Set those flags of a link that `Link.flags` holds."""
-    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, _index(name), flags, _KEPT_FLAGS))
+    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, index, flags, _KEPT_FLAGS))
 
 
-def set_queue_length(name: str, packets: int) -> None:
-    _set(name, (_TXQLEN, u32(packets)))
+def set_queue_length(index: int, packets: int) -> None:
+    _set(index, (_TXQLEN, u32(packets)))
 
 
-def set_mac(name: str, mac: str) -> None:
-    _set(name, (_ADDRESS, bytes.fromhex(mac.replace(":", ""))))
+def set_mac(index: int, mac: str) -> None:
+    _set(index, (_ADDRESS, bytes.fromhex(mac.replace(":", ""))))
 
 
-def set_mtu(name: str, mtu: int) -> None:
-    _set(name, (_MTU, u32(mtu)))
+def set_mtu(index: int, mtu: int) -> None:
+    _set(index, (_MTU, u32(mtu)))
 
 
-def move(name: str, netns: str, to: str) -> None:
+def move(index: int, netns: str, to: str) -> None:
     """Move a link into the network namespace at a path, where its name is ``to``; the kernel takes it down first.
 
     One message, because each waits for its turn behind other links' moves. The kernel moves first: if the name is taken
@@ -119,21 +135,21 @@ def move(name: str, netns: str, to: str) -> None:
     """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set(name, (_NET_NS_FD, u32(descriptor)), (_IFNAME, _string(to)))
+        _set(index, (_NET_NS_FD, u32(descriptor)), (_IFNAME, _string(to)))
     finally:
         os.close(descriptor)
 
 
-def add_altname(name: str, altname: str) -> None:
-    _alter(rtnetlink.NEW_LINK_PROP, name, altname, CREATE | EXCLUSIVE)
+def add_altname(index: int, altname: str) -> None:
+    _alter(rtnetlink.NEW_LINK_PROP, index, altname, CREATE | EXCLUSIVE)
 
 
-def remove_altname(name: str, altname: str) -> None:
+def remove_altname(index: int, altname: str) -> None:
     # In a request that removes, EXCLUSIVE's bit means a bulk removal, which the kernel refuses here (NLM_F_BULK).
-    _alter(rtnetlink.DEL_LINK_PROP, name, altname, 0)
+    _alter(rtnetlink.DEL_LINK_PROP, index, altname, 0)
 
 
-def add_address(name: str, address: str) -> None:
+def add_address(index: int, address: str) -> None:
     """Add an address with its prefix length; IPv6 without duplicate detection: IPAM gives an address once."""
     interface = ip_interface(address)
     packed = interface.ip.packed
@@ -143,7 +159,7 @@ def add_address(name: str, address: str) -> None:
         flags, family = 0, socket.AF_INET
         if interface.network.prefixlen < 31:
             attributes.append((_IFA_BROADCAST, interface.network.broadcast_address.packed))
-    header = _IFADDR.pack(family, interface.network.prefixlen, flags, _UNIVERSE, _index(name))
+    header = _IFADDR.pack(family, interface.network.prefixlen, flags, _UNIVERSE, index)
     rtnetlink.exchange(rtnetlink.NEW_ADDRESS, header, attributes, CREATE | EXCLUSIVE)
 
 
@@ -159,12 +175,12 @@ def _address(body: bytes) -> str:
     return f"{ip_address(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS])}/{prefix}"
 
 
-def add_route(name: str, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
+def add_route(index: int, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
     """Add a route through a link: by a gateway, which must be reachable on it, or to neighbours on it."""
     network = ip_network(dst, strict=False)
     family = socket.AF_INET if network.version == 4 else socket.AF_INET6
     scope = _ON_LINK if gateway is None and network.version == 4 else _UNIVERSE
-    attributes: list[Attribute] = [(_RTA_OIF, u32(_index(name))), (_RTA_TABLE, u32(table))]
+    attributes: list[Attribute] = [(_RTA_OIF, u32(index)), (_RTA_TABLE, u32(table))]
     if network.prefixlen:
         attributes.append((_RTA_DST, network.network_address.packed))
     for kind, address in ((_RTA_GATEWAY, gateway), (_RTA_PREFSRC, source)):
@@ -215,20 +231,13 @@ def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None
     rtnetlink.exchange(kind, header, attributes, flags)
 
 
-def _set(name: str, *attributes: Attribute) -> None:
-    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(_index(name)), attributes)
+def _set(index: int, *attributes: Attribute) -> None:
+    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(index), attributes)
 
 
-def _alter(kind: int, name: str, altname: str, flags: int) -> None:
+def _alter(kind: int, index: int, altname: str, flags: int) -> None:
     properties = rtnetlink.pack(_ALT_IFNAME, _string(altname))
-    rtnetlink.exchange(kind, _ifinfo(_index(name)), [(_PROP_LIST | NESTED, properties)], flags)
-
-
-def _index(name: str) -> int:
-    try:
-        return socket.if_nametoindex(name)
-    except OSError:
-        raise OSError(errno.ENODEV, f"no interface {name!r}") from None
+    rtnetlink.exchange(kind, _ifinfo(index), [(_PROP_LIST | NESTED, properties)], flags)
 
 
 def _ifinfo(index: int) -> bytes:

@@ -3,6 +3,7 @@
 Runs on a one-shot thread inside that namespace (`cni.kernel.netns`): /proc/sys/net and every socket are the pod's.
 """
 
+import errno
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -27,13 +28,19 @@ _POLL_S = 0.005
 
 def configure(name: str, wanted: Addressing) -> Link:
     """Configure a link that has just arrived, and bring it up."""
+    index = netlink.index_of(name)
+    if index is None:
+        raise OSError(errno.ENODEV, f"no interface {name!r}")
     for path, value in wanted.sysctls:
         (_SYSCTL / path).write_text(value)
     for address in wanted.addresses:
-        netlink.add_address(name, address.address)
-    netlink.set_up(name, up=True)
-    _route(name, wanted)
-    return _there(name)
+        netlink.add_address(index, address.address)
+    netlink.set_up(index, up=True)
+    _route(name, index, wanted)
+    link = netlink.get(index)
+    if link is None:
+        raise OSError(errno.ENODEV, f"no interface {name!r}")
+    return link
 
 
 def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
@@ -56,16 +63,16 @@ def withdraw(link: Link) -> None:
     netlink.remove_rules(table_of(link.index))
 
 
-def _route(name: str, wanted: Addressing) -> None:
+def _route(name: str, index: int, wanted: Addressing) -> None:
     for route in wanted.routes:
-        netlink.add_route(name, route.dst, route.gateway)
+        netlink.add_route(index, route.dst, route.gateway)
     if not wanted.sources:
         return
-    table = table_of(_there(name).index)
+    table = table_of(index)
     able = {version for version in (4, 6) if netlink.has_rules(version)}
     for own in wanted.own_routes:
         if ip_interface(own.dst).version in able:
-            netlink.add_route(name, own.dst, own.gateway, source=own.source, table=table)
+            netlink.add_route(index, own.dst, own.gateway, source=own.source, table=table)
     for source in wanted.sources:
         if ip_interface(source).version in able:
             netlink.add_rule(source, table, RULE_PRIORITY)
@@ -76,10 +83,4 @@ def _route(name: str, wanted: Addressing) -> None:
 def _with_carrier(name: str, deadline: float) -> Link | None:
     while (link := netlink.find(name)) is not None and not link.carrier and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return link
-
-
-def _there(name: str) -> Link:
-    link = netlink.find(name)
-    assert link is not None, f"{name} was renamed a moment ago"
     return link

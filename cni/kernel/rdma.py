@@ -3,14 +3,20 @@
 In exclusive mode an RDMA device is in one network namespace and follows its VF. In shared mode (the kernel's default)
 every namespace sees it, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source: nldev.c,
 device.c and restrack.c in the kernel's drivers/infiniband/core.
+
+What acts on a device takes its index. udev's rule of rdma-core (60-rdma-persistent-naming.rules) renames a device some
+time after it appears, which for the host is also its return from another namespace (rdma_dev_change_netns). The index
+stays as long as the device (assign_name).
 """
 
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+from cni.kernel.sysfs import Sysfs
 from mooring import rdma_netlink
 
 Mode = Literal["shared", "exclusive"]
@@ -28,6 +34,14 @@ _CONTEXTS: _Table = (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlin
 
 # A kernel before 5.2 does not support the query.
 _CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An RDMA device of this namespace; its name may change at any time."""
+
+    name: str
+    index: int
 
 
 def mode() -> Mode | None:
@@ -76,26 +90,51 @@ def _listed() -> Mapping[str, int]:
     }
 
 
-def move(name: str, netns: str) -> None:
+def device_of(sysfs: Sysfs, pci: str) -> Device | None:
+    """Return a function's RDMA device if it is visible in this thread's network namespace.
+
+    sysfs has the name, NETLINK_RDMA the index: if the device is renamed in between, both are read again.
+    """
+    for _ in range(_MOST_LISTS):
+        name = sysfs.rdma(pci)
+        if name is None:
+            return None
+        index = devices().get(name)
+        if sysfs.rdma(pci) == name:
+            return Device(name, index) if index is not None else None
+    return None
+
+
+def move(index: int, netns: str) -> None:
     """Move a device of this namespace to the one at a path; the kernel destroys the objects of processes on it."""
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.NET_NS_FD: rdma_netlink.u32(descriptor)})
+        _set(index, {rdma_netlink.NET_NS_FD: rdma_netlink.u32(descriptor)})
     finally:
         os.close(descriptor)
 
 
-def rename(name: str, to: str) -> None:
-    rdma_netlink.exchange(rdma_netlink.SET, {**_index(name), rdma_netlink.DEV_NAME: to.encode() + b"\0"})
+def rename(index: int, to: str) -> None:
+    _set(index, {rdma_netlink.DEV_NAME: to.encode() + b"\0"})
 
 
-def users(name: str) -> frozenset[int]:
+def _set(index: int, attributes: Mapping[int, bytes]) -> None:
+    """Change a device; raise OSError, ENODEV without one, which the kernel reports as EINVAL (nldev_set_doit)."""
+    try:
+        rdma_netlink.exchange(rdma_netlink.SET, {**_at(index), **attributes})
+    except OSError as refused:
+        if refused.errno == errno.EINVAL and index not in devices().values():
+            raise OSError(errno.ENODEV, f"no rdma device {index} in this network namespace") from refused
+        raise
+
+
+def users(number: int) -> frozenset[int]:
     """Return the ids of the processes that use a device, with NAMELESS for contexts that another process opened.
 
     Objects of the kernel's own clients do not count: they are created and removed with the device. A process has queue
     pairs only on a context, and the kernel counts and lists contexts without a query to the driver.
     """
-    index = _index(name)
+    index = _at(number)
     (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
     contexts = dict(_counts(summary)).get("ctx")
     opened = _users_in(_CONTEXTS, index)
@@ -152,8 +191,5 @@ def _counts(message: Sequence[rdma_netlink.Attribute]) -> Iterator[tuple[str, in
         )
 
 
-def _index(name: str) -> Mapping[int, bytes]:
-    index = devices().get(name)
-    if index is None:
-        raise OSError(errno.ENODEV, f"no rdma device {name!r} in this network namespace")
+def _at(index: int) -> Mapping[int, bytes]:
     return {rdma_netlink.DEV_INDEX: rdma_netlink.u32(index)}

@@ -13,6 +13,8 @@ from mooring.assignment import AssignedVf
 
 # A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
 APPEARS_S = 2.0
+# A netdev or RDMA device may be renamed, or leave, while its folder is read.
+_MOST_LISTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,21 @@ class Sysfs:
     def exists(self, pci: str) -> bool:
         return self._device(pci).exists()
 
-    def netdev(self, pci: str) -> str | None:
-        """Return the name of a function's netdev in this network namespace, None if it has none here."""
-        try:
-            return min(
-                (entry.name for entry in (self._device(pci) / "net").iterdir() if entry.name[0] != "."), default=None
-            )
-        except OSError:
-            return None
+    def netdev(self, pci: str) -> int | None:
+        """Return the index of a function's netdev in this network namespace, None if it has none here.
+
+        Of several it is the oldest one: IPoIB's netdevs of partitions are made after their parent. A folder has another
+        name once its netdev is renamed; then all are listed again.
+        """
+        for _ in range(_MOST_LISTS):
+            try:
+                folders = (entry for entry in (self._device(pci) / "net").iterdir() if entry.name[0] != ".")
+                return min((int((folder / "ifindex").read_text()) for folder in folders), default=None)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError):
+                return None
+        return None
 
     def lacks_netdev(self, pci: str) -> bool:
         """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
@@ -50,11 +59,15 @@ class Sysfs:
 
     def node_guid(self, pci: str) -> str | None:
         """Return the node GUID of a function's RDMA device in this namespace, as ``0200:00ff:fe00:0001``."""
-        try:
-            device = min((self._device(pci) / "infiniband").iterdir(), default=None)
-            return (device / "node_guid").read_text().strip() if device is not None else None
-        except OSError:
-            return None
+        for _ in range(_MOST_LISTS):
+            try:
+                device = min((self._device(pci) / "infiniband").iterdir(), default=None)
+                return (device / "node_guid").read_text().strip() if device is not None else None
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return None
+        return None
 
     def driver(self, pci: str) -> str | None:
         """Return the name of the driver that a function is bound to."""

@@ -21,7 +21,7 @@ from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.vf import guid, rdma_users
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
-from cni.vf.node import Node, netdev_of, temporary_name
+from cni.vf.node import Node, netdev_of, set_aside
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
@@ -46,10 +46,12 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
             entered.append(_as_pending(node, call, conf, record, vf, name, space))
         node.ledger.write(*(pending.entry for pending in entered))
         for pending in entered:
-            _take_down(pending, names)
+            if has_netdev(pending):
+                set_aside(node, pending.vf.pci, names)
         entered = [guid.give_node_guid(node, pending) for pending in entered]
         _set(node, conf, entered)
-        entered = [guid.take_effect(node, pending) for pending in entered]
+        for pending in entered:
+            guid.take_effect(node, pending)
         for pending in entered:
             if not has_netdev(pending):
                 move_device_in(node, pending.entry)
@@ -97,22 +99,12 @@ def _as_pending(
     return PendingAttachment(vf, pf_pci, entry, settings, guid_mac)
 
 
-def _take_down(pending: PendingAttachment, names: Sequence[str]) -> None:
-    """Take an entered VF's netdev down, give it a unique name, and remove the altnames that ``names`` will use."""
-    original = pending.entry.original
-    if original.name is not None:
-        netlink.set_up(original.name, up=False)
-        for altname in set(names) & set(original.altnames):
-            netlink.remove_altname(original.name, altname)
-        netlink.rename(original.name, temporary_name(pending.vf.pci))
-
-
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
     device = node.sysfs.rdma(vf.pci)
-    if device is not None and rdma.mode() == "exclusive" and device not in rdma.devices():
+    if device is not None and rdma.mode() == "exclusive" and rdma.device_of(node.sysfs, vf.pci) is None:
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
-    users = tuple(sorted(rdma_users.users_of(device))) if device is not None else ()
+    users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
     found = node.vf_settings.read(vf.pf, vf.vf)
     # An Ethernet netdev may not exist yet: its driver is being bound.
     if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
@@ -150,7 +142,7 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
     if settings.mac is not None and has_netdev(pending):
-        _set_mac(pending, settings.mac)
+        _set_mac(node, pending, settings.mac)
 
 
 def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
@@ -163,19 +155,19 @@ def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError)
     return CniError(NIC_REFUSED, attachment.refusal_text(vf, settings, refused))
 
 
-def _set_mac(pending: PendingAttachment, mac: str) -> None:
+def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
     """Give a VF's netdev its admin MAC, and wait until it has it.
 
     Some NICs set it by themselves after a delay, and refuse it meanwhile; mlx5 never sets it.
     """
-    name, refusals = temporary_name(pending.entry.pci), []
+    refusals = []
 
     def ensure_mac() -> bool:
-        link = netlink.find(name)
-        if link is not None and link.mac == mac:
-            return True
+        link = netdev_of(node, pending.vf.pci, 0)
+        if link is None or link.mac == mac:
+            return link is not None
         try:
-            netlink.set_mac(name, mac)
+            netlink.set_mac(link.index, mac)
         except OSError as refused:
             refusals.append(refused)
         return False

@@ -1,8 +1,9 @@
 """Make a VF's own GUID take effect: mlx5 reads it only when the VF's driver is bound.
 
 So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same), or, on Ethernet, the
-admin MAC that it is made from (`mooring.node_guid`). The kernel names the devices that it creates then: the netdev gets
-our temporary name, and the entry the RDMA device's new name.
+admin MAC that it is made from (`mooring.node_guid`). The kernel names the devices that it creates then, and udev
+renames them some time later. The netdev gets our temporary name, the RDMA device the name that it had: the CRI shim
+tells the pod that name, and DEL restores it.
 """
 
 from dataclasses import replace
@@ -15,7 +16,7 @@ from cni.kernel.wait import wait_until
 from cni.plan.attachment import NO_MAC, probed_mac
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf.move_in import PendingAttachment, has_netdev
-from cni.vf.node import Node, netdev_of, temporary_name
+from cni.vf.node import Node, name_device, netdev_of, set_aside
 from mooring import node_guid, node_offer
 from mooring.assignment import AssignedVf
 from mooring.files import read_file
@@ -60,11 +61,11 @@ def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
         node.ledger.write(entry)
         return replace(pending, entry=entry, guid_mac=None)
     _log.info("vf has no node guid and its driver is rebound", pci=pending.vf.pci, mac=pending.guid_mac)
-    found = _rebind(node, pending, f"with the mac {pending.guid_mac}")
+    _rebind(node, pending, f"with the mac {pending.guid_mac}")
     if node_guid.is_missing(node.sysfs.node_guid(pending.vf.pci)):
         _log.warning("vf has no node guid after a rebind: rdma_cm will not work", pci=pending.vf.pci)
-    _restore_mtu(found)
-    return found
+    _restore_mtu(node, pending)
+    return pending
 
 
 def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
@@ -73,44 +74,37 @@ def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
             node.vf_settings.write(pending.vf.pf, pending.vf.vf, VfSettings(mac=mac))
 
 
-def _restore_mtu(pending: PendingAttachment) -> None:
+def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
     """Give the netdev that the driver made again the MTU of the one that was found."""
-    name, mtu = temporary_name(pending.vf.pci), pending.entry.original.mtu
-    link = netlink.find(name)
+    mtu = pending.entry.original.mtu
+    link = netdev_of(node, pending.vf.pci, 0) if has_netdev(pending) else None
     if link is not None and mtu and link.mtu != mtu:
-        netlink.set_mtu(name, mtu)
+        netlink.set_mtu(link.index, mtu)
 
 
-def take_effect(node: Node, pending: PendingAttachment) -> PendingAttachment:
+def take_effect(node: Node, pending: PendingAttachment) -> None:
     """Rebind a VF whose GUID has changed, under its lock; raise CniError 101 if its devices do not return."""
     wished = pending.settings.guid
     if wished is None or wished == pending.entry.original.settings.guid or node.sysfs.driver(pending.vf.pci) is None:
-        return pending
-    return _rebind(node, pending, f"with guid {wished}")
+        return
+    _rebind(node, pending, f"with guid {wished}")
 
 
-def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> PendingAttachment:
+def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
     try:
         driver.rebind(node.sysfs, pending.vf.pci)
-        return _find_again(node, pending)
+        _find_again(node, pending)
     except OSError as stuck:
         what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} does not come back {purpose}"
         raise CniError(NIC_REFUSED, what, str(stuck)) from stuck
 
 
-def _find_again(node: Node, pending: PendingAttachment) -> PendingAttachment:
-    """Wait for the devices that the driver creates again, and record the RDMA device's new name."""
+def _find_again(node: Node, pending: PendingAttachment) -> None:
+    """Wait for the devices that the driver creates again; udev may rename both at any time."""
     pci, entry = pending.vf.pci, pending.entry
-    wait_until(lambda: entry.rdma is None or node.sysfs.rdma(pci) is not None, APPEARS_S)
-    device = node.sysfs.rdma(pci)
-    if entry.rdma is not None and device is None:
-        raise FileNotFoundError(f"its rdma device {entry.rdma!r} has not come back")
+    if entry.rdma is not None:
+        if not wait_until(lambda: node.sysfs.rdma(pci) is not None, APPEARS_S):
+            raise FileNotFoundError(f"its rdma device {entry.rdma!r} has not come back")
+        name_device(node, entry)
     if has_netdev(pending):
-        link = netdev_of(node, pci, APPEARS_S)
-        if link is None:
-            raise FileNotFoundError(f"its network interface {entry.original.name!r} has not come back")
-        netlink.set_up(link.name, up=False)
-        netlink.rename(link.name, temporary_name(pci))
-    renamed = replace(entry, rdma=device)
-    node.ledger.write(renamed)
-    return replace(pending, entry=renamed)
+        set_aside(node, pci)

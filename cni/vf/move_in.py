@@ -1,18 +1,20 @@
 """Move configured VFs into the pod and request their addresses meanwhile; then name, address and enable them."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cni.kernel import ipoib, netlink, netns, pod_link, rdma
+from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.plan import addressing, attachment
 from cni.plan.addressing import Addressing, InterfaceConfig
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import IO_FAILURE, NIC_REFUSED, Call, CniError
 from cni.vf import ipam
-from cni.vf.node import Node, temporary_name
+from cni.vf.node import Node, netdev_index
 from mooring.assignment import AssignedVf
 from mooring.ledger import Ipam, LedgerEntry
 from mooring.podrecord import PodRecord
@@ -102,24 +104,39 @@ def has_netdev(pending: PendingAttachment) -> bool:
 def move_device_in(node: Node, entry: LedgerEntry) -> None:
     """Move the RDMA device of a VF that has no netdev; do nothing in shared mode, where every namespace sees it."""
     with _naming(entry):
-        _move_rdma(entry)
+        _move_rdma(node, entry)
     node.ledger.write(replace(entry, phase="held"))
 
 
-def _move_rdma(entry: LedgerEntry) -> bool:
+def _move_rdma(node: Node, entry: LedgerEntry) -> bool:
     """Move a VF's RDMA device into the pod in exclusive mode; return whether it was moved."""
     if entry.rdma is None or rdma.mode() != "exclusive":
         return False
-    rdma.move(entry.rdma, entry.netns.path)
+
+    def act() -> None:
+        device = rdma.device_of(node.sysfs, entry.pci)
+        if device is None:
+            raise OSError(errno.ENODEV, f"no rdma device {entry.rdma!r} in this network namespace")
+        rdma.move(device.index, entry.netns.path)
+
+    retry(act, RACED, NAMED_S)
     return True
 
 
 def _move_in(node: Node, entry: LedgerEntry) -> None:
     """Move a VF's netdev, under its name there, then its RDMA device, into the pod."""
     with _naming(entry):
-        netlink.move(temporary_name(entry.pci), entry.netns.path, entry.ifname)
-        if _move_rdma(entry):
+        index = retry(lambda: _on_host(node, entry), (errno.ENODEV,), NAMED_S)
+        netlink.move(index, entry.netns.path, entry.ifname)
+        if _move_rdma(node, entry):
             ipoib.follow(node.sysfs, entry.pci, entry.ifname, entry.netns.path)
+
+
+def _on_host(node: Node, entry: LedgerEntry) -> int:
+    index = netdev_index(node, entry.pci)
+    if index is None:
+        raise OSError(errno.ENODEV, f"vf {entry.pci} has no network interface on the host")
+    return index
 
 
 def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
@@ -128,10 +145,17 @@ def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
     if mtu is None:
         return
     try:
-        netns.run_in(entry.netns.path, lambda: netlink.set_mtu(entry.ifname, mtu))
+        netns.run_in(entry.netns.path, lambda: _set_mtu_of(entry.ifname, mtu))
     except OSError as refused:
         what = f"vf {entry.vf} of pf {entry.pf!r} refuses mtu {mtu}"
         raise CniError(NIC_REFUSED, what, attachment.symbol(refused)) from refused
+
+
+def _set_mtu_of(name: str, mtu: int) -> None:
+    index = netlink.index_of(name)
+    if index is None:
+        raise OSError(errno.ENODEV, f"no interface {name!r}")
+    netlink.set_mtu(index, mtu)
 
 
 def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> AttachedVf:

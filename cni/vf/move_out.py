@@ -23,10 +23,10 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
     Raise CniError 11 if it has not arrived: a process may keep a namespace that has lost its path, and the VF still
     works there, with its settings. Return False, without waiting, for a VF that has left the machine.
     """
-    name = _quiesce(entry)
-    if name is not None:
+    index = _quiesce(entry)
+    if index is not None:
         on_down()
-    _leave(node, entry, name)
+    _leave(node, entry, index)
     if not node.sysfs.exists(entry.pci):
         return False
     # The process that rebound its driver may have been killed in the middle.
@@ -36,51 +36,52 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
     return True
 
 
-def _quiesce(entry: LedgerEntry) -> str | None:
-    """Take the VF's netdev down in the pod: its addresses may be another's now. Return its name, None without one."""
+def _quiesce(entry: LedgerEntry) -> int | None:
+    """Take the VF's netdev down in the pod: its addresses may be another's now. Return its index, None without one."""
 
-    def quiesce() -> str | None:
+    def quiesce() -> int | None:
         link = _find_in_pod(entry)
         if link is not None:
             pod_link.withdraw(link)
-            netlink.set_up(link.name, up=False)
+            netlink.set_up(link.index, up=False)
             # The pod's own names, which may be taken on the host.
             for altname in set(link.altnames) - set(entry.original.altnames):
-                netlink.remove_altname(link.name, altname)
-        return link.name if link is not None else None
+                netlink.remove_altname(link.index, altname)
+        return link.index if link is not None else None
 
     return _in_pod_netns(entry, quiesce)
 
 
-def _leave(node: Node, entry: LedgerEntry, name: str | None) -> None:
-    """Move the VF's RDMA device, then its netdev of this name, out of the pod's namespace."""
+def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
+    """Move the VF's RDMA device, then its netdev with this index, out of the pod's namespace."""
     host = f"/proc/{os.getpid()}/ns/net"
-    device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
+    has_own = entry.rdma is not None and rdma.mode() == "exclusive"
 
     def leave() -> None:
-        link = name
-        if device is not None and device in rdma.devices():
-            rdma.move(device, host)
+        link = index
+        device = rdma.device_of(node.sysfs, entry.pci) if has_own else None
+        if device is not None:
+            rdma.move(device.index, host)
             # IPoIB's netdev is removed with its device.
-            link = found.name if (found := _find_in_pod(entry)) is not None else None
+            link = found.index if (found := _find_in_pod(entry)) is not None else None
         if link is not None:
             _move_to_host(link, host, temporary_name(entry.pci))
 
-    if name is not None or device is not None:
+    if index is not None or has_own:
         _in_pod_netns(entry, leave)
 
 
-def _move_to_host(name: str, host: str, to: str) -> None:
+def _move_to_host(index: int, host: str, to: str) -> None:
     """Move a netdev to the host; drop its altnames if a link there took one meanwhile: the entry still has them."""
     try:
-        netlink.move(name, host, to)
+        netlink.move(index, host, to)
     except OSError as taken:
-        link = netlink.find(name) if taken.errno == errno.EEXIST else None
+        link = netlink.get(index) if taken.errno == errno.EEXIST else None
         if link is None or not link.altnames:
             raise
         for altname in link.altnames:
-            netlink.remove_altname(name, altname)
-        netlink.move(name, host, to)
+            netlink.remove_altname(index, altname)
+        netlink.move(index, host, to)
 
 
 def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:

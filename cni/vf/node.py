@@ -1,17 +1,21 @@
 """What a call uses on its node, and where a VF's netdev is there."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from cni.kernel import netlink, rdma
-from cni.kernel.sysfs import Sysfs
-from cni.kernel.wait import wait_until
+from cni.kernel.sysfs import APPEARS_S, Sysfs
+from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
 from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
 from mooring.vf_settings import VfSettingsApi
 
+_log = structlog.get_logger()
 # How long a VF may take to return from a namespace that died, in seconds; past it the VF stays `returning`.
 RETURNS_S = 3.0
 # The file below the run folder that marks this boot's VFs as prepared.
@@ -41,20 +45,70 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
-    """Return a VF's netdev in this network namespace, None if it does not appear within ``limit_s`` seconds.
+def netdev_index(node: Node, pci: str) -> int | None:
+    """Return the index of a VF's netdev in this network namespace; does not wait for moves of other links (RTNL).
 
-    It has the name that we gave it, or the one in sysfs, once the kernel finds it: udev may rename in between.
+    It has our temporary name, or it is the one in sysfs: udev may have renamed it.
+    """
+    index = netlink.index_of(temporary_name(pci))
+    return index if index is not None else node.sysfs.netdev(pci)
+
+
+def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
+    """Return a VF's netdev in this network namespace, None if the kernel does not find it within ``limit_s`` seconds.
+
+    Its name may change at any time: use its index.
     """
     found: list[netlink.Link] = []
 
     def is_there() -> bool:
-        names = (temporary_name(pci), node.sysfs.netdev(pci))
-        found.extend(link for name in names if name is not None and (link := netlink.find(name)) is not None)
+        index = netdev_index(node, pci)
+        link = netlink.get(index) if index is not None else None
+        # An index that sysfs named a moment ago may be another device's now.
+        if link is not None and link.parent in (None, pci):
+            found.append(link)
         return bool(found)
 
     wait_until(is_there, limit_s)
     return found[0] if found else None
+
+
+def set_aside(node: Node, pci: str, reserved: Collection[str] = ()) -> None:
+    """Take a VF's netdev on the host down, under its temporary name and without the altnames in ``reserved``.
+
+    Raise OSError if it does not appear, or if another program keeps changing it.
+    """
+
+    def act() -> None:
+        link = netdev_of(node, pci, APPEARS_S)
+        if link is None:
+            raise FileNotFoundError(f"vf {pci} has no network interface on the host")
+        netlink.set_up(link.index, up=False)
+        for altname in set(reserved) & set(link.altnames):
+            netlink.remove_altname(link.index, altname)
+        netlink.rename(link.index, temporary_name(pci))
+
+    retry(act, RACED, NAMED_S)
+
+
+def name_device(node: Node, entry: LedgerEntry) -> None:
+    """Give a VF's RDMA device, if it is on the host, the name in its entry: a pod renamed it, or a rebind made it.
+
+    If another device keeps the name, this one keeps its own: no program of ours depends on it.
+    """
+    name = entry.rdma
+    if name is None:
+        return
+
+    def act() -> None:
+        device = rdma.device_of(node.sysfs, entry.pci)
+        if device is not None and device.name != name:
+            rdma.rename(device.index, name)
+
+    try:
+        retry(act, RACED, NAMED_S)
+    except OSError as refused:
+        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=name, reason=str(refused))
 
 
 def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
@@ -66,11 +120,12 @@ def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
 
 
 def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether a link has our name or sysfs' name; query without RTNL, which may be held for long."""
-    names = (temporary_name(entry.pci), node.sysfs.netdev(entry.pci))
-    return entry.original.name is None or any(name is not None and netlink.exists(name) for name in names)
+    """Query without RTNL, which may be held for long."""
+    index = netdev_index(node, entry.pci) if entry.original.name is not None else None
+    return entry.original.name is None or (index is not None and netlink.exists(index))
 
 
 def _rdma_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    name = node.sysfs.rdma(entry.pci)
-    return entry.rdma is None or name is None or rdma.mode() != "exclusive" or name in rdma.devices()
+    if entry.rdma is None or node.sysfs.rdma(entry.pci) is None or rdma.mode() != "exclusive":
+        return True
+    return rdma.device_of(node.sysfs, entry.pci) is not None

@@ -1,7 +1,5 @@
 """Read the current state of a pod's VFs: what the kernel reports of each, and how it differs from the ledger entry."""
 
-from collections.abc import Callable
-
 from cni.kernel import netlink, netns, rdma
 from cni.plan import drift
 from cni.vf.node import Node
@@ -20,22 +18,22 @@ def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:
         settings = node.vf_settings.read(entry.pf, entry.vf)
     except OSError:
         settings = None
-    device = node.sysfs.rdma(entry.pci) if entry.rdma is not None and rdma.mode() == "exclusive" else None
     if not netns.is_same(entry.netns.path, entry.netns.cookie):
         return drift.LiveState(reachable=False, settings=settings)
     try:
-        interface, has_device = netns.run_in(entry.netns.path, _inside(entry.ifname, device))
+        interface = netns.run_in(entry.netns.path, lambda: _interface(entry.ifname))
+        return drift.LiveState(True, interface, settings, _has_device(node, entry))
     except netns.NetnsGoneError:
         return drift.LiveState(reachable=False, settings=settings)
-    return drift.LiveState(True, interface, settings, has_device if entry.rdma is not None and device else None)
 
 
-def _inside(ifname: str, device: str | None) -> Callable[[], tuple[drift.Interface | None, bool]]:
-    def seen() -> tuple[drift.Interface | None, bool]:
-        link = netlink.find(ifname)
-        has_device = device is not None and device in rdma.devices()
-        if link is None:
-            return None, has_device
-        return drift.Interface(link.mac, link.mtu, link.up, netlink.addresses(link.index)), has_device
+def _interface(ifname: str) -> drift.Interface | None:
+    link = netlink.find(ifname)
+    return drift.Interface(link.mac, link.mtu, link.up, netlink.addresses(link.index)) if link is not None else None
 
-    return seen
+
+def _has_device(node: Node, entry: LedgerEntry) -> bool | None:
+    """Return whether a VF's RDMA device is in the pod, None if it need not be."""
+    if entry.rdma is None or rdma.mode() != "exclusive" or node.sysfs.rdma(entry.pci) is None:
+        return None
+    return netns.run_in(entry.netns.path, lambda: rdma.device_of(node.sysfs, entry.pci) is not None)

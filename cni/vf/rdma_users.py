@@ -4,8 +4,6 @@ In shared mode a process can keep its queue pairs on a VF's RDMA device after th
 short while to end; then the VF's driver is unbound and bound again, which takes every object from every process.
 """
 
-import errno
-
 import structlog
 
 from cni.kernel import driver, rdma
@@ -33,16 +31,18 @@ def free_device(sysfs: Sysfs, entry: LedgerEntry) -> bool:
 
 def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:
     """Return the processes that use a VF's RDMA device and did not already do so before the pod had it."""
-    name = sysfs.rdma(entry.pci)
-    return users_of(name) - set(entry.original.users) if name is not None else frozenset()
+    return users_of(sysfs, entry.pci) - set(entry.original.users)
 
 
-def users_of(name: str) -> frozenset[int]:
-    """Return the processes that use an RDMA device of the host; none for one that is not there."""
+def users_of(sysfs: Sysfs, pci: str) -> frozenset[int]:
+    """Return the processes that use a function's RDMA device on the host; none for one that is not there."""
+    device = rdma.device_of(sysfs, pci)
+    if device is None:
+        return frozenset()
     try:
-        return rdma.users(name)
-    except OSError as gone:
-        # The device was removed between the two queries, or the kernel has no RDMA.
-        if gone.errno == errno.ENODEV:
+        return rdma.users(device.index)
+    except OSError:
+        # Without a device of this index the kernel answers EINVAL (nldev_res_get_doit): it left between the queries.
+        if rdma.device_of(sysfs, pci) is None:
             return frozenset()
         raise

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import structlog
 
-from cni.kernel import driver, netlink, rdma
+from cni.kernel import driver, netlink
+from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
-from cni.vf.node import RETURNS_S, Node, netdev_of, temporary_name
+from cni.vf.node import RETURNS_S, Node, name_device, netdev_of, temporary_name
 from mooring import node_guid
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
@@ -31,8 +32,9 @@ def restore(node: Node, entry: LedgerEntry) -> None:
     if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
         driver.rebind(node.sysfs, entry.pci)
     if entry.original.name is not None:
-        _restore_netdev(node, entry)
-    _restore_device(node, entry)
+        # Each time from the beginning: what another program changed meanwhile is read again.
+        retry(lambda: _restore_netdev(node, entry), RACED, NAMED_S)
+    name_device(node, entry)
 
 
 def reset(node: Node, entry: LedgerEntry) -> None:
@@ -106,44 +108,34 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     if link is None or original.name is None:
         raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
     if link.up:
-        netlink.set_up(link.name, up=False)
+        netlink.set_up(link.index, up=False)
     _restore_mac(node, entry, link)
     if original.mtu and link.mtu != original.mtu:
-        netlink.set_mtu(link.name, original.mtu)
+        netlink.set_mtu(link.index, original.mtu)
     if original.txqueuelen is not None and link.txqueuelen != original.txqueuelen:
-        netlink.set_queue_length(link.name, original.txqueuelen)
+        netlink.set_queue_length(link.index, original.txqueuelen)
     if original.flags is not None and link.flags != original.flags:
-        netlink.set_flags(link.name, original.flags)
-    name = _restore_name(entry, link, original.name)
-    _restore_altnames(name, link.altnames, original.altnames)
+        netlink.set_flags(link.index, original.flags)
+    _restore_name(entry, link.index, original.name)
+    if link.altnames or original.altnames:
+        _restore_altnames(entry, link.index)
     if original.up:
-        netlink.set_up(name, up=True)
+        netlink.set_up(link.index, up=True)
 
 
-def _restore_device(node: Node, entry: LedgerEntry) -> None:
-    """Restore the name of an RDMA device that the pod renamed, or that a rebind made again."""
-    found = node.sysfs.rdma(entry.pci)
-    if entry.rdma is None or found in (None, entry.rdma):
-        return
+def _restore_name(entry: LedgerEntry, index: int, wanted: str) -> None:
+    """Restore a netdev's name; if another link keeps it, the netdev gets our temporary one, which is unique.
+
+    A netdev that the kernel has just made may have the name until udev gives it another one.
+    """
     try:
-        rdma.rename(found, entry.rdma)
-    except OSError as refused:
-        # The name is another device's now, or udev was faster. No program of ours depends on it.
-        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=entry.rdma, reason=str(refused))
-
-
-def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
-    """Restore a netdev's name; if another link took it meanwhile, it keeps our temporary one, which is unique."""
-    try:
-        netlink.rename(link.name, wanted)
+        retry(lambda: netlink.rename(index, wanted), (errno.EEXIST,), NAMED_S)
     except OSError as taken:
         if taken.errno != errno.EEXIST:
             raise
         temporary = temporary_name(entry.pci)
-        netlink.rename(link.name, temporary)
+        netlink.rename(index, temporary)
         _log.warning("vf's name is another link's now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
-        return temporary
-    return wanted
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
@@ -152,29 +144,33 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
     if mac is None or len(mac) != len(NO_MAC) or link.mac == mac:
         return
     try:
-        netlink.set_mac(link.name, mac)
+        netlink.set_mac(link.index, mac)
     except OSError:
         if admin_mac in (None, NO_MAC):
             raise
         # A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one.
         with hold(node.run, _pf_pci(node, entry), _LOCK_S):
             node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=mac))
-            netlink.set_mac(link.name, mac)
+            netlink.set_mac(link.index, mac)
             node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
 
 
-def _restore_altnames(name: str, found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+def _restore_altnames(entry: LedgerEntry, index: int) -> None:
     """Restore a netdev's altnames; skip one that became its name or that another link took."""
-    for altname in set(found) - set(wanted) - {name}:
-        netlink.remove_altname(name, altname)
+    link = netlink.get(index)
+    if link is None:
+        raise OSError(errno.ENODEV, f"its network interface {entry.original.name!r} has not come back")
+    wanted = entry.original.altnames
+    for altname in set(link.altnames) - set(wanted):
+        netlink.remove_altname(index, altname)
     for altname in wanted:
-        if altname not in (*found, name):
+        if altname not in (*link.altnames, link.name):
             try:
-                netlink.add_altname(name, altname)
+                netlink.add_altname(index, altname)
             except OSError as taken:
                 if taken.errno != errno.EEXIST:
                     raise
-                _log.warning("vf's altname is another link's now", name=name, altname=altname)
+                _log.warning("vf's altname is another link's now", pci=entry.pci, altname=altname)
 
 
 def _pf_pci(node: Node, entry: LedgerEntry) -> str:

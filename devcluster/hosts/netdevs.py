@@ -60,7 +60,9 @@ def show(sys: Path, folder: Path, function: Function, netdev: Netdev | None) -> 
     net = folder / "net"
     net.mkdir(exist_ok=True)
     for path in net.iterdir():
-        if netdev is None or path.name != netdev.name:
+        if netdev is not None and path.name != netdev.name and _is_of(path, netdev):
+            _rename(sys, path, netdev.name)
+        elif netdev is None or path.name != netdev.name:
             _remove(sys, folder, path)
     _show_port(folder, function, up=netdev is not None and netdev.up)
     if netdev is None:
@@ -85,6 +87,21 @@ def _add(sys: Path, folder: Path, shown: Path, attributes: Mapping[str, str]) ->
     in_class = sys / "class" / "net" / shown.name
     in_class.unlink(missing_ok=True)
     link(in_class, shown)
+
+
+def _is_of(shown: Path, netdev: Netdev) -> bool:
+    return (shown / "ifindex").read_text() == f"{netdev.ifindex}\n"
+
+
+def _rename(sys: Path, shown: Path, name: str) -> None:
+    """Rename a netdev as device_rename does (drivers/base/core.c): at every moment it has one of its names."""
+    renamed, in_class = shown.with_name(name), sys / "class" / "net" / shown.name
+    is_ours = in_class.is_symlink() and in_class.resolve() == shown.resolve()
+    shown.rename(renamed)
+    if is_ours:
+        in_class.unlink()
+    in_class.with_name(name).unlink(missing_ok=True)
+    link(in_class.with_name(name), renamed)
 
 
 def _remove(sys: Path, folder: Path, shown: Path) -> None:

@@ -74,12 +74,15 @@ def exclusive(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     ipoib_remove_one unregisters the netdev, ipoib_add_port makes one with an MTU of its own.
     """
 
-    def move(name: str, path: str) -> None:
+    def move(_: int, path: str) -> None:
         _ip(f"-n {Path(path).name} link delete net1")
         _ip(f"-n {Path(HOST).name} link add ib7 type veth peer name ib8")
-        (node.sysfs.root / "bus/pci/devices" / VF.pci / "net/ib7").mkdir(parents=True)
+        folder = node.sysfs.root / "bus/pci/devices" / VF.pci / "net/ib7"
+        folder.mkdir(parents=True)
+        (folder / "ifindex").write_text(f"{netns.run_in(HOST, lambda: netlink.index_of('ib7'))}\n")
 
     monkeypatch.setattr(rdma, "mode", lambda: "exclusive")
+    monkeypatch.setattr(rdma, "device_of", lambda _sysfs, _pci: rdma.Device("mlx5_2", 5))
     monkeypatch.setattr(rdma, "move", move)
 
 

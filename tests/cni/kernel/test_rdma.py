@@ -10,6 +10,7 @@ import pytest
 
 from cni.kernel import rdma
 from cni.kernel.rdma import users_listed
+from cni.kernel.sysfs import Sysfs
 from cni.plan import attachment
 from cni.vf import rdma_users
 from mooring import rdma_netlink
@@ -32,9 +33,32 @@ def test_processes_are_read_from_a_resource_table_and_kernel_objects_are_none() 
 
 
 @pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="this kernel has RDMA")
-def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user() -> None:
+def test_a_kernel_without_rdma_has_no_mode_no_device_and_no_user(tmp_path: Path) -> None:
     """NETLINK_RDMA is refused: nothing moves, nothing is waited for."""
-    assert (rdma.mode(), rdma.devices(), rdma_users.users_of("mlx5_5")) == (None, {}, frozenset())
+    sysfs = _sysfs_with(tmp_path, "mlx5_5")
+    assert (rdma.mode(), rdma.devices(), rdma_users.users_of(sysfs, VF.pci)) == (None, {}, frozenset())
+
+
+def _sysfs_with(root: Path, device: str) -> Sysfs:
+    verbs = root / "bus/pci/devices" / VF.pci / "infiniband_verbs/uverbs0"
+    verbs.mkdir(parents=True)
+    (verbs / "ibdev").write_text(f"{device}\n")
+    return Sysfs(root)
+
+
+def test_a_device_that_is_renamed_between_sysfs_and_the_list_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """udev renames it; another device has its old name by then, and must not be taken for it."""
+    sysfs = _sysfs_with(tmp_path, "mlx5_5")
+
+    def listed(*_: object, **__: object) -> list[object]:
+        (tmp_path / "bus/pci/devices" / VF.pci / "infiniband_verbs/uverbs0/ibdev").write_text("rocep59s0f0v3\n")
+        named = {b"rocep59s0f0v3": 5, b"mlx5_5": 6}
+        return [((rdma_netlink.DEV_NAME, name), (rdma_netlink.DEV_INDEX, bytes([at]))) for name, at in named.items()]
+
+    monkeypatch.setattr(rdma_netlink, "exchange", listed)
+    assert rdma.device_of(sysfs, VF.pci) == rdma.Device("rocep59s0f0v3", 5)
 
 
 def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,17 +150,17 @@ def _nested(kind: int, attributes: Mapping[int, bytes]) -> bytes:
 def test_a_queue_pair_that_cannot_be_asked_is_somebodys(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that opened the device is known; others that have one of its queue pairs are not."""
     monkeypatch.setattr(rdma_netlink, "exchange", Nldev(query, 77).exchange)
-    assert rdma.users("mlx5_5") == {77, rdma.NAMELESS}
+    assert rdma.users(5) == {77, rdma.NAMELESS}
 
 
 @pytest.mark.parametrize("query", [errno.ENOSYS, errno.EIO])
 def test_a_sick_vf_without_a_context_is_nobodys(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process has a queue pair on one context only. The queue pair whose query always fails is the kernel's."""
     monkeypatch.setattr(rdma_netlink, "exchange", Nldev(query).exchange)
-    assert rdma.users("mlx5_5") == frozenset()
+    assert rdma.users(5) == frozenset()
 
 
 def test_a_context_that_no_table_lists_is_somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel before 5.15 counts contexts and does not list them. A queue pair whose query fails names no process."""
     monkeypatch.setattr(rdma_netlink, "exchange", Nldev(errno.ENOSYS, of=1, has_context_table=False).exchange)
-    assert rdma.users("mlx5_5") == {rdma.NAMELESS}
+    assert rdma.users(5) == {rdma.NAMELESS}

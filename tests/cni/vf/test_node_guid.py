@@ -42,6 +42,12 @@ def _ip(words: str) -> None:
     subprocess.run(("ip", *words.split()), check=True)
 
 
+def _index(name: str) -> int:
+    index = netns.run_in(HOST, lambda: netlink.index_of(name))
+    assert index is not None, f"no interface {name!r}"
+    return index
+
+
 class LinkBus(PciBus):
     """A PCI bus whose VF's netdev is a real link of the host's namespace."""
 
@@ -56,12 +62,12 @@ class LinkBus(PciBus):
     def show_renamed(self, name: str) -> None:
         """Show the netdev under its new name, as sysfs does."""
         (function,) = (each for each in self.host.functions() if each.pci == VF0)
-        show(self.root, Tree(self.root).folder(function), function, Netdev(name, 100, function.mac))
+        show(self.root, Tree(self.root).folder(function), function, Netdev(name, _index(name), function.mac))
 
     def make_netdev(self, function: Function, mac: str) -> None:
         name = f"eth{len(self.bound)}"
         _ip(f"-n {Path(HOST).name} link add {name} address {mac} type veth peer name port{len(self.bound)}")
-        show(self.root, Tree(self.root).folder(function), function, Netdev(name, 100 + len(self.bound), mac))
+        show(self.root, Tree(self.root).folder(function), function, Netdev(name, _index(name), mac))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,9 @@ class Machine:
     def delete(self, boot: str = "b") -> bool:
         entry = self.entry()
         free = netns.run_in(HOST, lambda: detach(replace(self.node, boot=boot), entry))
-        self.bus.show_renamed(entry.original.name or "")
+        # A reset leaves the netdev where it is.
+        if boot == self.node.boot:
+            self.bus.show_renamed(entry.original.name or "")
         return free
 
     def entry(self) -> LedgerEntry:
@@ -117,6 +125,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: tuple[str, 
         _ip(f"netns add {space}")
     try:
         _ip(f"-n {spaces[0]} link add {vf.netdev} address {vf.mac} mtu 1400 type veth peer name port")
+        bus.show_renamed(vf.netdev)
         ledger = Ledger(tmp_path / "state")
         yield Machine(Node(Sysfs(tmp_path / "sys"), ledger, tmp_path / "run", table, "b"), bus, vf.mac)
     finally:
