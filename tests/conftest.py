@@ -73,6 +73,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "lab": _no_lab,
     "containerd": _no_containerd,
     "systemd": lambda: _missing_commands("/lib/systemd/systemd", "systemctl"),
+    "udev": lambda: _missing_commands("/lib/systemd/systemd-udevd", "udevadm", "/lib/udev/rdma_rename"),
     "kubectl": lambda: _missing_commands("kubectl"),
     "recent_kubectl": _no_recent_kubectl,
     "apiserver": _no_api_server,

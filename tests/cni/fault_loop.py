@@ -173,6 +173,8 @@ def faulty(setting: Setting, command: str, fault: Fault) -> int:
     done = answer(
         environment, json.dumps(setting["conf"]).encode(), lambda: FaultyVfSettings(vf_settings_of(setting), fault)
     )
+    if done.status:
+        print(command, done.text, file=sys.stderr)
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             # No code waits for the announcement.

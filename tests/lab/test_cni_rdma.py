@@ -366,16 +366,18 @@ follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
     assert lines == ['"0000:3b:01.0"']
 
 
+GUID_CALL = f"{sys.executable} -m tests.lab.guid_call /tmp/guids"
+
+
 def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: Lab) -> None:
     """mlx5 reads a VF's GUID when its driver is bound: it is bound again on ADD, and again on DEL."""
-    program = Path(__file__).with_name("guid_call.py")
     own, other = "02:00:00:00:00:00:00:01", "02:00:00:00:00:00:00:99"
     script = f"""
         rdma link del rx0; echo '{{"0":"{own}"}}' >/tmp/guids; ip link set eth2 promisc on txqueuelen 77; prepared
         index() {{ $1 ip -j link show $2 | jq '.[0].ifindex'; }}
         guid() {{
           CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod CNI_ARGS="IgnoreUnknown=1;K8S_POD_UID=pod" \
-          {sys.executable} {program} /tmp/guids </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
+          {GUID_CALL} </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
           jq -r '.["0"]' /tmp/guids
         }}
         before=$(index "" eth2)
@@ -389,12 +391,11 @@ def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: L
 
 def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> None:
     """The PF has the old GUID again, the driver was not bound since: the VF still has the pod's."""
-    program = Path(__file__).with_name("guid_call.py")
     script = f"""
         rdma link del rx0; echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids; prepared
         guid() {{
           CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod CNI_ARGS="IgnoreUnknown=1;K8S_POD_UID=pod" \
-          {sys.executable} {program} /tmp/guids </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
+          {GUID_CALL} </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
         }}
         guid ADD; inside=$(inside ip -j link show net1 | jq '.[0].ifindex')
         echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids

@@ -1,0 +1,168 @@
+"""Add and remove VFs while a udevd renames what appears on the host, some milliseconds later; list what goes wrong.
+
+A turn is an ADD and a DEL, and the next one follows at once: it meets the renames that the last one caused. In shared
+mode each ADD gives a VF another GUID and each DEL its old one. So each binds the VF's driver again, and udevd gives the
+netdev that the kernel makes then its lasting name after a delay of 5 to 200 ms. In exclusive mode the RDMA devices go
+into the pod, and udevd gives them another name, a new one each turn, as long after they have come back.
+
+    python -m tests.lab.udev_loop SETTING.json
+
+Run inside the lab, as a program. SETTING has the CNI environment and configuration, the folders of ledger and IPAM, the
+``mode``, and which ``part`` of the turns (tests/support/seeds.py). Prints one JSON object: how many turns, what was
+wrong by turn and in the end, and how many events udevd has seen.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cni.server.dispatch import answer
+from mooring import log
+from tests.cni.fault_loop import differing, in_child
+from tests.lab.guid_settings import GuidVfSettings
+from tests.support.polling import wait_until
+from tests.support.seeds import Part
+
+UDEVD = "/lib/systemd/systemd-udevd"
+RUN = Path("/run/udev")
+NUMVFS = Path("/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs")
+GUIDS, OWN = Path("/tmp/guids"), {"0": "02:00:00:00:00:00:00:01", "1": "02:00:00:00:00:00:00:02"}
+TURNS = 40
+LEAST_MS, MOST_MS = 5, 200
+# The lab has one CPU: who looks too often keeps udevd from its work.
+_SETTLED_S, _PAUSE_S = 30.0, 0.5
+NETDEVS = ("enp59s0f0v0", "enp59s0f0v1")
+_VF = 'ACTION=="add", SUBSYSTEM=="net", TEST=="device/physfn"'
+_RULES = f"""
+{_VF}, PROGRAM="{RUN}/late net"
+{_VF}, IMPORT{{builtin}}="net_id", ENV{{ID_NET_NAME_PATH}}!="", NAME="$env{{ID_NET_NAME_PATH}}"
+ACTION=="add", SUBSYSTEM=="infiniband", PROGRAM="{RUN}/late infiniband"
+ACTION=="add", SUBSYSTEM=="infiniband", PROGRAM="{RUN}/name-rdma %k"
+"""
+_SCRIPTS = {
+    "late": f"echo $1 >>{RUN}/seen; sleep $(cat {RUN}/late-$1)",
+    # As rdma-core's rdma_rename does: by the name that the device had when it appeared.
+    "name-rdma": f"rdma dev set $1 name roce$(cat {RUN}/turn)v${{1##*v}}",
+}
+_TURN = re.compile(r"^roce[0-9]+(?=v)")
+Setting = dict[str, Any]
+
+
+def start_udevd(mode: str) -> None:
+    """Write the rules and start udevd; make the VFs, and let it name them. The PFs keep their names."""
+    (RUN / "rules.d").mkdir(parents=True)
+    (RUN / "rules.d" / "85-late-names.rules").write_text(_RULES)
+    # rdma-core's own rule would rename at once.
+    (RUN / "rules.d" / "60-rdma-persistent-naming.rules").touch()
+    for name, text in _SCRIPTS.items():
+        (RUN / name).write_text(f"#!/bin/sh\n{text}\n")
+        (RUN / name).chmod(0o755)
+    delay(0, LEAST_MS, LEAST_MS)
+    subprocess.run((UDEVD, "--daemon"), check=True, capture_output=True)
+    NUMVFS.write_text("2")
+    wait_until(lambda: names() >= set(NETDEVS), f"udevd names {NETDEVS}", pause_s=_PAUSE_S)
+    if mode == "exclusive":
+        for vf, netdev in enumerate(NETDEVS):
+            subprocess.run(("rdma", "link", "add", f"rxv{vf}", "type", "rxe", "netdev", netdev), check=True)
+        wait_until(lambda: names() >= {"roce0v0", "roce0v1"}, "udevd names the RDMA devices", pause_s=_PAUSE_S)
+
+
+def delay(turn: int, net_ms: int, infiniband_ms: int) -> None:
+    """Set how long after a device's appearance udevd names it, and the part of RDMA devices' names that changes."""
+    (RUN / "turn").write_text(f"{turn}\n")
+    for name, ms in (("net", net_ms), ("infiniband", infiniband_ms)):
+        (RUN / f"late-{name}").write_text(f"{ms / 1000:.3f}\n")
+
+
+def settle(setting: Setting, before: dict[str, Any]) -> dict[str, Any]:
+    """Wait until udevd has handled every event, and all is as before or a while has passed; return the state then."""
+    with suppress(AssertionError):
+        wait_until(lambda: not differing(before, state(setting)), "as before", _SETTLED_S, _PAUSE_S)
+    subprocess.run(("udevadm", "settle", "-t", str(round(_SETTLED_S))), check=True)
+    return state(setting)
+
+
+def names() -> set[str]:
+    """Return the names of the host's links and RDMA devices."""
+    found = (*shown("ip", "-j", "link", "show"), *shown("rdma", "-j", "dev", "show"))
+    return {device["ifname"] for device in found}
+
+
+def shown(*command: str) -> Any:
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def state(setting: Setting) -> dict[str, Any]:
+    """Return what must be as before on the host once udevd is done; a netdev that is made again has another index."""
+    kept = ("ifname", "mtu", "flags", "altnames", "vfinfo_list", "parentdev")
+    links = [{name: link.get(name) for name in kept} for link in shown("ip", "-d", "-j", "link", "show")]
+    files = {
+        folder: sorted(path.name for path in Path(setting[folder]).rglob("*") if path.name[:1].isdigit())
+        for folder in ("ledger", "ipam")
+    }
+    # Which turn's name a device has is udevd's matter.
+    rdma = sorted(_TURN.sub("roce", device["ifname"]) for device in shown("rdma", "-j", "dev", "show"))
+    return {"links": sorted(links, key=str), "rdma": rdma, "guids": json.loads(GUIDS.read_text()), **files}
+
+
+def run(setting: Setting, command: str) -> int:
+    """Make one call; return its exit status, and leave the reason of a failure in the log."""
+    environment = {**setting["environment"], "CNI_COMMAND": command}
+    done = answer(environment, json.dumps(setting["conf"]).encode(), lambda: GuidVfSettings(GUIDS))
+    if done.status:
+        print(command, done.text, file=sys.stderr)
+    return done.status
+
+
+def turn(setting: Setting) -> list[str]:
+    """Return what was wrong with one ADD and one DEL."""
+    added = in_child(lambda: run(setting, "ADD"))
+    wrong = in_pod(setting) if added == 0 else ["ADD failed"]
+    return wrong if in_child(lambda: run(setting, "DEL")) == 0 else [*wrong, "DEL failed"]
+
+
+def in_pod(setting: Setting) -> list[str]:
+    """Return what the pod lacks of what it was given."""
+    wrong = []
+    links = {link["ifname"]: link for link in shown("ip", "-n", "pod", "-j", "-d", "link", "show")}
+    for name, pci in setting["given"].items():
+        if links.get(name, {}).get("parentdev") != pci:
+            wrong.append(f"in the pod: no {name} of {pci} among {sorted(links)}")
+    if setting["mode"] == "exclusive":
+        devices = shown("ip", "netns", "exec", "pod", "rdma", "-j", "dev", "show")
+        if len(devices) != len(setting["given"]):
+            wrong.append(f"in the pod: rdma devices {devices}")
+    return wrong
+
+
+def main() -> int:
+    log.set_up("udev-loop")
+    setting: Setting = json.loads(Path(sys.argv[1]).read_text())
+    part = Part(**setting["part"])
+    GUIDS.write_text(json.dumps(OWN))
+    start_udevd(setting["mode"])
+    before = state(setting)
+    wrong: dict[str, list[str]] = {}
+    turns = part.of(range(1, TURNS + 1), "udev")
+    for number in turns:
+        # Short ones more often: a call's own steps take milliseconds.
+        chance = part.random(f"udev {number}")
+        delays = [round(LEAST_MS * (MOST_MS / LEAST_MS) ** chance.random()) for _ in range(2)]
+        delay(number, *delays)
+        if found := turn(setting):
+            wrong[f"turn {number}, delays {delays} ms"] = found
+    after = settle(setting, before)
+    if different := differing(before, after):
+        wrong["in the end"] = [f"{name}: {before[name]} -> {after[name]}" for name in different]
+    seen = (RUN / "seen").read_text().split()
+    counts = {kind: seen.count(kind) for kind in ("net", "infiniband")}
+    print(json.dumps({"turns": len(turns), "events": counts, "wrong": wrong}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
