@@ -26,7 +26,12 @@ from mooring.names import is_subdomain
 PROGRAM = "mooring-node"
 HARDWARE_TEST = "hardware-test"
 COMMANDS = ("install", "upgrade", "remove", "undo", "check", HARDWARE_TEST)
-_WORDS = {"advertiser": ("daemonset", "unit"), "network": ("chain", "none"), "output": ("table", "json")}
+_WORDS = {
+    "advertiser": ("daemonset", "unit"),
+    "network": ("chain", "none"),
+    "vf_names": ("udev", "kernel"),
+    "output": ("table", "json"),
+}
 _SERVER = "/run/mooring/cni.sock"
 _ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
 
@@ -43,6 +48,7 @@ class Options:
     network: str = option("chain", "chain: behind the cluster's network configuration; none: leave it alone")
     plugin: Path = option(_PLUGIN, "mooring-cni's own fields in the chain, as JSON: ipam, networks, ...")
     await_init: bool = option(False, "true: pods with VFs wait until mooring-advertiser init has made this node's VFs")
+    vf_names: str = option("udev", "udev: as its rules name VFs; kernel: udev leaves VFs and their RDMA devices alone")
     kubelet_config: str = option(kubelet.CONFIG, "the kubelet's configuration file")
     python: str = option("", "interpreter of the programs; without one that of this program")
     force: bool = option(False, "true removes although pods have VFs: they lose their names and rates with the node")
@@ -168,6 +174,7 @@ def _choices(options: Options, release: str) -> steps.Choices:
         network=options.network,
         advertiser=options.advertiser,
         await_init=options.await_init,
+        vf_names=options.vf_names,
         kubelet_config=options.kubelet_config,
     )
 

@@ -13,6 +13,7 @@ from cli.node.plan.states import File, Host, Link
 _FOLDERS = (network.FOLDER, *kubelet.DROP_INS)
 _FILES = (
     *(kubelet.FLAGS, kubelet.CONFIG, *kubelet.UNITS, *kubelet.ENVIRONMENT),
+    *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED),
     *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.FORWARDER, steps.CURRENT),
     *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
     *(texts.memlock(unit)[0] for unit in ("containerd.service", "crio.service")),

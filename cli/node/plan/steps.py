@@ -54,6 +54,7 @@ class Choices:
     network: str = "chain"
     advertiser: str = "daemonset"
     await_init: bool = False
+    vf_names: str = "udev"
     kubelet_config: str = kubelet.CONFIG
 
 
@@ -84,14 +85,13 @@ def steps(host: Host, choices: Choices) -> list[Step]:
     served = tuple(_services(choices))
     restarts = tuple(("systemctl", "restart", name) for name in served)
     stops = tuple(("systemctl", "stop", name) for name in reversed(served))
-    quiet = tuple(texts.quiet(host))
-    has_manager = any(path == texts.NETWORK_MANAGER for path, _ in quiet)
+    has_manager = any(path == texts.NETWORK_MANAGER for path, _ in texts.quiet(host))
     manager = (("systemctl", "try-reload-or-restart", "NetworkManager.service"),) if has_manager else ()
     limits = (_DAEMON_RELOAD, ("systemctl", "try-restart", ways.unit))
     kubelets = (_DAEMON_RELOAD, ("systemctl", "try-restart", "kubelet.service"))
     return [
         Step("environment", lambda seen: _environment(seen, choices)),
-        Step("quiet", lambda seen: _files(seen, quiet), manager, left=manager),
+        Step("quiet", lambda seen: _files(seen, _quiet(seen, choices)), manager, left=manager),
         Step("limits", lambda seen: _files(seen, (texts.memlock(ways.unit),)), limits, left=limits),
         Step(
             "services",
@@ -103,6 +103,11 @@ def steps(host: Host, choices: Choices) -> list[Step]:
         Step("network", lambda seen: _network(seen, choices)),
         Step("kubelet", lambda seen: _kubelet(seen, choices, ways), kubelets, left=kubelets),
     ]
+
+
+def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
+    named = dict(texts.vf_names(host)) if choices.vf_names == "kernel" else {}
+    return tuple((dict(texts.quiet(host)) | named).items())
 
 
 def _services(choices: Choices) -> Iterator[str]:
@@ -126,7 +131,7 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     if choices.await_init:
         wanted["mooring-cni"] = {"await_init": True}
     chosen = {"advertiser": choices.advertiser, "network": choices.network, "kubelet_config": choices.kubelet_config}
-    wanted["mooring-node"] = chosen
+    wanted["mooring-node"] = chosen | ({"vf_names": "kernel"} if choices.vf_names == "kernel" else {})
     states: list[tuple[str, State]] = []
     for name in _services(choices):
         states.append((f"{_UNITS}/{name}", File(choices.units[name])))

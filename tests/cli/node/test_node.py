@@ -46,8 +46,8 @@ def kubeadm(host_of: HostOf) -> NodeHost:
     return host_of(KUBEADM)
 
 
-def _install(host: NodeHost, name: str = "first", command: str = "install") -> None:
-    status, said = host.run(command, "--wheelhouse", str(host.wheelhouse(name)))
+def _install(host: NodeHost, name: str = "first", *flags: str, command: str = "install") -> None:
+    status, said = host.run(command, "--wheelhouse", str(host.wheelhouse(name)), *flags)
     assert status == 0, said
 
 
@@ -86,6 +86,38 @@ def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
     would = [line.replace("would ", "") for line in said.splitlines()]
     done = kubeadm.run("install", "--wheelhouse", wheels)[1].splitlines()
     assert would == [line for line in done[:-1] if "not run" not in line and "nothing to do" not in line]
+
+
+# The rules of rdma-core 44 on Debian 12, shortened: a comment with an example stands in the original.
+PACKAGED = "/usr/lib/udev/rules.d/60-rdma-persistent-naming.rules"
+RDMA_RULE = 'ACTION=="add", SUBSYSTEM=="infiniband", PROGRAM="rdma_rename %k NAME_FALLBACK"'
+IN_ETC = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
+
+
+def test_udev_may_be_told_to_leave_the_names_of_vfs(host_of: HostOf) -> None:
+    """rdma-core's own policy stays for all but VFs; without the option neither file is made. Removal leaves nothing."""
+    host = host_of({**KUBEADM, PACKAGED: f"# Example:\n#\n{RDMA_RULE}\n"})
+    before = host.tree()
+    _install(host, "first", "--vf-names", "kernel")
+    spared = RDMA_RULE.replace(" PROGRAM", ' TEST!="device/physfn", PROGRAM')
+    assert [line for line in host.text(IN_ETC).splitlines() if not line.startswith("#")] == [spared]
+    assert "Property=MOORING_VF=1" in host.text("/etc/systemd/network/00-mooring-vfs.link")
+    assert 'ENV{MOORING_VF}="1"' in host.text("/etc/udev/rules.d/79-mooring-vfs.rules")
+    assert host.run("check")[0] == 0
+    assert host.run("remove")[0] == 0
+    assert host.tree() == before
+    _install(host, "second")
+    assert not any("60-rdma" in path or path.endswith(".link") for path in host.tree().keys() - before.keys())
+
+
+def test_an_administrators_own_rule_for_rdma_names_is_not_replaced(host_of: HostOf) -> None:
+    """The message says what to add to it."""
+    host = host_of({**KUBEADM, PACKAGED: RDMA_RULE, IN_ETC: RDMA_RULE.replace("FALLBACK", "KERNEL")})
+    before = host.tree()
+    status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")), "--vf-names", "kernel")
+    assert status == 1
+    assert 'add TEST!="device/physfn" to its rules' in said
+    assert host.tree() == before
 
 
 def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost) -> None:
