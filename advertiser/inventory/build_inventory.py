@@ -95,7 +95,7 @@ def _describe(function: PciFunction, host: Host, offer: Offer, cluster_facts: Cl
         rdma=function.rdma[0].name if function.rdma else None,
         numa=port.number(function.numa_node, LAST),
         pcie=function.path,
-        can=settings_of(function.driver, at.link),
+        can=settings_of(function, at.link),
         allow=terms.allow,
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
     )
