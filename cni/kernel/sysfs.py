@@ -48,6 +48,17 @@ class Sysfs:
         except FileNotFoundError:
             return None
 
+    def rdma_identity(self, pci: str) -> int | None:
+        """Return a number of a function's RDMA device that no later one has, None without one in any namespace.
+
+        It is an inode number: sysfs counts them up (kernfs_new_node in fs/kernfs/dir.c).
+        """
+        try:
+            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            return verbs.stat().st_ino if verbs is not None else None
+        except FileNotFoundError:
+            return None
+
     def node_guid(self, pci: str) -> str | None:
         """Return the node GUID of a function's RDMA device in this namespace, as ``0200:00ff:fe00:0001``."""
         try:
@@ -84,6 +95,17 @@ class Sysfs:
         if listed != vf.pci or not (self._device(pf_pci) / "net" / vf.pf).exists():
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
+
+    def pf_of(self, pci: str) -> str:
+        """Return the PCI address of a VF's PF; raise OSError for a VF without one."""
+        return (self._device(pci) / "physfn").readlink().name
+
+    def mac(self, pci: str, netdev: str) -> str | None:
+        """Return the MAC of a function's netdev, None if it cannot be read."""
+        try:
+            return (self._device(pci) / "net" / netdev / "address").read_text().strip()
+        except OSError:
+            return None
 
     def current_pf(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
         """Return the current name of a VF's PF, ``pf`` if that is still one of its names, and the VF's index on it.
