@@ -114,6 +114,14 @@ class VfTable:
         with self._changing(pf) as found, found.every_vf() as vfs:
             found.personality.set_up(found.pf, vfs, up=up)
 
+    def bring_up(self, pf: str) -> None:
+        """Open a PF's netdev, as RtnetlinkVfSettings does."""
+        self.set_up(pf, up=True)
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None:
+        """Set a VF's node and port GUID on InfiniBand, as RtnetlinkVfSettings does."""
+        self.write(pf, vf, VfSettings(guid=guid))
+
     def reload(self, pf: str) -> None:
         """Reload a PF's driver or recover its firmware, its VFs staying."""
         with self._changing(pf) as found, found.every_vf() as vfs:
