@@ -92,7 +92,7 @@ def _rdma_device(folder: Path) -> RdmaDevice:
         RdmaPort(rate=_text(port / "rate"), state=_text(port / "state"), link_layer=_text(port / "link_layer"))
         for port in _entries(folder / "ports")
     )
-    return RdmaDevice(folder.name, tuple(ports))
+    return RdmaDevice(folder.name, tuple(ports), _text(folder / "sys_image_guid"))
 
 
 def _vfs(pf: Path) -> Mapping[int, Vf]:
@@ -116,6 +116,8 @@ def _vf(link: Path) -> Vf:
         driver=_target(link / "driver"),
         netdev=bool(_entries(link / "net")),
         rdma=bool(_entries(link / "infiniband")) or bool(_entries(link / "infiniband_verbs")),
+        # A netdev in another network namespace leaves an empty folder here.
+        lacks_netdev=not _exists(link / "net"),
     )
 
 
