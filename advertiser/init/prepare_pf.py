@@ -6,7 +6,7 @@ The marker stores what must be restored, so that the next init completes one tha
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,16 @@ import structlog
 
 from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.read_host import PREPARING, Roots, read_host
+from advertiser.init import pci_driver
+from advertiser.init.repair_node_guid import NodeGuidRepair
 from advertiser.inventory import init_plan
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from advertiser.inventory.matching import entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
+from mooring import node_offer
 from mooring.files import read_file, remove_file, write_file
+from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.names import LinkType
 from mooring.settings import VfSettings
@@ -39,9 +43,11 @@ class NoSuchSettingError(ForbiddenError):
 
 
 class VfSettingsWriter(Protocol):
-    """Brings a PF up and sets its VFs; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
+    """Brings a PF up, reads and sets its VFs; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
 
     def bring_up(self, pf: str) -> None: ...
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]: ...
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
 
@@ -63,6 +69,8 @@ class PfPreparer:
         An entry that matches no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
         """
         host = self._read()
+        self._leave_offer(host, offer, node)
+        repair = NodeGuidRepair(self.roots, self.writer, self._read)
         failures: list[ForbiddenError | OSError] = []
         for complaint in entries_without_pf(host, offer, node):
             _log.error("offer entry without a PF", node=node, reason=complaint)
@@ -73,10 +81,19 @@ class PfPreparer:
                 continue
             try:
                 self._prepare(function, found.name, found.link, offer, node)
+                repair.run(function.address, found)
             except (ForbiddenError, OSError) as failed:
                 _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(failed))
                 failures.append(failed)
         return tuple(failures)
+
+    def _leave_offer(self, host: Host, offer: Offer, node: str) -> None:
+        """Write for mooring-cni what the offer says about each PF's VFs, as it is now."""
+        found = ((function.address, offered_pf(function, host, offer, node)) for function in host.functions)
+        pfs = {
+            pci: node_offer.PfOffer(repair_node_guid=pf.terms.repair_node_guid) for pci, pf in found if pf is not None
+        }
+        write_file(self.roots.state / node_offer.NAME, node_offer.dump_node_offer(pfs))
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
@@ -94,8 +111,18 @@ class PfPreparer:
             if plan.recreate:
                 self._make_vfs(function, plan, link)
                 function = _function(self._read(), plan.pci)
+            kept = Indexes.of(
+                index for index, vf in function.vfs.items() if vf.driver and vf.address not in host.ledger
+            )
             self._prepare_vfs(function, plan, link, host)
+            self._warn_of_unchecked(plan, kept)
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
+
+    def _warn_of_unchecked(self, plan: Plan, kept: Indexes) -> None:
+        """Warn of VFs that keep spoof check off, as those of an earlier version do: their pods may rely on that."""
+        with contextlib.suppress(OSError):
+            if kept and (vfs := init_plan.unchecked_vfs(plan, kept, self.writer.read_all(plan.pf))):
+                _log.warning("VFs keep spoof check off", pf=plan.pf, pci=plan.pci, vfs=str(vfs))
 
     def _read(self) -> Host:
         return read_host(self.roots, self.modes)
@@ -197,14 +224,8 @@ class PfPreparer:
             raise kind(f"{pf}: VF {index}: the NIC refuses {names} ({name})") from refused
 
     def _bind(self, vf: str, plan: Plan) -> None:
-        """Bind a VF to its driver; while autoprobe is 0 the kernel does so only if driver_override names one."""
-        override = self._device(vf) / "driver_override"
         try:
-            _write(override, plan.driver)
-            try:
-                _write(self.roots.sysfs / "bus/pci/drivers" / plan.driver / "bind", vf)
-            finally:
-                _write(override, "\n")
+            pci_driver.bind(self.roots.sysfs, vf, plan.driver)
         except OSError as refused:
             why = f"driver {plan.driver!r} does not take it ({refused.strerror}); is its module loaded?"
             raise ForbiddenError(f"{plan.pf}: VF {vf}: {why}") from refused
@@ -225,7 +246,4 @@ def _function(host: Host, pci: str) -> PciFunction:
     return found
 
 
-def _write(path: Path, text: str) -> None:
-    """Write an attribute of sysfs in one go; raise OSError with the kernel's errno."""
-    with path.open("w") as file:
-        file.write(text)
+_write = pci_driver.write

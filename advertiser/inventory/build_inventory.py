@@ -16,6 +16,7 @@ from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
 from advertiser.inventory.shared_port import PortKey, port_key, with_ports
 from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
+from mooring import node_guid
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
@@ -32,11 +33,21 @@ class IgnoredNic:
 
 
 @dataclass(frozen=True, slots=True)
+class VfWarning:
+    """VFs of the PF ``pf`` that are on offer although something is wrong with them."""
+
+    pf: str
+    vfs: Indexes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class InventoryResult:
-    """What a host offers, and what it has but does not offer."""
+    """What a host offers, what it has but does not offer, and what is wrong with VFs that it offers."""
 
     inventory: Inventory
     ignored: tuple[IgnoredNic, ...]
+    warnings: tuple[VfWarning, ...] = ()
 
 
 def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
@@ -44,6 +55,7 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
     pfs: list[Pf] = []
     keys: list[PortKey | None] = []
     ignored: list[IgnoredNic] = []
+    warnings: list[VfWarning] = []
     for function in host.functions:
         netdev = port.main_netdev(function.netdevs)
         try:
@@ -51,9 +63,18 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
             _refuse_unreadable(pf, pfs)
             pfs.append(pf)
             keys.append(key)
+            warnings += _warnings(function, pf)
         except UnfitError as unfit:
             ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
-    return InventoryResult(Inventory(host.boot, with_ports(pfs, keys), host.programs), tuple(ignored))
+    return InventoryResult(Inventory(host.boot, with_ports(pfs, keys), host.programs), tuple(ignored), tuple(warnings))
+
+
+def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
+    """Yield what is wrong with a PF's VFs on offer; on InfiniBand GUIDs are the subnet's and the pod's affair."""
+    without = [index for index, vf in sorted(function.vfs.items()) if node_guid.is_missing(vf.node_guid)]
+    found = Indexes.of(index for index in without if index in pf.usable)
+    if found and pf.link == "ethernet":
+        yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is bound again")
 
 
 def _describe(

@@ -10,6 +10,7 @@
       port: own                             # PFs with the same word are on one cable, and offer its rate once; with
                                             # "own" each has a cable of its own; absent: as the NIC shows
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
+      repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
                                             # where given, their trust, spoofchk, link_state and driver; with
                                             # end_lag: true also of a bonded mlx5 PF without VFs
@@ -43,7 +44,9 @@ OWN_PORT = "own"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port"})
+_KNOWN = frozenset(
+    {"match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port", "repair_node_guid"}
+)
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "end_lag"})
 _PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
@@ -85,7 +88,11 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a PF is offered; ``port`` names the cable, OWN_PORT one that no other PF is on."""
+    """How a PF is offered.
+
+    ``port`` names the cable, OWN_PORT one that no other PF is on; ``repair_node_guid`` is as in
+    `mooring.node_offer.PfOffer`.
+    """
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
@@ -93,6 +100,7 @@ class Terms:
     allow: Allow = field(default_factory=Allow)
     init: Init | None = None
     port: str | None = None
+    repair_node_guid: bool = True
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -155,6 +163,7 @@ def _terms(value: Value) -> Terms:
         allow=document.optional("allow", _allow) or Allow(),
         init=document.optional("init", _init),
         port=document.optional("port", _port),
+        repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
     )
 
 

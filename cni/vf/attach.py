@@ -1,12 +1,14 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
-Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → MTU →
-addresses → up → held. A VF without a netdev skips the steps that need one. On any failure, every VF that has an entry
-is released by it; a killed call leaves the entries, and DEL or the next ADD does the same.
+Steps of each VF: ledger → down → temporary name → node GUID (where it has none) → settings (PFs locked) → move → RDMA
+device (exclusive mode) → MTU → addresses → up → held. A VF without a netdev skips the steps that need one. On any
+failure, every VF that has an entry is released by it; a killed call leaves the entries, and DEL or the next ADD does
+the same.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -46,6 +48,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         node.ledger.write(*(pending.entry for pending in entered))
         for pending in entered:
             _take_down(pending, names)
+        entered = [guid.give_node_guid(node, pending) for pending in entered]
         set_all(node, entered)
         entered = [guid.take_effect(node, pending) for pending in entered]
         for pending in entered:
@@ -74,6 +77,7 @@ def _as_pending(
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
     settings = attachment.effective(vf.settings, original.settings, original.netdev_mac, vf.link)
+    guid_mac = guid.missing_mac(node, vf, pf_pci, original)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,
@@ -86,12 +90,12 @@ def _as_pending(
         ifname=name,
         netns=space,
         original=original,
-        set=settings,
+        set=settings if guid_mac is None or settings.mac is not None else replace(settings, mac=guid_mac),
         ipam=ipam_of(call, conf, vf, name) if original.name is not None else None,
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
     )
-    return PendingAttachment(vf, pf_pci, entry, settings)
+    return PendingAttachment(vf, pf_pci, entry, settings, guid_mac)
 
 
 def _take_down(pending: PendingAttachment, names: Sequence[str]) -> None:

@@ -28,10 +28,14 @@ class Nic:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
+        self.found: dict[int, VfSettings] = {}
         self.brought_up: list[str] = []
 
     def bring_up(self, pf: str) -> None:
         self.brought_up.append(pf)
+
+    def read_all(self, pf: str) -> dict[int, VfSettings]:
+        return self.found
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         self.told.append((pf, vf))
@@ -67,8 +71,8 @@ class Closed(Nic):
         raise OSError(errno.EIO, "Input/output error")
 
 
-class InfinibandNic:
-    """The VF table of InfiniBand PFs: it takes a link state and GUIDs, as IPoIB does."""
+class TableNic:
+    """The VF table of PFs: one on InfiniBand takes a link state and GUIDs, as IPoIB does."""
 
     def __init__(self, table: VfTable) -> None:
         self.table = table
@@ -80,13 +84,16 @@ class InfinibandNic:
         self.table.write(pf, vf, VfSettings(guid=guid))
 
     def bring_up(self, pf: str) -> None:
-        """Do nothing: only Ethernet PFs are brought up."""
+        """Do nothing: the VFs are there."""
+
+    def read_all(self, pf: str) -> dict[int, VfSettings]:
+        return dict(self.table.read_all(pf))
 
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Roots:
     """A host with two PFs whose two VFs have their drivers already: init finds nothing to make."""
-    build(tmp_path / "sys", describe_host("n1", 1, vfs=2))
+    build(tmp_path / "sys", describe_host("n1", 1, vfs=2), admin_macs=True)
     roots = Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run")
     for pf in (FIRST, SECOND):
         (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")
@@ -243,7 +250,7 @@ def test_an_infiniband_vf_gets_what_its_pf_takes(
     """A GUID and a link state. A rule for all PFs may set trust and spoofchk; the PF is prepared without them."""
     roots, table = infiniband
     offer = Offer((OfferEntry((), Terms(init=Init(2, wishes))),))
-    assert PfPreparer(roots, InfinibandNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
+    assert PfPreparer(roots, TableNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
     made = [*table.read_all("enp4s0f0").values(), *table.read_all("enp4s0f1").values()]
     assert [each.link_state for each in made] == [state] * 4
     assert len({each.guid for each in made} - {None}) == 4
