@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from advertiser.inventory.driver_settings import manages_switch, refused_settings, settings_of
 from advertiser.inventory.facts import EswitchMode, PciFunction
 from advertiser.inventory.offer import Init, Terms
-from advertiser.inventory.port import is_in_switchdev
+from advertiser.inventory.port import is_in_switchdev, main_netdev
 from mooring import node_guid
 from mooring.indexes import LAST, Indexes
 from mooring.ledger import LedgerEntry
@@ -79,6 +79,9 @@ def plan(
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
         raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
+    if link == "infiniband" and main_netdev(function.netdevs) is None:
+        why = "the PF has no netdev, through which init gives its VFs GUIDs and a link state"
+        raise ForbiddenError(f"{pf}: {why}: load ib_ipoib in the host's network namespace, or make the VFs otherwise")
     total, present = (_number(function, name) for name in ("totalvfs", "numvfs"))
     if total == 0:
         raise ForbiddenError(f"{pf}: SR-IOV is off in the device's firmware (sriov_totalvfs 0): {_advice(function, 1)}")
@@ -91,6 +94,9 @@ def plan(
         some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
         why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
+    if present == 0 and not init.end_lag and _may_be_in_roce_lag(function):
+        why = "the PF is in a bond, and its VFs would end the RoCE LAG that mlx5_core makes of PFs without VFs"
+        raise ForbiddenError(f"{pf}: {why}: write `end_lag: true` beside `vfs` in the offer if that is as it should be")
     own = function.driver or ""
     left_out = refused_settings(init.settings, function, link)
     return Plan(
@@ -103,6 +109,15 @@ def plan(
         left_out=left_out,
         has_rates=link == "ethernet" and manages_switch(function),
     )
+
+
+def _may_be_in_roce_lag(function: PciFunction) -> bool:
+    """Return whether a PF without VFs may be part of a RoCE LAG, whose RDMA device the host may use.
+
+    mlx5_core makes one of bonded PFs in legacy mode without VFs (mlx5_lag_is_roce_lag), and VFs end it:
+    mlx5_eswitch_enable takes the LAG down, and mlx5_lag_check_prereq then refuses to make it again (Linux 6.12).
+    """
+    return function.driver == "mlx5_core" and any(netdev.bonded for netdev in function.netdevs)
 
 
 def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, function: PciFunction) -> VfSettings:

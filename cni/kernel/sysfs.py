@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cni.spec.skel import VF_MISSING, CniError
 from mooring.assignment import AssignedVf
+from mooring.pci import pf_name
 
 # A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
 APPEARS_S = 2.0
@@ -83,7 +84,10 @@ class Sysfs:
         return named if named != "(null)" else None
 
     def pf_pci(self, vf: AssignedVf) -> str:
-        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned."""
+        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned.
+
+        A PF without a netdev is named by its PCI address.
+        """
         device = self._device(vf.pci)
         if not device.exists():
             raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
@@ -92,7 +96,8 @@ class Sysfs:
             listed = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
         except OSError:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
-        if listed != vf.pci or not (self._device(pf_pci) / "net" / vf.pf).exists():
+        is_named = vf.pf == pf_name(pf_pci) or (self._device(pf_pci) / "net" / vf.pf).exists()
+        if listed != vf.pci or not is_named:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
 
@@ -117,7 +122,7 @@ class Sysfs:
         # The last known index first: a PF has up to 256 VFs.
         links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
         index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
-        names = sorted(entry.name for entry in (device / "net").iterdir())
+        names = sorted(entry.name for entry in (device / "net").glob("*")) or [pf_name(device.name)]
         if index is None or (pf not in names and len(names) != 1):
             raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
         return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))

@@ -6,6 +6,7 @@ failure, every VF that has an entry is released by it; a killed call leaves the 
 the same.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.vf import guid, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
-from cni.vf.node import Node, netdev_of, temporary_name
+from cni.vf.node import Node, netdev_of, pfs_of_port, temporary_name
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
@@ -48,7 +49,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         for pending in entered:
             _take_down(pending, names)
         entered = [guid.give_node_guid(node, pending) for pending in entered]
-        _set(node, conf, entered)
+        set_all(node, entered)
         entered = [guid.take_effect(node, _with_present_device(node, pending)) for pending in entered]
         for pending in entered:
             if not has_netdev(pending):
@@ -124,17 +125,28 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     return own, device
 
 
-def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
-    """Set every VF, with all their PFs locked, and read back the resulting settings."""
-    with hold_all(node.run, [pending.pf_pci for pending in entered], _LOCK_S):
-        for pf in sorted({pending.vf.pf for pending in entered}):
+def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
+    """Set every VF, with all PFs of their ports locked, and read back the resulting settings."""
+    wanted: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
+    for pending in entered:
+        wanted[pending.vf.pf][pending.vf.vf] = pending.settings
+    ports = {pending.vf.pf: pfs_of_port(node, pending.pf_pci) for pending in entered}
+    with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
+        for pf in sorted(wanted):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
-            wanted = {pending.vf.vf: pending.settings for pending in of_pf}
             rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
             found = node.vf_settings.read_all(pf)
-            attachment.check_rates(pf, rate, found, wanted)
+            others = _other_pfs(node, of_pf[0].pf_pci, ports[pf])
+            beside = sum(attachment.reserved_mbps(node.vf_settings.read_all(other), wanted[other]) for other in others)
+            attachment.check_rates(pf, rate, found, wanted[pf], beside)
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])
+
+
+def _other_pfs(node: Node, pf_pci: str, port: Sequence[str]) -> list[str]:
+    """Return the netdevs of the port's other PFs; the VFs of a PF without one have no rates."""
+    netdevs = (node.sysfs.netdev(pci) for pci in port if pci != pf_pci)
+    return [netdev for netdev in netdevs if netdev is not None]
 
 
 def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
