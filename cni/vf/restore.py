@@ -10,8 +10,10 @@ import structlog
 
 from cni.kernel import driver, netlink
 from cni.kernel.wait import NAMED_S, RACED, retry
+from cni.plan import admin_mac
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf import vf_reset
 from cni.vf.node import RETURNS_S, Node, name_device, netdev_of, temporary_name
 from mooring import node_guid
 from mooring.ledger import LedgerEntry
@@ -20,6 +22,7 @@ from mooring.settings import SETTING_NAMES, VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
+_RATES = ("min_tx_rate", "max_tx_rate")
 # Spoof check first: with it on, some drivers refuse to change the MAC.
 _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
@@ -69,18 +72,37 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
         found = node.vf_settings.read(entry.pf, entry.vf)
+        wanted = _unpinned(node, entry, wanted, found)
         for attribute in _ATTRIBUTES:
             values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
             reported = {name for name in values if name == "guid" or getattr(found, name) is not None}
             differs = any(getattr(found, name) != values[name] for name in reported)
-            if differs and changed & set(attribute):
+            is_hidden = attribute == _RATES and _hides_rates(node, entry)
+            if (differs or is_hidden) and changed & set(attribute):
                 settings = VfSettings(**values)
                 try:
-                    node.vf_settings.write(entry.pf, entry.vf, settings)
+                    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
                 except OSError as refused:
-                    refusals.append(refusal_text(entry, settings, refused))
+                    # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
+                    refusals += [refusal_text(entry, settings, refused)] if differs else []
     if refusals:
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+
+
+def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
+    """Return whether a VF's PF may hold a max rate that reads as 0: mlx4 does so without a VLAN.
+
+    It would limit the next pod that has one (mlx4_get_vf_config, mlx4_set_vf_vlan).
+    """
+    return bool(entry.set.max_tx_rate) and node.sysfs.driver(_pf_pci(node, entry)) == "mlx4_core"
+
+
+def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
+    """Return what is wanted, without an admin MAC where the PF had reported the VF's own; once only."""
+    is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
+    pf_pci = _pf_pci(node, entry)
+    own = admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
+    return replace(wanted, mac=NO_MAC) if own and not is_done else wanted
 
 
 def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
