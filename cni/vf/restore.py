@@ -9,6 +9,7 @@ from dataclasses import replace
 import structlog
 
 from cni.kernel import driver, netlink, rdma
+from cni.kernel.wait import wait_until
 from cni.plan import admin_mac
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
@@ -136,7 +137,7 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
         netlink.set_queue_length(link.name, original.txqueuelen)
     if original.flags is not None and link.flags != original.flags:
         netlink.set_flags(link.name, original.flags)
-    name = _restore_name(entry, link, original.name)
+    name = _restore_name(node, entry, link, original.name)
     _restore_altnames(name, link.altnames, original.altnames)
     if original.up:
         netlink.set_up(name, up=True)
@@ -154,8 +155,12 @@ def _restore_device(node: Node, entry: LedgerEntry) -> None:
         _log.warning("rdma device keeps another name", pci=entry.pci, wanted=entry.rdma, reason=str(refused))
 
 
-def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
-    """Restore a netdev's name; if another link took it meanwhile, it keeps our temporary one, which is unique."""
+def _restore_name(node: Node, entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
+    """Restore a netdev's name; if another link keeps it, the netdev keeps our temporary one, which is unique.
+
+    The kernel names a netdev that it makes again: the first free "ib%d" (ipoib_add_one) may be the name of another VF
+    that is on its way back, and that one may have ours. So each takes its temporary name before it waits for its own.
+    """
     try:
         netlink.rename(link.name, wanted)
     except OSError as taken:
@@ -163,9 +168,22 @@ def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
             raise
         temporary = temporary_name(entry.pci)
         netlink.rename(link.name, temporary)
+        limit_s = RETURNS_S if node.sysfs.is_vf_netdev(wanted) else 0.0
+        if wait_until(lambda: _is_renamed(temporary, wanted), limit_s):
+            return wanted
         _log.warning("vf's name is another link's now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
         return temporary
     return wanted
+
+
+def _is_renamed(name: str, wanted: str) -> bool:
+    try:
+        netlink.rename(name, wanted)
+    except OSError as taken:
+        if taken.errno != errno.EEXIST:
+            raise
+        return False
+    return True
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
