@@ -5,10 +5,11 @@
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
 
 Only what ``_ALLOWLIST`` names is included: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's
-name is made of its MAC. Most drivers make ``phys_switch_id`` and ``sys_image_guid`` of one: in their place there are
-numbers, 1 for the first in the tree, 2 for the next other one, so that equal ones stay equal. A node GUID is included
-if it is one that a VF has before it has its own. A file that the kernel refuses to read (speed without a link: EINVAL)
-becomes an empty folder of its name: it exists, and is unreadable. Equal hosts give equal archives, byte for byte.
+name is made of its MAC. A node GUID is included if it is one that a VF has before it has its own. Most drivers make
+``phys_switch_id`` and ``sys_image_guid`` of a MAC or GUID: in their place there are numbers, 1 for the first in the
+tree, 2 for the next other one, so that equal ones stay equal. A file that the kernel refuses to read (speed without a
+link: EINVAL) becomes an empty folder of its name: it exists, and is unreadable. Equal hosts give equal archives, byte
+for byte.
 """
 
 import gzip
@@ -41,10 +42,8 @@ _BRIDGE = _allowed_names("class vendor device numa_node")
 _NETDEV = _allowed_names(
     "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
 )
-_RDMA: Allowlist = {
-    **_allowed_names("device node_type node_guid sys_image_guid"),
-    "ports": {"*": _allowed_names("link_layer rate state")},
-}
+_PORT = _allowed_names("link_layer rate state")
+_RDMA: Allowlist = {**_allowed_names("device node_type node_guid sys_image_guid"), "ports": {"*": _PORT}}
 _CLASSES: Allowlist = {
     "net": {"*": _NETDEV},
     "infiniband": {"*": _RDMA},
@@ -53,9 +52,8 @@ _CLASSES: Allowlist = {
 _SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
 _ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
 _NUMBERED = frozenset({"phys_switch_id", "sys_image_guid"})
-# The capture only shows whether it is a VF's own.
 _NODE_GUID = "node_guid"
-_DIGIT = re.compile(rb"[0-9A-Za-z]")
+_ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 
 # A file's content, a link's target, or None for a folder.
 Content: TypeAlias = bytes | str | None
@@ -93,12 +91,12 @@ def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
 def _numbered(identity: Content, numbers: dict[bytes, int]) -> Content:
     """Return an identity with its number in place of its digits, and as many of them; zeros stay, they mean none."""
     assert isinstance(identity, bytes)
-    digits = b"".join(_DIGIT.findall(identity)).lower()
+    digits = b"".join(_ALPHANUMERIC.findall(identity)).lower()
     if not digits.strip(b"0"):
         return identity
     number = b"%0*x" % (len(digits), numbers.setdefault(digits, len(numbers) + 1))
     left = iter(number[-len(digits) :].decode())
-    return _DIGIT.sub(lambda _: next(left).encode(), identity)
+    return _ALPHANUMERIC.sub(lambda _: next(left).encode(), identity)
 
 
 def _function(root: Path, folder: Path) -> Iterator[tuple[Path, Content]]:
@@ -143,13 +141,14 @@ def _file(path: Path) -> Iterator[tuple[Path, Content]]:
     except OSError:
         yield path, None
         return
-    yield path, _without_guid(content) if path.name == _NODE_GUID else content
+    yield path, _mask(path.name, content)
 
 
-def _without_guid(content: bytes) -> bytes:
-    """Return a node GUID that is none as it is, and any other without its digits."""
-    is_missing = node_guid.is_missing(content.decode(errors="replace").strip())
-    return content if is_missing else _DIGIT.sub(b"x", content)
+def _mask(name: str, content: bytes) -> bytes:
+    """Return a node GUID of a VF's own without its digits: the capture shows only that it is one."""
+    if name == _NODE_GUID and not node_guid.is_missing(content.decode(errors="replace").strip()):
+        return _ALPHANUMERIC.sub(b"x", content)
+    return content
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -50,6 +50,10 @@ class Sysfs:
         except OSError:
             return None
 
+    def is_vf_netdev(self, name: str) -> bool:
+        """Return whether a name is a VF's netdev in this network namespace."""
+        return (self.root / "class" / "net" / name / "device" / "physfn").exists()
+
     def lacks_netdev(self, pci: str) -> bool:
         """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()

@@ -138,25 +138,34 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
         netlink.set_queue_length(link.index, original.txqueuelen)
     if original.flags is not None and link.flags != original.flags:
         netlink.set_flags(link.index, original.flags)
-    _restore_name(entry, link.index, original.name)
+    _restore_name(node, entry, link.index, original.name)
     if link.altnames or original.altnames:
         _restore_altnames(entry, link.index)
     if original.up:
         netlink.set_up(link.index, up=True)
 
 
-def _restore_name(entry: LedgerEntry, index: int, wanted: str) -> None:
-    """Restore a netdev's name; if another link keeps it, the netdev gets our temporary one, which is unique.
+def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> None:
+    """Restore a netdev's name; if another link keeps it, the netdev keeps our temporary one, which is unique.
 
-    A netdev that the kernel has just made may have the name until udev gives it another one.
+    The kernel names a netdev that it makes again: the first free "ib%d" (ipoib_add_one) may be the name of another VF
+    that is on its way back, and that one may have ours. So each takes its temporary name before it waits for its own.
     """
+    temporary, limit_s = temporary_name(entry.pci), 0.0
     try:
-        retry(lambda: netlink.rename(index, wanted), (errno.EEXIST,), NAMED_S)
+        netlink.rename(index, wanted)
     except OSError as taken:
         if taken.errno != errno.EEXIST:
             raise
-        temporary = temporary_name(entry.pci)
         netlink.rename(index, temporary)
+        limit_s = RETURNS_S if node.sysfs.is_vf_netdev(wanted) else 0.0
+    else:
+        return
+    try:
+        retry(lambda: netlink.rename(index, wanted), (errno.EEXIST,), limit_s)
+    except OSError as taken:
+        if taken.errno != errno.EEXIST:
+            raise
         _log.warning("vf's name is another link's now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
 
 

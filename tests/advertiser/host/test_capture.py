@@ -81,8 +81,8 @@ def test_every_layout_is_judged_alike_at_home_and_elsewhere(
 def unmasked(function: PciFunction) -> PciFunction:
     """Return a function for which the input contains only whether it has a switch id and a system image GUID."""
     netdevs = (replace(one, phys_switch_id="masked" if one.phys_switch_id else None) for one in function.netdevs)
-    vfs = {index: replace(vf, node_guid="masked" if vf.node_guid else None) for index, vf in function.vfs.items()}
     devices = (replace(one, sys_image_guid="masked" if one.sys_image_guid else None) for one in function.rdma)
+    vfs = {index: replace(vf, node_guid="masked" if vf.node_guid else None) for index, vf in function.vfs.items()}
     return replace(function, netdevs=tuple(netdevs), rdma=tuple(devices), vfs=vfs)
 
 
