@@ -29,10 +29,12 @@ def pfs_document(
 def _pf(pf: Pf, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]) -> dict[str, object]:
     found = {index: _settings(pf, index, settings, held) for index in pf.vfs}
     usable = pf.usable
+    entries = {index: held.get(pf.vf_pci(index)) for index in pf.vfs}
+    shares = {index for index, entry in entries.items() if entry is not None and entry.share}
     used = {index for index in pf.vfs if index not in usable or pf.vf_pci(index) in held}
     return {
         "name": pf.name,
-        "used_tx_rate": sum(vf.min_tx_rate or 0 for vf in found.values()),
+        "used_tx_rate": sum(vf.min_tx_rate or 0 for index, vf in found.items() if index not in shares),
         "capacity_tx_rate": pf.offer_mbps,
         "used_vfs": len(used),
         "capacity_vfs": len(pf.vfs),

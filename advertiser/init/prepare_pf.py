@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.read_host import PREPARING, Roots, read_host
+from advertiser.init import pf_link
+from advertiser.init.leave_offer import leave_offer
+from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory import init_plan
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
@@ -24,7 +26,7 @@ from advertiser.inventory.offer import Offer
 from mooring.files import read_file, remove_file, write_file
 from mooring.locks import hold
 from mooring.names import LinkType
-from mooring.settings import VfSettings
+from mooring.pf_drivers import without_rates
 
 READY = "ready"
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -36,16 +38,6 @@ ProgressCallback = Callable[[str, int, int], None]
 
 class NoSuchSettingError(ForbiddenError):
     """A setting that the NIC does not have."""
-
-
-class VfSettingsWriter(Protocol):
-    """Brings a PF up and sets its VFs; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
-
-    def bring_up(self, pf: str) -> None: ...
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
-
-    def write_guid(self, pf: str, vf: int, guid: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +52,11 @@ class PfPreparer:
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
         """Prepare every PF that the offer prepares; continue after failures and return them.
 
+        First the node's part of the offer is left in the state folder. Raise OSError if that or the host fails.
         An entry that matches no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
         """
         host = self._read()
+        leave_offer(self.roots.state, host, offer, node)
         failures: list[ForbiddenError | OSError] = []
         for complaint in entries_without_pf(host, offer, node):
             _log.error("offer entry without a PF", node=node, reason=complaint)
@@ -91,10 +85,17 @@ class PfPreparer:
             if plan.left_out:
                 names = ", ".join(plan.left_out)
                 _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)
+            # bnxt_en makes no VFs on a PF that is down. An InfiniBand PF's netdev is IPoIB's, on which no VF depends.
+            if link == "ethernet":
+                pf_link.bring_up(self._device(plan.pci), pf, self.writer)
+                pf_link.set_mtu(self._device(plan.pci), plan, self.writer)
             if plan.recreate:
-                self._make_vfs(function, plan, link)
+                self._make_vfs(function, plan)
                 function = _function(self._read(), plan.pci)
+            if plan.enrols:
+                self._enrol(plan)
             self._prepare_vfs(function, plan, link, host)
+            pf_link.warn_of_lost_frames(self.roots.sysfs, function, pf)
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
 
     def _read(self) -> Host:
@@ -123,14 +124,12 @@ class PfPreparer:
                 _write(autoprobe, before)
             remove_file(marker)
 
-    def _make_vfs(self, function: PciFunction, plan: Plan, link: LinkType) -> None:
+    def _make_vfs(self, function: PciFunction, plan: Plan) -> None:
         """Write sriov_numvfs, and read it again: bnxt_en creates none or fewer without an error.
 
         Source: bnxt_sriov_configure in Linux 6.12, which does nothing on a PF that is down, and sriov_numvfs_store in
-        drivers/pci/iov.c, which only logs fewer VFs. An InfiniBand PF's netdev is IPoIB's and does not matter here.
+        drivers/pci/iov.c, which only logs fewer VFs.
         """
-        if link == "ethernet":
-            self._bring_up(plan.pf)
         numvfs = self._device(plan.pci) / _NUMVFS
         try:
             if function.numvfs != "0":
@@ -142,12 +141,19 @@ class PfPreparer:
         if made != str(plan.vfs):
             raise init_plan.shortfall(function, plan, made)
 
-    def _bring_up(self, pf: str) -> None:
+    def _enrol(self, plan: Plan) -> None:
+        """Give every VF without a rate the rates 0/0, those of pods too: their settings stay as they are.
+
+        `mooring.pf_drivers` explains why; the CNI plugin does the same before it sets the first min of a PF.
+        """
         try:
-            self.writer.bring_up(pf)
+            found = self.writer.read_all(plan.pf)
+            self.writer.clear_rates(plan.pf, without_rates(found))
         except OSError as refused:
-            name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
-            raise ForbiddenError(f"{pf}: the PF cannot be brought up ({name}); see the kernel's log") from refused
+            # A device without the capability for rates: such a VF has no min to compete with.
+            if refused.errno != errno.EOPNOTSUPP:
+                name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+                raise ForbiddenError(f"{plan.pf}: the NIC refuses rates 0/0 for its VFs ({name})") from refused
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
         address = self._pf_address(plan, function, link)

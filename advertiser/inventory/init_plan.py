@@ -15,6 +15,7 @@ from advertiser.inventory.port import is_in_switchdev
 from mooring.indexes import LAST
 from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
+from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
 from mooring.settings import VfSettings
 
 # The driver of a PF's VFs, if it differs from the PF's.
@@ -50,7 +51,8 @@ class Plan:
     """What to make of one PF.
 
     ``recreate``: its present VFs are removed first, ``left_out`` names the settings of the offer that it does not
-    support.
+    support. ``mtu`` is what the PF's netdev gets, None to leave it; ``enrols``: its VFs must be given rates before the
+    first one gets a min.
     """
 
     pci: str
@@ -60,6 +62,8 @@ class Plan:
     driver: str
     settings: VfSettings
     left_out: tuple[str, ...] = ()
+    mtu: int | None = None
+    enrols: bool = False
 
 
 def plan(
@@ -88,6 +92,8 @@ def plan(
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
     own = function.driver or ""
     left_out = refused_settings(init.settings, function.driver, link)
+    # IPoIB's MTU is its multicast group's, and the PF's netdev limits no VF.
+    has_mtu = link == "ethernet"
     return Plan(
         pci=function.address,
         pf=pf,
@@ -95,7 +101,9 @@ def plan(
         recreate=present != wanted,
         driver=init.driver or _VF_DRIVERS.get(own, own),
         settings=_settings(init.settings, left_out, link),
-        left_out=left_out,
+        left_out=left_out if has_mtu or init.mtu is None else (*left_out, "mtu"),
+        mtu=init.mtu if has_mtu else None,
+        enrols=link == "ethernet" and own in MIN_RATE_IS_A_WEIGHT,
     )
 
 

@@ -8,8 +8,9 @@
       set_aside: "0-3"                      # VFs that the host keeps
       keep_percent: 10                      # of the line rate, for the host
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
+      default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
-                                            # where given, their trust, spoofchk, link_state and driver
+                                            # where given, their trust, spoofchk, link_state, driver, the PF's mtu
     - match: {name: "enp5s0"}
       offer: false
     resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
@@ -30,7 +31,7 @@ from mooring.errors import ContractError
 from mooring.indexes import Indexes
 from mooring.inventory import Allow
 from mooring.parsing import Value, parse
-from mooring.settings import VfSettings
+from mooring.settings import MAX_RATE_MBPS, VfSettings
 
 RdmaNetns = Literal["shared", "exclusive"]
 
@@ -38,9 +39,11 @@ DEFAULT_NETWORK = "default"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init"})
-_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver"})
+_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "default_share_mbps", "init"})
+_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu"})
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
+# ETH_MIN_MTU and ETH_MAX_MTU of include/uapi/linux/if_ether.h.
+_LEAST_MTU, _MOST_MTU = 68, 65_535
 # sriov_numvfs is 16 bits wide.
 _MOST_VFS = 65_535
 
@@ -66,21 +69,26 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver."""
+    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver.
+
+    ``mtu`` is the PF's own, None to leave it.
+    """
 
     vfs: int | None
     settings: VfSettings = field(default_factory=VfSettings)
     driver: str | None = None
+    mtu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a PF is offered."""
+    """How a PF is offered; ``default_share_mbps`` is the min_tx_rate of VFs whose pod requests none (0: none)."""
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
+    default_share_mbps: int = 0
     init: Init | None = None
 
     def offered_mbps(self, mbps: int) -> int:
@@ -142,6 +150,7 @@ def _terms(value: Value) -> Terms:
         set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
         keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
         allow=document.optional("allow", _allow) or Allow(),
+        default_share_mbps=document.optional("default_share_mbps", lambda share: share.integer(1, MAX_RATE_MBPS)) or 0,
         init=document.optional("init", _init),
     )
 
@@ -153,7 +162,12 @@ def _init(value: Value) -> Init:
         spoofchk=document.optional("spoofchk", Value.boolean),
         link_state=document.optional("link_state", lambda state: state.choice("auto", "enable", "disable")),
     )
-    return Init(_wanted_vfs(document.required("vfs")), settings, document.optional("driver", _driver))
+    return Init(
+        _wanted_vfs(document.required("vfs")),
+        settings,
+        driver=document.optional("driver", _driver),
+        mtu=document.optional("mtu", lambda mtu: mtu.integer(_LEAST_MTU, _MOST_MTU)),
+    )
 
 
 def _wanted_vfs(value: Value) -> int | None:
