@@ -1,7 +1,8 @@
 """Tell what a PF has forgotten of a held VF's settings from what somebody has changed.
 
-A reload of mlx5's driver or a firmware reset forgets the rates of all VFs (mlx5_esw_qos_vport_disable clears vport->qos
-in drivers/net/ethernet/mellanox/mlx5/core/esw/qos.c of Linux 6.12) while pods hold them. What was forgotten reads as on
+A reload of mlx5's driver or a firmware reset forgets rates and link state of all VFs while pods hold them
+(mlx5_esw_qos_vport_disable clears vport->qos, esw_legacy_enable sets every link state to AUTO; in
+drivers/net/ethernet/mellanox/mlx5/core/esw of Linux 6.12). What was forgotten reads as on
 a VF just made. Any other value was set by somebody, and is left: a person may limit a VF for an hour. On InfiniBand the
 driver sets link state and GUIDs again by itself (sriov_restore_guids in mlx5/core/sriov.c).
 """

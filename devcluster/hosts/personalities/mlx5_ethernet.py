@@ -60,15 +60,16 @@ class Mlx5Ethernet(Personality):
             vf.kept[BW_SHARE] = shares[vf.number]
 
     def reload(self, pf: Pf, vfs: Iterable[Vf]) -> None:
-        """Forget every VF's rates and that it was enrolled; keep the rest, and make the PF's netdev again.
+        """Forget every VF's rates, enrolment and link state; keep the rest, and make the PF's netdev again.
 
         mlx5_unload calls mlx5_sriov_detach, by which mlx5_esw_qos_vport_disable clears vport->qos. vport->info (MAC,
-        VLAN, trust, spoofchk, link state) stays (esw_vport_cleanup) and is set again (esw_vport_setup).
-        mlx5_detach_device removes the netdev; the new one is down, with ETH_DATA_LEN.
+        VLAN, trust, spoofchk) stays (esw_vport_cleanup) and is set again (esw_vport_setup), but esw_legacy_enable sets
+        every link state to AUTO. mlx5_detach_device removes the netdev; the new one is down, with ETH_DATA_LEN.
         """
         pf.up, pf.mtu = False, 1500
         for vf in vfs:
             vf.min_tx_rate = vf.max_tx_rate = 0
+            vf.link_state = "auto"
             vf.kept.pop(BW_SHARE, None)
 
     def set_vf_spoofchk(self, _pf: Pf, vf: Vf, *, spoofchk: bool) -> None:

@@ -80,7 +80,11 @@ def test_what_a_reload_of_the_pf_forgot_is_set_again_with_an_event(held: Held, e
     assert held.compare() == before
     assert held.table.weights(PF) == weights == {0: 100, 1: 1, 2: 1, 3: 1}
     assert [(each["event"], each["pci"], each["settings"]) for each in events] == [
-        ("settings of a held vf were lost and are set again", held.first.pci, "min_tx_rate 5000, max_tx_rate 8000")
+        (
+            "settings of a held vf were lost and are set again",
+            held.first.pci,
+            "min_tx_rate 5000, max_tx_rate 8000, link_state enable",
+        )
     ]
     entry = held.node.ledger.read(held.first.pci)
     assert entry is not None

@@ -68,9 +68,10 @@ def test_vfs_that_are_enrolled_first_weigh_one(table: VfTable) -> None:
     assert table.weights(PF) == dict.fromkeys(range(4), 0)
 
 
-def test_a_reload_forgets_rates_and_nothing_else(table: VfTable) -> None:
+def test_a_reload_forgets_rates_and_link_state_and_nothing_else(table: VfTable) -> None:
+    """vport->qos is cleared, and esw_legacy_enable sets AUTO; MAC, VLAN, trust and spoofchk are set again."""
     table.write(PF, 0, VfSettings(5000, 8000, "02:00:00:00:00:01", 7, 3, trust=True, link_state="enable"))
     table.reload(PF)
-    kept = replace(ETHERNET, mac="02:00:00:00:00:01", vlan=7, qos=3, trust=True, link_state="enable")
+    kept = replace(ETHERNET, mac="02:00:00:00:00:01", vlan=7, qos=3, trust=True)
     assert table.read(PF, 0) == kept
     assert table.weights(PF) == {}
