@@ -22,6 +22,7 @@ def as_json(result: InventoryResult, node: str) -> str:
         "node": node,
         "inventory": json.loads(dump_inventory(result.inventory)),
         "left_out": [{"pci": left.pci, "name": left.name, "why": left.why} for left in result.ignored],
+        "warnings": [{"pf": found.pf, "vfs": str(found.vfs), "why": found.why} for found in result.warnings],
     }
     return json.dumps(document, indent=2, sort_keys=True)
 
@@ -43,7 +44,9 @@ def _pfs(result: InventoryResult, node: str) -> RenderableType:
         table.add_column(column, justify="right" if right else "left", no_wrap=whole, overflow="fold")
     for pf in inventory.pfs:
         table.add_row(*_row(pf))
-    return Group(table, *(Text(note) for pf in inventory.pfs for note in _notes(pf)))
+    notes = [note for pf in inventory.pfs for note in _notes(pf)]
+    notes += [f"{found.pf} VF {found.vfs} on offer, but: {found.why}" for found in result.warnings]
+    return Group(table, *(Text(note) for note in notes))
 
 
 def _row(pf: Pf) -> tuple[str | Text, ...]:

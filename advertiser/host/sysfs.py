@@ -110,12 +110,14 @@ def _vf(link: Path) -> Vf:
     address = _target(link)
     if address is None or not is_address(address):
         return Vf(None)
+    devices = _entries(link / "infiniband")
     return Vf(
         address=address,
         exists=_exists(link),
         driver=_target(link / "driver"),
         netdev=bool(_entries(link / "net")),
-        rdma=bool(_entries(link / "infiniband")) or bool(_entries(link / "infiniband_verbs")),
+        rdma=bool(devices) or bool(_entries(link / "infiniband_verbs")),
+        node_guid=_text(devices[0] / "node_guid") if devices else None,
     )
 
 

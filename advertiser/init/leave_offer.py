@@ -35,5 +35,5 @@ def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
             driver=function.driver,
             settings="default_share_mbps",
         )
-        return PfOffer()
-    return PfOffer(default_share_mbps=share)
+        share = 0
+    return PfOffer(default_share_mbps=share, repair_node_guid=found.terms.repair_node_guid)

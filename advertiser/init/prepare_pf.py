@@ -15,8 +15,9 @@ import structlog
 
 from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.read_host import PREPARING, Roots, read_host
-from advertiser.init import pf_link
+from advertiser.init import pci_driver, pf_link
 from advertiser.init.leave_offer import leave_offer
+from advertiser.init.repair_node_guid import NodeGuidRepair
 from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory import init_plan
 from advertiser.inventory.facts import Host, PciFunction
@@ -24,6 +25,7 @@ from advertiser.inventory.init_plan import ForbiddenError, Plan
 from advertiser.inventory.matching import entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
 from mooring.files import read_file, remove_file, write_file
+from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.names import LinkType
 from mooring.pf_drivers import without_rates
@@ -57,6 +59,7 @@ class PfPreparer:
         """
         host = self._read()
         leave_offer(self.roots.state, host, offer, node)
+        repair = NodeGuidRepair(self.roots, self.writer, self._read)
         failures: list[ForbiddenError | OSError] = []
         for complaint in entries_without_pf(host, offer, node):
             _log.error("offer entry without a PF", node=node, reason=complaint)
@@ -67,6 +70,7 @@ class PfPreparer:
                 continue
             try:
                 self._prepare(function, found.name, found.link, offer, node)
+                repair.run(function.address, found)
             except (ForbiddenError, OSError) as failed:
                 _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(failed))
                 failures.append(failed)
@@ -94,9 +98,19 @@ class PfPreparer:
                 function = _function(self._read(), plan.pci)
             if plan.enrols:
                 self._enrol(plan)
+            kept = Indexes.of(
+                index for index, vf in function.vfs.items() if vf.driver and vf.address not in host.ledger
+            )
             self._prepare_vfs(function, plan, link, host)
+            self._warn_of_unchecked(plan, kept)
             pf_link.warn_of_lost_frames(self.roots.sysfs, function, pf)
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
+
+    def _warn_of_unchecked(self, plan: Plan, kept: Indexes) -> None:
+        """Warn of VFs that keep spoof check off, as those of an earlier version do: their pods may rely on that."""
+        with contextlib.suppress(OSError):
+            if kept and (vfs := init_plan.unchecked_vfs(plan, kept, self.writer.read_all(plan.pf))):
+                _log.warning("VFs keep spoof check off", pf=plan.pf, pci=plan.pci, vfs=str(vfs))
 
     def _read(self) -> Host:
         return read_host(self.roots, self.modes)
@@ -203,14 +217,8 @@ class PfPreparer:
             raise kind(f"{pf}: VF {index}: the NIC refuses {names} ({name})") from refused
 
     def _bind(self, vf: str, plan: Plan) -> None:
-        """Bind a VF to its driver; while autoprobe is 0 the kernel does so only if driver_override names one."""
-        override = self._device(vf) / "driver_override"
         try:
-            _write(override, plan.driver)
-            try:
-                _write(self.roots.sysfs / "bus/pci/drivers" / plan.driver / "bind", vf)
-            finally:
-                _write(override, "\n")
+            pci_driver.bind(self.roots.sysfs, vf, plan.driver)
         except OSError as refused:
             why = f"driver {plan.driver!r} does not take it ({refused.strerror}); is its module loaded?"
             raise ForbiddenError(f"{plan.pf}: VF {vf}: {why}") from refused
@@ -231,7 +239,4 @@ def _function(host: Host, pci: str) -> PciFunction:
     return found
 
 
-def _write(path: Path, text: str) -> None:
-    """Write an attribute of sysfs in one go; raise OSError with the kernel's errno."""
-    with path.open("w") as file:
-        file.write(text)
+_write = pci_driver.write

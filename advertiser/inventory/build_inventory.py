@@ -15,6 +15,7 @@ from advertiser.inventory.guest_nics import why_without_sriov
 from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
 from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
+from mooring import node_guid
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
@@ -31,26 +32,46 @@ class IgnoredNic:
 
 
 @dataclass(frozen=True, slots=True)
+class VfWarning:
+    """VFs of the PF ``pf`` that are on offer although something is wrong with them."""
+
+    pf: str
+    vfs: Indexes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class InventoryResult:
-    """What a host offers, and what it has but does not offer."""
+    """What a host offers, what it has but does not offer, and what is wrong with VFs that it offers."""
 
     inventory: Inventory
     ignored: tuple[IgnoredNic, ...]
+    warnings: tuple[VfWarning, ...] = ()
 
 
 def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
     """Judge every NIC of a host; raises nothing, whatever the facts are."""
     pfs: list[Pf] = []
     ignored: list[IgnoredNic] = []
+    warnings: list[VfWarning] = []
     for function in host.functions:
         netdev = port.main_netdev(function.netdevs)
         try:
             pf = _describe(function, host, offer, cluster_facts, node)
             _refuse_unreadable(pf, pfs)
             pfs.append(pf)
+            warnings += _warnings(function, pf)
         except UnfitError as unfit:
             ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
-    return InventoryResult(Inventory(host.boot, tuple(pfs), host.programs), tuple(ignored))
+    return InventoryResult(Inventory(host.boot, tuple(pfs), host.programs), tuple(ignored), tuple(warnings))
+
+
+def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
+    """Yield what is wrong with a PF's VFs on offer; on InfiniBand GUIDs are the subnet's and the pod's affair."""
+    without = [index for index, vf in sorted(function.vfs.items()) if node_guid.is_missing(vf.node_guid)]
+    found = Indexes.of(index for index in without if index in pf.usable)
+    if found and pf.link == "ethernet":
+        yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is bound again")
 
 
 def _describe(function: PciFunction, host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> Pf:

@@ -54,7 +54,7 @@ class Vf:
     """A VF behind its PF's link ``virtfnN``; ``address`` is None if that is not a link to a PCI function.
 
     ``exists``: the function exists, ``netdev``: it has one in this namespace, ``rdma``: it has an RDMA device, in
-    whichever namespace.
+    whichever namespace. ``node_guid`` is that device's, None if it is not in this namespace.
     """
 
     address: str | None
@@ -62,6 +62,7 @@ class Vf:
     driver: str | None = None
     netdev: bool = False
     rdma: bool = False
+    node_guid: Text = None
 
 
 @dataclass(frozen=True, slots=True)

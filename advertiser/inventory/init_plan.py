@@ -5,14 +5,15 @@ wanted number stay: only missing settings are added, so that a second run, or on
 """
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from advertiser.inventory.driver_settings import refused_settings
+from advertiser.inventory.driver_settings import refused_settings, settings_of
 from advertiser.inventory.facts import EswitchMode, PciFunction
-from advertiser.inventory.offer import Init
+from advertiser.inventory.offer import Init, Terms
 from advertiser.inventory.port import is_in_switchdev
-from mooring.indexes import LAST
+from mooring import node_guid
+from mooring.indexes import LAST, Indexes
 from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
 from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
@@ -21,6 +22,8 @@ from mooring.settings import VfSettings
 # The driver of a PF's VFs, if it differs from the PF's.
 _VF_DRIVERS = {"ice": "iavf", "i40e": "iavf", "ixgbe": "ixgbevf", "igb": "igbvf"}
 _LOCALLY_ADMINISTERED = 0x02
+# A PF's answer for a VF without an admin MAC.
+NO_MAC = "00:00:00:00:00:00"
 _FIRMWARE = (
     "raise the limit in the device's firmware, for NVIDIA `mlxconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={vfs}`, and "
     "restart the machine"
@@ -100,20 +103,24 @@ def plan(
         vfs=wanted,
         recreate=present != wanted,
         driver=init.driver or _VF_DRIVERS.get(own, own),
-        settings=_settings(init.settings, left_out, link),
+        settings=_settings(init.settings, left_out, link, function.driver),
         left_out=left_out if has_mtu or init.mtu is None else (*left_out, "mtu"),
         mtu=init.mtu if has_mtu else None,
         enrols=link == "ethernet" and own in MIN_RATE_IS_A_WEIGHT,
     )
 
 
-def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType) -> VfSettings:
-    """Return what the PF supports of an offer's settings; on InfiniBand link state "auto" if the offer names none.
+def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, driver: str | None) -> VfSettings:
+    """Return what the PF supports of an offer's settings, and what it gets where the offer names none.
 
-    mlx5's InfiniBand VFs start with the policy Down (mlx5_ib_get_vf_config in the kernel's
-    drivers/infiniband/hw/mlx5/ib_virt.c): no port of theirs would become active.
+    On Ethernet spoof check: without it a pod may send from any MAC, and on mlx5 take another VF's (mlx5e_set_mac in
+    drivers/net/ethernet/mellanox/mlx5/core/en_main.c asks nobody). On InfiniBand link state "auto": mlx5's VFs start
+    with the policy Down (mlx5_ib_get_vf_config in the kernel's drivers/infiniband/hw/mlx5/ib_virt.c), and no port of
+    theirs would become active.
     """
     taken = replace(wished, **dict.fromkeys(left_out))
+    if link == "ethernet" and taken.spoofchk is None and "spoofchk" in settings_of(driver, link):
+        return replace(taken, spoofchk=True)
     if link == "infiniband" and taken.link_state is None:
         return replace(taken, link_state="auto")
     return taken
@@ -157,6 +164,24 @@ def vf_guid(pf_guid: str, index: int) -> str:
         raise ValueError(f"no GUID for VF {index} of a PF with the GUID {pf_guid!r}")
     first = _LOCALLY_ADMINISTERED | index >> 8 << 2
     return bytes((first, index & 0xFF, own[0] ^ own[1] ^ own[2], *own[3:])).hex(":")
+
+
+def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: Collection[str]) -> tuple[int, ...]:
+    """Return the VFs that `init` gives a node GUID: bound, on the host, offered, and held by nobody.
+
+    ``held`` are PCI addresses. An InfiniBand VF's GUID is set by itself, before its driver is bound.
+    """
+    if link != "ethernet" or not terms.repair_node_guid:
+        return ()
+    lacking = (index for index, vf in sorted(function.vfs.items()) if vf.netdev and node_guid.is_missing(vf.node_guid))
+    return tuple(index for index in lacking if index not in terms.set_aside and function.vfs[index].address not in held)
+
+
+def unchecked_vfs(plan: Plan, kept: Indexes, found: Mapping[int, VfSettings]) -> Indexes:
+    """Return those of the VFs that keep their settings whose spoof check is off although the plan has it on."""
+    if not plan.settings.spoofchk:
+        return Indexes()
+    return Indexes.of(index for index in kept if index in found and found[index].spoofchk is False)
 
 
 def settings_in_order(settings: VfSettings, mac: str | None) -> tuple[VfSettings, ...]:

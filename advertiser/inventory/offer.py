@@ -9,6 +9,7 @@
       keep_percent: 10                      # of the line rate, for the host
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
       default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
+      repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
                                             # where given, their trust, spoofchk, link_state, driver, the PF's mtu
     - match: {name: "enp5s0"}
@@ -39,7 +40,8 @@ DEFAULT_NETWORK = "default"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "default_share_mbps", "init"})
+_OF_VFS = ("default_share_mbps", "repair_node_guid")
+_KNOWN = frozenset(("match", "network", "set_aside", "keep_percent", "allow", "offer", "init", *_OF_VFS))
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu"})
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
 # ETH_MIN_MTU and ETH_MAX_MTU of include/uapi/linux/if_ether.h.
@@ -82,7 +84,7 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a PF is offered; ``default_share_mbps`` is the min_tx_rate of VFs whose pod requests none (0: none)."""
+    """How a PF is offered; ``default_share_mbps`` and ``repair_node_guid`` are as in `mooring.node_offer.PfOffer`."""
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
@@ -90,6 +92,7 @@ class Terms:
     allow: Allow = field(default_factory=Allow)
     default_share_mbps: int = 0
     init: Init | None = None
+    repair_node_guid: bool = True
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -152,6 +155,7 @@ def _terms(value: Value) -> Terms:
         allow=document.optional("allow", _allow) or Allow(),
         default_share_mbps=document.optional("default_share_mbps", lambda share: share.integer(1, MAX_RATE_MBPS)) or 0,
         init=document.optional("init", _init),
+        repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
     )
 
 

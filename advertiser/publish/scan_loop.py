@@ -8,7 +8,7 @@ import structlog
 
 from advertiser.formats.vf_events import lost_vfs, reset_vfs
 from advertiser.host.host_events import HostEvents
-from advertiser.inventory.build_inventory import IgnoredNic
+from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.metrics import Metrics
@@ -38,6 +38,7 @@ class ScanLoop:
         self._view = view
         self._publishers = publishers
         self._ignored: tuple[IgnoredNic, ...] = ()
+        self._warnings: tuple[VfWarning, ...] = ()
         self._scanned_s = float("-inf")
         self.metrics = Metrics()
         self.last: Scan | None = None
@@ -78,3 +79,7 @@ class ScanLoop:
             self._ignored = scan.result.ignored
             for device in self._ignored:
                 _log.warning("device is left out", pci=device.pci, name=device.name, reason=device.why)
+        if scan.result.warnings != self._warnings:
+            self._warnings = scan.result.warnings
+            for found in self._warnings:
+                _log.warning("VFs are on offer with a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)

@@ -48,6 +48,14 @@ class Sysfs:
         except FileNotFoundError:
             return None
 
+    def node_guid(self, pci: str) -> str | None:
+        """Return the node GUID of a function's RDMA device in this namespace, as ``0200:00ff:fe00:0001``."""
+        try:
+            device = min((self._device(pci) / "infiniband").iterdir(), default=None)
+            return (device / "node_guid").read_text().strip() if device is not None else None
+        except OSError:
+            return None
+
     def driver(self, pci: str) -> str | None:
         """Return the name of the driver that a function is bound to."""
         try:

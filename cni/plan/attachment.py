@@ -137,6 +137,16 @@ def check_mtu(vf: AssignedVf, wanted: int | None, limit: int | None) -> None:
         raise CniError(NIC_REFUSED, what, "the port drops longer frames: raise the PF's, as by init.mtu of the offer")
 
 
+def probed_mac(found: VfSettings, netdev_mac: str | None) -> str | None:
+    """Return the MAC from which a VF without a node GUID is to get one: its admin MAC, else its netdev's.
+
+    None if it cannot have one: its PF does not report admin MACs, or its netdev has none.
+    """
+    if found.mac is None:
+        return None
+    return found.mac if found.mac != NO_MAC else netdev_mac
+
+
 def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
     """Return those settings that a VF does not have yet: a NIC may refuse a value that is already set.
 

@@ -1,11 +1,13 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
-Steps of each VF: ledger → down → temporary name → settings (PFs locked) → move → RDMA device (exclusive mode) → MTU →
-addresses → up → held. A VF without a netdev skips the steps that need one. On any failure, every VF that has an entry
-is released by it; a killed call leaves the entries, and DEL or the next ADD does the same.
+Steps of each VF: ledger → down → temporary name → node GUID (where it has none) → settings (PFs locked) → move → RDMA
+device (exclusive mode) → MTU → addresses → up → held. A VF without a netdev skips the steps that need one. On any
+failure, every VF that has an entry is released by it; a killed call leaves the entries, and DEL or the next ADD does
+the same.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -47,6 +49,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         node.ledger.write(*(pending.entry for pending in entered))
         for pending in entered:
             _take_down(pending, names)
+        entered = [guid.give_node_guid(node, pending) for pending in entered]
         _set(node, conf, entered)
         entered = [guid.take_effect(node, pending) for pending in entered]
         for pending in entered:
@@ -86,6 +89,7 @@ def _as_pending(
     settings = attachment.effective(vf.settings, found, original.netdev_mac, vf.link)
     share_mbps = node.ledger.pf_offer(pf_pci).default_share_mbps
     settings, share = attachment.with_default_share(settings, found, vf.link, share_mbps)
+    guid_mac = guid.missing_mac(node, vf, pf_pci, original)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,
@@ -98,13 +102,13 @@ def _as_pending(
         ifname=name,
         netns=space,
         original=original,
-        set=settings,
+        set=settings if guid_mac is None or settings.mac is not None else replace(settings, mac=guid_mac),
         ipam=ipam_of(call, conf, vf, name) if original.name is not None else None,
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
         share=share,
     )
-    return PendingAttachment(vf, pf_pci, entry, settings)
+    return PendingAttachment(vf, pf_pci, entry, settings, guid_mac)
 
 
 def _take_down(pending: PendingAttachment, names: Sequence[str]) -> None:

@@ -1,17 +1,77 @@
 """Make a VF's own GUID take effect: mlx5 reads it only when the VF's driver is bound.
 
-So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same). The kernel names the
-devices that it creates then: the netdev gets our temporary name, and the entry the RDMA device's new name.
+So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same), or, on Ethernet, the
+admin MAC that it is made from (`mooring.node_guid`). The kernel names the devices that it creates then: the netdev gets
+our temporary name, and the entry the RDMA device's new name.
 """
 
 from dataclasses import replace
 
+import structlog
+
 from cni.kernel import driver, netlink
 from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import wait_until
+from cni.plan.attachment import NO_MAC, probed_mac
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, netdev_of, temporary_name
+from mooring import node_guid
+from mooring.assignment import AssignedVf
+from mooring.ledger import Original
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+_log = structlog.get_logger()
+_LOCK_S = 30.0
+
+
+def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> str | None:
+    """Return the MAC from which a VF without a node GUID is to get one; None if it has one, or keeps none.
+
+    The operator's offer, as `init` left it, may say that VFs stay as they are. A VF that `init` made has a GUID.
+    """
+    if vf.link != "ethernet" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
+        return None
+    mac = probed_mac(original.settings, original.netdev_mac)
+    return mac if mac is not None and node.ledger.pf_offer(pf_pci).repair_node_guid else None
+
+
+def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
+    """Make ``guid_mac`` the VF's admin MAC, then rebind it; do nothing without one. The caller holds the VF's lock.
+
+    The entry names the MAC already. Raise CniError 101 if the VF's devices do not return. A VF whose PF refuses the MAC
+    is handed over as it is: only rdma_cm needs the GUID.
+    """
+    if pending.guid_mac is None:
+        return pending
+    try:
+        _set_admin_mac(node, pending, pending.guid_mac)
+    except OSError as refused:
+        _log.warning("vf keeps no node guid: its mac is refused", pci=pending.vf.pci, reason=str(refused))
+        entry = replace(pending.entry, set=pending.settings)
+        node.ledger.write(entry)
+        return replace(pending, entry=entry, guid_mac=None)
+    _log.info("vf has no node guid and its driver is rebound", pci=pending.vf.pci, mac=pending.guid_mac)
+    found = _rebind(node, pending, f"with the mac {pending.guid_mac}")
+    if node_guid.is_missing(node.sysfs.node_guid(pending.vf.pci)):
+        _log.warning("vf has no node guid after a rebind: rdma_cm will not work", pci=pending.vf.pci)
+    _restore_mtu(found)
+    return found
+
+
+def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
+    if pending.entry.original.settings.mac == NO_MAC:
+        with hold(node.run, pending.pf_pci, _LOCK_S):
+            node.vf_settings.write(pending.vf.pf, pending.vf.vf, VfSettings(mac=mac))
+
+
+def _restore_mtu(pending: PendingAttachment) -> None:
+    """Give the netdev that the driver made again the MTU of the one that was found."""
+    name, mtu = temporary_name(pending.vf.pci), pending.entry.original.mtu
+    link = netlink.find(name)
+    if link is not None and mtu and link.mtu != mtu:
+        netlink.set_mtu(name, mtu)
 
 
 def take_effect(node: Node, pending: PendingAttachment) -> PendingAttachment:
@@ -19,11 +79,15 @@ def take_effect(node: Node, pending: PendingAttachment) -> PendingAttachment:
     wished = pending.settings.guid
     if wished is None or wished == pending.entry.original.settings.guid or node.sysfs.driver(pending.vf.pci) is None:
         return pending
+    return _rebind(node, pending, f"with guid {wished}")
+
+
+def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> PendingAttachment:
     try:
         driver.rebind(node.sysfs, pending.vf.pci)
         return _find_again(node, pending)
     except OSError as stuck:
-        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} does not come back with guid {wished}"
+        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} does not come back {purpose}"
         raise CniError(NIC_REFUSED, what, str(stuck)) from stuck
 
 

@@ -21,12 +21,16 @@ from mooring.settings import VfSettings
 
 @dataclass(frozen=True, slots=True)
 class PendingAttachment:
-    """One VF on its way: its assignment, the PF's PCI address, its entry as last written, and what to set."""
+    """One VF on its way: its assignment, the PF's PCI address, its entry as last written, and what to set.
+
+    ``guid_mac`` is the MAC from which it is to get the node GUID that it lacks.
+    """
 
     vf: AssignedVf
     pf_pci: str
     entry: LedgerEntry
     settings: VfSettings
+    guid_mac: str | None = None
 
 
 def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:

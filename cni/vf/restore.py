@@ -4,6 +4,7 @@ Attribute by attribute, and only those that differ: a refusal by the NIC does no
 """
 
 import errno
+from dataclasses import replace
 
 import structlog
 
@@ -11,6 +12,7 @@ from cni.kernel import driver, netlink, rdma
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf.node import RETURNS_S, Node, netdev_of, temporary_name
+from mooring import node_guid
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
 from mooring.settings import SETTING_NAMES, VfSettings
@@ -23,7 +25,7 @@ _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",
 
 def restore(node: Node, entry: LedgerEntry) -> None:
     """Restore the VF's settings, then its netdev's and its RDMA device's own; raise OSError, or CniError 101."""
-    wanted = entry.original.settings
+    wanted = _original_settings(node, entry)
     _restore_settings(node, entry, wanted)
     # Also if the PF already has the old one: the process that set it may have been killed before the rebind.
     if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
@@ -34,8 +36,25 @@ def restore(node: Node, entry: LedgerEntry) -> None:
 
 
 def reset(node: Node, entry: LedgerEntry) -> None:
-    """Set a VF of another boot to a NIC's defaults where that boot changed it; raise OSError, or CniError 101."""
-    _restore_settings(node, entry, _default_settings(entry))
+    """Set a VF of another boot to a NIC's defaults where it still has what that boot set; raise OSError, CniError 101.
+
+    What differs was set since, by `init` or by the operator. The MAC stays in any case: a VF needs one.
+    """
+    pf_pci = _pf_pci(node, entry)
+    with hold(node.run, pf_pci, _LOCK_S):
+        found = node.vf_settings.read(entry.pf, entry.vf)
+    _restore_settings(node, entry, _default_settings(entry, found))
+
+
+def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
+    """Return the settings to restore: a MAC that was not set is the netdev's own where it makes the node GUID.
+
+    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.node_guid`).
+    """
+    settings, own = entry.original.settings, entry.original.netdev_mac
+    if settings.mac == NO_MAC and own is not None and node_guid.follows_mac(node.sysfs.driver(_pf_pci(node, entry))):
+        return replace(settings, mac=own)
+    return settings
 
 
 def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
@@ -62,11 +81,23 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
 
 
-def _default_settings(entry: LedgerEntry) -> VfSettings:
-    """Return what a reset leaves set: nothing. A setting that was unsupported before is not changed."""
-    fresh = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
-    known = {name: getattr(fresh, name) for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
-    return VfSettings(**known)
+def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
+    """Return what a reset leaves set, without what it does not touch: nothing, and link state "auto".
+
+    A setting that was unsupported before is not changed, nor one that is not as that boot had changed it. Settings that
+    share a netlink attribute are reset together.
+    """
+    fresh = VfSettings(0, 0, None, 0, 0, trust=False, spoofchk=False, link_state="auto")
+    ours = [attribute for attribute in ATTRIBUTES if _is_ours(attribute, entry, found)]
+    known = {name for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
+    return VfSettings(**{name: getattr(fresh, name) for attribute in ours for name in attribute if name in known})
+
+
+def _is_ours(attribute: tuple[str, ...], entry: LedgerEntry, found: VfSettings) -> bool:
+    """Return whether a VF was changed in these settings, and still has all of what was set."""
+    wished = {name: wish for name in attribute if (wish := getattr(entry.set, name)) is not None}
+    was_changed = any(wish != getattr(entry.original.settings, name) for name, wish in wished.items())
+    return was_changed and all(wish == getattr(found, name) for name, wish in wished.items())
 
 
 def _restore_netdev(node: Node, entry: LedgerEntry) -> None:

@@ -1,7 +1,8 @@
 """Find the VFs of a sandbox that the ledger has lost: in the sandbox's own namespace, among those its pod was given.
 
 Such a VF gets an entry, `returning`, so that it is released like any other. Its state before is lost: it returns with a
-NIC's defaults. A VF that another plugin attached, or that is elsewhere, does not count.
+NIC's defaults, but for MAC and spoof check, which stay as they are. A VF that another plugin attached, or that is
+elsewhere, does not count.
 """
 
 import structlog
@@ -21,7 +22,8 @@ from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
-_DEFAULTS = VfSettings(0, 0, "00:00:00:00:00:00", 0, 0, trust=False, spoofchk=False, link_state="auto")
+# Not the MAC, without which an mlx5 VF would have no node GUID, nor spoof check, which `init` may have turned on.
+_DEFAULTS = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
 
 
 def add_to_ledger(node: Node, call: Call, conf: Conf) -> None:

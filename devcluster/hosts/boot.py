@@ -96,10 +96,10 @@ def install(host: Host, layout: Layout, *, without_mooring: bool = False) -> Non
 
 
 def start_fresh(host: Host, layout: Layout) -> None:
-    """Do what a boot does beside the links: /sys, /dev, an empty /run, PFs without settings."""
+    """Do what a boot does beside the links: /sys, /dev, an empty /run, PFs whose VFs have a MAC set and no more."""
     for folder in (layout.sys, layout.run):
         shutil.rmtree(folder, ignore_errors=True)
     layout.make()
-    sysfs.build(layout.sys, host)
+    sysfs.build(layout.sys, host, admin_macs=True)
     make_nodes(layout.dev, host)
-    VfTable(layout.vftable).reset(host)
+    VfTable(layout.vftable).reset(host, admin_macs=True)

@@ -3,9 +3,10 @@
 Only reading works: a write to ``sriov_numvfs`` makes no VF. Sources: Documentation/ABI/testing/sysfs-bus-pci and
 ABI/stable/sysfs-class-infiniband; drivers/pci/iov.c (a VF is its PF's sibling below the same bridge, on the bus of its
 routing id); drivers/infiniband/core/sysfs.c (rate_show), uverbs_main.c and user_mad.c (32 and 64 fixed minors of major
-231, a dynamic major for what follows). A VF without an admin MAC or GUID has node GUID 0, as on real cards.
+231, a dynamic major for what follows). A VF's node GUID is what it read when its driver was bound.
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,11 @@ class Tree:
         return self.root.joinpath("devices", *bridges, function.pci)
 
 
-def build(root: Path, host: Host) -> None:
-    """Build a host's whole tree at ``root``: every VF bound to its driver, its netdev present and down."""
+def build(root: Path, host: Host, *, admin_macs: bool = False) -> None:
+    """Build a host's whole tree at ``root``: every VF bound to its driver, its netdev present and down.
+
+    ``admin_macs`` is as in `devcluster.hosts.vftable.VfTable.reset`.
+    """
     tree = Tree(root)
     for name in ("net", "infiniband", "infiniband_verbs", "infiniband_mad"):
         (root / "class" / name).mkdir(parents=True, exist_ok=True)
@@ -55,7 +59,7 @@ def build(root: Path, host: Host) -> None:
             write(root / "bus" / "pci" / "drivers" / driver, {"bind": "", "unbind": "", "new_id": ""})
         _add_bridges(tree, pf.pcie, pf.numa)
     for ifindex, function in enumerate(host.functions(), start=2):
-        _add_function(tree, function)
+        _add_function(tree, function, _node_guid(function, admin_macs=admin_macs))
         up = function.vf is None
         show(root, tree.folder(function), function, Netdev(function.netdev, ifindex, function.mac, up=up))
 
@@ -92,7 +96,16 @@ def _register(tree: Tree, folder: Path, driver: str) -> None:
     link(folder / "subsystem", bus)
 
 
-def _add_function(tree: Tree, function: Function) -> None:
+def _node_guid(function: Function, *, admin_macs: bool) -> str:
+    if function.vf is None:
+        return guid(function.mac)
+    nic = function.pf.personality
+    fresh = nic.fresh(function.vf, function.mac)
+    fresh.mac = function.mac if admin_macs and function.pf.link == "ethernet" else fresh.mac
+    return nic.node_guid(fresh, function.mac)
+
+
+def _add_function(tree: Tree, function: Function, node_guid: str) -> None:
     folder, pf = tree.folder(function), function.pf
     nic = pf.personality
     device, driver = (nic.device, nic.driver) if function.vf is None else (nic.vf_device, nic.vf_driver)
@@ -120,7 +133,7 @@ def _add_function(tree: Tree, function: Function) -> None:
         link(folder / "physfn", pf_folder)
         link(pf_folder / f"virtfn{function.vf}", folder)
     if function.has_rdma:
-        _add_rdma(tree, folder, function)
+        add_rdma(tree, function, node_guid)
 
 
 def _add_sriov(folder: Path, function: Function) -> None:
@@ -143,12 +156,23 @@ def _add_sriov(folder: Path, function: Function) -> None:
     )
 
 
-def _add_rdma(tree: Tree, folder: Path, function: Function) -> None:
+def remove_rdma(tree: Tree, function: Function) -> None:
+    """Remove a function's RDMA device, as the end of its driver does."""
+    for name in ("infiniband", "infiniband_verbs", "infiniband_mad"):
+        folder = tree.folder(function) / name
+        for device in folder.iterdir():
+            (tree.root / "class" / name / device.name).unlink()
+        shutil.rmtree(folder)
+
+
+def add_rdma(tree: Tree, function: Function, node_guid: str) -> None:
+    """Add a function's RDMA device, as its driver does at probe."""
+    folder = tree.folder(function)
     device = folder / "infiniband" / function.rdma
     write(
         device,
         {
-            "node_guid": "0000:0000:0000:0000" if function.vf is not None else guid(function.mac),
+            "node_guid": node_guid,
             "sys_image_guid": system_image_guid(function.mac),
             "node_type": "1: CA",
             "node_desc": function.rdma,

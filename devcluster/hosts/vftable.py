@@ -1,11 +1,13 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
     {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","mbps":100000,"mtu":1500,"up":true,
-     "present":true,"refuse":["vlan"],"own":{},"vf0":"0000:04:00.2","stride":1,"set":{"3":{"min_tx_rate":5000}}}}}
+     "present":true,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"vf0":"0000:04:00.2","stride":1,
+     "set":{"3":{"min_tx_rate":5000}}}}}
 
-``own`` are the addresses that the VFs' drivers chose, where the PF's reports them. ``set`` holds what differs from a VF
-just made. What nobody can read, which VFs an mlx5 NIC has enrolled in the scheduling of rates and their weights, is in
-vftable.weights beside it: a VF that is given back as it was found stays enrolled.
+``own`` are the addresses that the VFs' drivers chose, where the PF's reports them, ``macs`` the admin MACs that whoever
+made the VFs gave them. ``set`` holds what differs from a VF just made. What nobody can read, which VFs an mlx5 NIC has
+enrolled in the scheduling of rates and their weights, is in vftable.weights beside it: a VF that is given back as it
+was found stays enrolled.
 
 What a PF's driver takes, refuses and answers is its personality's (`devcluster.hosts.personalities`); here is what the
 kernel does for every driver. A write goes setting by setting in the kernel's order, and the first refusal ends it: what
@@ -26,7 +28,7 @@ from typing import Any
 from devcluster.hosts import vf_reset
 from devcluster.hosts.nic import Host
 from devcluster.hosts.personalities.mlx5_ethernet import BW_SHARE
-from devcluster.hosts.personalities.personality import Personality, Pf, Vf, refusal, unsupported
+from devcluster.hosts.personalities.personality import NO_MAC, Personality, Pf, Vf, refusal, unsupported
 from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.files import read_file, write_file
 from mooring.parsing import dump
@@ -83,18 +85,23 @@ class VfTable:
         weights: dict[str, int] = self._load_weights().get(pf, {})
         return {int(vf): weight for vf, weight in weights.items()}
 
-    def reset(self, host: Host) -> None:
-        """Make the table as a boot leaves it: every VF of the host fresh."""
+    def reset(self, host: Host, *, admin_macs: bool = False) -> None:
+        """Make the table as a boot leaves it: every VF of the host fresh.
+
+        ``admin_macs``: each Ethernet VF was given its netdev's MAC before its driver was bound, as `init` does.
+        """
         pfs: dict[str, dict[str, object]] = {}
         for pf in host.pfs:
             state = asdict(Pf(pf.vfs, pf.mbps))
             nic: dict[str, object] = {"link": pf.link, "nic": pf.personality.name, "vf0": pf.vf0, "stride": pf.stride}
-            nic |= {"refuse": list(pf.refuse), "own": {}, "set": {}}
+            nic |= {"refuse": list(pf.refuse), "own": {}, "macs": {}, "set": {}}
             pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
         for function in host.functions():
-            own = pfs[function.pf.name]["own"]
+            own, macs = (pfs[function.pf.name][name] for name in ("own", "macs"))
             if function.vf is not None and function.pf.personality.reports_own_mac and isinstance(own, dict):
                 own[str(function.vf)] = function.mac
+            if function.vf is not None and admin_macs and function.pf.link == "ethernet" and isinstance(macs, dict):
+                macs[str(function.vf)] = function.mac
         with self._locked():
             write_file(self._path, dump({"v": 1, "pfs": pfs}))
             write_file(self._weights, dump({}))
@@ -108,12 +115,17 @@ class VfTable:
                 found.weights.clear()
             return made
 
-    def bind(self, pf: str, vf: int) -> None:
-        """Take in that a VF's driver was bound."""
+    def bind(self, pf: str, vf: int, netdev_mac: str) -> tuple[str, str]:
+        """Take in that a VF's driver was bound; return its node GUID, and its netdev's MAC.
+
+        That is the admin MAC, or ``netdev_mac`` without one: what the VF's driver then chooses.
+        """
         with self._changing(pf) as found:
             bound = found.vf(vf)
             found.personality.bind(found.pf, bound)
             found.keep(bound)
+            mac = bound.mac if bound.mac != NO_MAC else netdev_mac
+            return found.personality.node_guid(bound, mac), mac
 
     def set_up(self, pf: str, *, up: bool) -> None:
         """Open or close a PF's netdev."""
@@ -227,7 +239,9 @@ class _Record:
 
     def _fresh(self, number: int) -> Vf:
         own = self.fields["own"].get(str(number))
-        return self.personality.fresh(number, own) if own is not None else self.personality.fresh(number)
+        fresh = self.personality.fresh(number, own) if own is not None else self.personality.fresh(number)
+        fresh.mac = self.fields["macs"].get(str(number), fresh.mac)
+        return fresh
 
 
 def _set_in_order(found: _Record, vf: Vf, wanted: VfSettings) -> None:

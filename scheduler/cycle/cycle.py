@@ -27,6 +27,7 @@ from scheduler.cycle.cluster_filters import (
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
+from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.preemption import Futile, Preemption
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
@@ -120,10 +121,19 @@ class SchedulingCycle:
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
     ) -> Decision | None:
-        """Decide as `decide` does, with the current state; return None if the search for victims continues.
+        """Decide as `decide` does, with the current state; return None if the search for VFs or victims continues.
 
-        Other pods then get their turn, and the caller calls again with the same ``search``.
+        Events are then taken in, and the caller calls again with the same ``search``.
         """
+        search.placement.begin_turn()
+        try:
+            return self._proceed(pod_info, now, search, record_phase)
+        except TurnSpent:
+            return None
+
+    def _proceed(
+        self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase
+    ) -> Decision | None:
         self._cache.tick(now)
         others = cluster_filters(pod_info, self._cache)
         volumes = volume_filters(pod_info, self._cache)
@@ -133,14 +143,14 @@ class SchedulingCycle:
         signature_scores = self._signature_scores.of(pod_info)
         if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
-            best = signature_scores.best()
+            best = signature_scores.best(search.placement)
             record_phase("Score")
             if best is None:
                 return self._unplaced(pod_info, list(_refused(signature_scores)), search, now)
             row, placement = best
             if not self._conflicts_with_nominated(pod_info)(row):
                 return self._bind(pod_info, _Choice(row, placement, signature_scores.parts(row)))
-        found = self._choose_by_all(pod_info, signature_scores, volumes, others, record_phase)
+        found = self._choose_by_all(pod_info, signature_scores, volumes, others, search, record_phase)
         record_phase("Score")
         if isinstance(found, _Choice):
             return self._bind(pod_info, found)
@@ -162,6 +172,7 @@ class SchedulingCycle:
         signature_scores: SignatureScores,
         volumes: VolumeFilters,
         others: ClusterFilters,
+        search: VictimSearch,
         record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
         """Filter and score nodes by the volumes, and by affinity and spreading among the pods there, nominated or not.
@@ -174,7 +185,7 @@ class SchedulingCycle:
         slow = [one for one in volumes if one not in quick]
         ordered = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
         for some in [rows] if others else _batches(ordered, quick, refused):
-            found = self._choose_among(pod_info, signature_scores, some, slow, others, record_phase)
+            found = self._choose_among(pod_info, signature_scores, some, slow, others, search, record_phase)
             if isinstance(found, _Choice):
                 return found
             refused += found
@@ -187,6 +198,7 @@ class SchedulingCycle:
         rows: Rows,
         volumes: VolumeFilters,
         others: ClusterFilters,
+        search: VictimSearch,
         record_phase: RecordPhase,
     ) -> _Choice | list[_Refused]:
         """Choose the best of these rows; if none passes, return why, beside what ``signature_scores`` refuse."""
@@ -201,7 +213,7 @@ class SchedulingCycle:
         conflicts = self._conflicts_with_nominated(pod_info)
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
-            placement = signature_scores.exact(row)
+            placement = signature_scores.exact(row, search.placement)
             if isinstance(placement, str):
                 continue
             if texts := conflicts(row):

@@ -12,11 +12,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
+from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
 
 # Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
@@ -100,11 +103,15 @@ def _started(assigned: AssignedPod) -> str:
 
 
 class VictimSearch:
-    """The results for one pod, by row; each holds until the row changes."""
+    """The results for one pod, by row; each holds until the row changes.
+
+    ``placement`` is what the decision may spend on placements.
+    """
 
     def __init__(self, portion: int = sys.maxsize) -> None:
         """Check at most this many pods in one turn; without a limit one turn is enough."""
         self._portion = portion
+        self.placement = PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
         self._found: dict[int, Found] = {}
         self._candidates: list[Candidate] = []
         # Rows checked in this turn, and the change of rows up to which the other results hold.
@@ -121,9 +128,11 @@ class VictimSearch:
         for row in rows:
             found = self._found.get(row)
             if found is None:
-                if left <= 0:
+                if left <= 0 or self.placement.turn_is_spent:
                     return False
-                found, pods = self._look_at(row, select_victims_on_node)
+                if self.placement.is_spent:
+                    continue
+                found, pods = self.placement.charge(partial(self._look_at, row, select_victims_on_node))
                 left -= 1 + pods
             if isinstance(found, Candidate):
                 self._candidates.append(found)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import NodeColumns, Rows
+from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.plugins.interface import (
@@ -92,24 +93,30 @@ class SignatureScores:
                 self._judge_use_of(row)
         self._seen = nodes.changes.end
 
-    def best(self) -> tuple[int, Placement | None] | None:
-        """Return the best row that passes, with where the pod's interfaces go there; None if no row passes."""
+    def best(self, budget: PlacementBudget) -> tuple[int, Placement | None] | None:
+        """Return the best row that passes, with where the pod's interfaces go there; None if no row passes.
+
+        Raise TurnSpent where the search goes on in another turn: the rows that it has refused stay so.
+        """
         standing = self._standing[: self._nodes.size]
         while len(standing):
             row = int(standing.argmax())
             if standing.item(row) < 0:
                 return None
-            placement = self.exact(row)
+            placement = self.exact(row, budget)
             if not isinstance(placement, str):
                 return row, placement
         return None
 
-    def exact(self, row: int) -> Placement | str | None:
-        """Find the exact devices for the pod on a passing row; refuse the row, with a reason, if they do not fit."""
+    def exact(self, row: int, budget: PlacementBudget) -> Placement | str | None:
+        """Find the exact devices for the pod on a passing row; refuse the row, with a reason, if they do not fit.
+
+        Raise TurnSpent if this turn has searched enough.
+        """
         if self._reserve is None:
             return None
         plugin, choose = self._reserve
-        found = choose(row)
+        found = budget.search(choose, row)
         if isinstance(found, str):
             if found == OUT_OF_BUDGET:
                 self._on_budget_spent()

@@ -25,6 +25,8 @@ from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_item
 
 # The hardest instances of bench/place.py then take under 5 ms with some margin; a third more decides 7 % more of them.
 BUDGET = 3_000
+# Some 25 ms: what is searched before others have their turn.
+SEARCHED_AT_ONCE = 5 * BUDGET
 # Outcomes kept, of up to 10 KiB each.
 REMEMBERED = 1024
 Why = Literal["selectors", "vfs", "rate", "distinct", "combination"]
@@ -70,6 +72,20 @@ Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
 
 
+class _Taken:
+    """How many steps all searches of this process have taken."""
+
+    steps = 0
+
+
+_taken = _Taken()
+
+
+def steps_taken() -> int:
+    """Return how many steps all searches have taken so far: what a decision costs, however many nodes it searches."""
+    return _taken.steps
+
+
 def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
     """Return the PFs that a request's selectors allow, as bits.
 
@@ -108,9 +124,11 @@ def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int) -
     steps = Steps(budget)
     try:
         found = pack_items(items, bins, steps)
+        return NoFit("combination") if found is None else Placed(_as_wished(found, items, bins, spreading, steps))
     except BudgetSpent:
         return OutOfBudget(budget)
-    return NoFit("combination") if found is None else Placed(_as_wished(found, items, bins, spreading, steps))
+    finally:
+        _taken.steps += budget - max(steps.left, 0)
 
 
 def _as_wished(

@@ -17,7 +17,7 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.joint import section
-from scheduler.placement.place import PfCapacity, VfDemand
+from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand, steps_taken
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting
 from scheduler.plugins.interface import (
     DryRun,
@@ -242,12 +242,22 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
 
 
 def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], Measure]:
+    limit = 0
+
     def could_give(offer: tuple[str, tuple[Pf, ...]]) -> bool:
+        if steps_taken() > limit:
+            # Too much was searched already: as where a single search runs out of steps.
+            return True
         _, pfs = offer
         found = demands.place(pfs, tuple(PfCapacity(len(pf.vfs), pf.offer_mbps) for pf in pfs))
         return not isinstance(found, str) or found == OUT_OF_BUDGET
 
-    return lambda view: view.judged(nodes.offers, could_give)
+    def fits(view: NodeView) -> Measure:
+        nonlocal limit
+        limit = steps_taken() + SEARCHED_AT_ONCE
+        return view.judged(nodes.offers, could_give)
+
+    return fits
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED

@@ -7,7 +7,17 @@ import errno
 from collections.abc import Iterable
 
 from devcluster.hosts.personalities.mlx5_rates import bw_shares
-from devcluster.hosts.personalities.personality import PRIORITIES, VLANS, Personality, Pf, Vf, is_multicast, refusal
+from devcluster.hosts.personalities.personality import (
+    NO_MAC,
+    PRIORITIES,
+    VLANS,
+    Personality,
+    Pf,
+    Vf,
+    guid_of,
+    is_multicast,
+    refusal,
+)
 from mooring.settings import LinkState, VfSettings
 
 # In ``kept`` of a VF that is enrolled: its weight, vport->qos.bw_share.
@@ -30,11 +40,21 @@ class Mlx5Ethernet(Personality):
         """Take any address that is not multicast, 00:… too, spoofchk or not (mlx5_esw_set_vport_mac_locked).
 
         It changes the VF's vport in the firmware, and nothing in the VF: its netdev keeps its own until it is probed
-        again (mlx5e_set_netdev_dev_addr).
+        again (mlx5e_set_netdev_dev_addr), and so does its RDMA device. The node GUID of the vport is made from the MAC,
+        from 00:… too.
         """
         if is_multicast(mac):
             raise refusal(errno.EINVAL, "mac", mac)
         vf.mac = mac
+        vf.kept = {"mac_was_taken": True} if mac == NO_MAC else {}
+
+    def node_guid(self, vf: Vf, _netdev_mac: str) -> str:
+        """Return the vport's: 0 until a MAC is written (esw_vport_setup), then its MAC's (node_guid_gen_from_mac).
+
+        The VF reads it at probe only (init_node_data in drivers/infiniband/hw/mlx5/main.c).
+        """
+        has_one = vf.mac != NO_MAC or "mac_was_taken" in vf.kept
+        return guid_of(vf.mac) if has_one else "0000:0000:0000:0000"
 
     def set_vf_vlan(self, _pf: Pf, vf: Vf, vlan: int, qos: int) -> None:
         """Take 0 to 4095 and priorities 0 to 7, a priority without a VLAN too (__mlx5_eswitch_set_vport_vlan)."""

@@ -34,6 +34,11 @@ class Mlx5Infiniband(Personality):
         """Take it; the VF reads it when its driver is bound (mlx5_ib_set_vf_guid)."""
         vf.guid = guid
 
+    def node_guid(self, vf: Vf, _netdev_mac: str) -> str:
+        """Return the one that was set, else 0 (mlx5_query_hca_vport_node_guid)."""
+        digits = (vf.guid or "0" * 16).replace(":", "")
+        return ":".join(digits[start : start + 4] for start in range(0, 16, 4))
+
     def get_vf_config(self, _pf: Pf, vf: Vf) -> VfSettings:
         """Answer zeros for all that has no operation (mlx5_ib_get_vf_config), and the PF's address as the MAC."""
         return VfSettings(

@@ -131,6 +131,13 @@ class Personality:
         pf.vfs = wanted
         return wanted
 
+    def node_guid(self, vf: Vf, netdev_mac: str) -> str:
+        """Return the node GUID that a VF reads while its driver is bound, as node_guid_show writes it.
+
+        By default made from the netdev's MAC, as bnxt_re does (addrconf_addr_eui48 in drivers/infiniband/hw/bnxt_re).
+        """
+        return guid_of(bytes((int(netdev_mac[:2], 16) ^ 2,)).hex() + netdev_mac[2:])
+
     def bind(self, pf: Pf, vf: Vf) -> None:
         """Take in that a VF's driver was bound: what the VF reads at probe only, it reads here."""
 
@@ -150,6 +157,13 @@ def refusal(code: int, setting: str, value: object) -> OSError:
 def unsupported(setting: str, value: object) -> OSError:
     """Return the kernel's error for a driver that has no such operation (do_setvfinfo)."""
     return refusal(errno.EOPNOTSUPP, setting, value)
+
+
+def guid_of(mac: str) -> str:
+    """Return a MAC with ff:fe in its middle, as node_guid_show in drivers/infiniband/core/sysfs.c writes a GUID."""
+    digits = mac.replace(":", "")
+    whole = f"{digits[:6]}fffe{digits[6:]}"
+    return ":".join(whole[start : start + 4] for start in range(0, 16, 4))
 
 
 def is_multicast(mac: str) -> bool:

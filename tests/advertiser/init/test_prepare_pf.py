@@ -30,6 +30,7 @@ class Nic:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
+        self.found: dict[int, VfSettings] = {}
         self.brought_up: list[str] = []
         self.mtus: dict[str, int] = {}
         self.rates: dict[str, dict[int, VfSettings]] = {}
@@ -42,7 +43,7 @@ class Nic:
         self.mtus[pf] = mtu
 
     def read_all(self, pf: str) -> dict[int, VfSettings]:
-        return self.rates.get(pf, {})
+        return self.rates.get(pf, self.found)
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
         self.cleared.append((pf, list(vfs)))
@@ -81,8 +82,8 @@ class Closed(Nic):
         raise OSError(errno.EIO, "Input/output error")
 
 
-class InfinibandNic:
-    """The VF table of InfiniBand PFs: it takes a link state and GUIDs, as IPoIB does."""
+class TableNic:
+    """The VF table of PFs: one on InfiniBand takes a link state and GUIDs, as IPoIB does."""
 
     def __init__(self, table: VfTable) -> None:
         self.table = table
@@ -94,22 +95,35 @@ class InfinibandNic:
         self.table.write(pf, vf, VfSettings(guid=guid))
 
     def bring_up(self, pf: str) -> None:
-        raise AssertionError(f"{pf} is brought up: only Ethernet PFs are")
+        self.table.set_up(pf, up=True)
 
     def set_mtu(self, pf: str, mtu: int) -> None:
-        raise AssertionError(f"{pf} gets mtu {mtu}: only Ethernet PFs do")
+        self.table.change_pf(pf, mtu=mtu)
 
     def read_all(self, pf: str) -> dict[int, VfSettings]:
         return dict(self.table.read_all(pf))
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        raise AssertionError(f"rates of VFs {list(vfs)} of {pf} are cleared: IPoIB has no operation for rates")
+        self.table.clear_rates(pf, vfs)
+
+
+class InfinibandNic(TableNic):
+    """Its netdevs are IPoIB's: no VF depends on their state or MTU, and they have no operation for rates."""
+
+    def bring_up(self, pf: str) -> None:
+        raise AssertionError(f"{pf} is brought up")
+
+    def set_mtu(self, pf: str, mtu: int) -> None:
+        raise AssertionError(f"{pf} gets mtu {mtu}")
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(f"rates of VFs {list(vfs)} of {pf} are cleared")
 
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Roots:
     """A host with two PFs whose two VFs have their drivers already: init finds nothing to make."""
-    build(tmp_path / "sys", describe_host("n1", 1, vfs=2))
+    build(tmp_path / "sys", describe_host("n1", 1, vfs=2), admin_macs=True)
     roots = Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run")
     for pf in (FIRST, SECOND):
         (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")

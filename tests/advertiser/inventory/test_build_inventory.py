@@ -1,20 +1,26 @@
 """From sysfs trees to inventories: real layouts, and what is left of them when files go missing or turn to garbage."""
 
+import io
 import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from advertiser.host.sysfs import SysfsError, read_functions
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
 from advertiser.inventory.offer import EVERYTHING, Offer
+from advertiser.show import as_json, print_table
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
 from mooring.inventory import dump_inventory, read_inventory
 
 Tree = Mapping[str, Any]
@@ -35,6 +41,30 @@ def test_a_layout_gives_the_inventory_that_a_person_wrote_down(layout: Tree, tre
     found = judged(tree(layout))
     assert layout["pfs_expected"] == published(found)
     assert layout["left_out"] == {left.pci: left.why for left in found.ignored}
+
+
+def test_offered_vfs_without_a_node_guid_are_named(tmp_path: Path) -> None:
+    """They stay on offer. One that was given a MAC before its driver was bound has a GUID, and so has a bound one."""
+    build(tmp_path, describe_host("n1", 1, vfs=4))
+    devices = tmp_path / "bus/pci/devices"
+    for vf, text in (("0000:04:00.3", "0200:01ff:fe00:0001"), ("0000:04:00.4", "0000:00ff:fe00:0000")):
+        (device,) = (devices / vf / "infiniband").iterdir()
+        (device / "node_guid").write_text(f"{text}\n")
+    found = judged(tmp_path)
+    assert [(each.pf, str(each.vfs)) for each in found.warnings] == [("enp4s0f0", "0,2-3"), ("enp4s0f1", "0-3")]
+    assert [pf["vfs"] for pf in published(found)] == ["0-3", "0-3"]
+    document = json.loads(as_json(found, "n1"))
+    assert {(each["pf"], each["vfs"]) for each in document["warnings"]} == {("enp4s0f0", "0,2-3"), ("enp4s0f1", "0-3")}
+    shown = Console(width=160, record=True, file=io.StringIO())
+    print_table(found, "n1", shown)
+    assert "enp4s0f0 VF 0,2-3 on offer, but: no node GUID" in shown.export_text()
+
+
+def test_on_infiniband_a_node_guid_of_zeros_is_not_named(tmp_path: Path) -> None:
+    """`init` or a pod sets one there."""
+    host = describe_host("n1", 1, vfs=2)
+    build(tmp_path, replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
+    assert judged(tmp_path).warnings == ()
 
 
 def test_240_vfs_fit_into_two_kibibytes(named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]) -> None:

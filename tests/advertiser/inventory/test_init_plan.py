@@ -111,8 +111,23 @@ def test_settings_that_a_driver_has_no_operation_for_are_left_out(driver: str, l
     assert decided.settings == replace(wishes, **dict.fromkeys(left_out))
 
 
-def test_an_ethernet_vf_keeps_its_link_state() -> None:
-    assert plan(function(0), "eth0", "ethernet", Init(2), {}).settings == VfSettings()
+@pytest.mark.parametrize(
+    ("driver", "wish", "result"),
+    [("mlx5_core", None, True), ("mlx5_core", False, False), ("ice", None, True), ("new_nic", None, None)],
+)
+def test_an_ethernet_vf_has_spoof_check_on_unless_the_offer_says_otherwise(
+    driver: str, wish: bool | None, result: bool | None
+) -> None:
+    """Nothing else: its link state stays. A driver that may not have the operation is not asked for it."""
+    decided = plan(function(0, driver=driver), "eth0", "ethernet", Init(2, VfSettings(spoofchk=wish)), {})
+    assert decided.settings == VfSettings(spoofchk=result)
+
+
+def test_spoof_check_follows_the_mac() -> None:
+    """mlx5 compares frames with the MAC that the VF has then (esw_acl_ingress_lgcy_setup)."""
+    decided = plan(function(0), "eth0", "ethernet", Init(2), {})
+    order = [name for wish in settings_in_order(decided.settings, "02:00:00:00:00:01") for name in wish.to_fields()]
+    assert order.index("mac") < order.index("spoofchk")
 
 
 def test_a_guid_travels_as_the_kernel_reads_it() -> None:

@@ -12,6 +12,7 @@ from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
@@ -101,7 +102,7 @@ def _pod_info(pod: Pod, kinds: Kinds) -> PodInfo:
 
 def _says(signature_scores: SignatureScores) -> object:
     for row in signature_scores.passing():
-        signature_scores.exact(int(row))
+        signature_scores.exact(int(row), PlacementBudget())
     refused = {(int(row), texts) for _, texts, rows in signature_scores.refused() for row in rows}
     return refused, signature_scores.passing().tolist(), signature_scores.scores(signature_scores.passing()).tolist()
 

@@ -16,6 +16,7 @@ from mooring.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cache.column import Column, Journal
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Image, Node, Pod
@@ -93,7 +94,7 @@ def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
     """Return all results: refusals by node, scores of the nodes that pass."""
     names = machine.cache.nodes.names
     for row in signature_scores.passing():
-        signature_scores.exact(int(row))
+        signature_scores.exact(int(row), PlacementBudget())
     refused = {names[row]: (rule.name, texts) for rule, texts, rows in signature_scores.refused() for row in rows}
     rows = signature_scores.passing()
     return {
@@ -131,7 +132,7 @@ def test_kept_scores_equal_new_ones(
         kept[which].refresh()
         fresh = SignatureScores(shapes[which], machine.cache.nodes)
         assert _judged(kept[which], machine) == _judged(fresh, machine), f"seed {seed}, step {now}"
-        assert kept[which].best() == fresh.best()
+        assert kept[which].best(PlacementBudget()) == fresh.best(PlacementBudget())
 
 
 @pytest.mark.parametrize("seed", range(20))

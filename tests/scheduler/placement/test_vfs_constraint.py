@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mooring.inventory import Pf, dump_inventory, read_inventory
 from scheduler.constraints.kinds import NONE
 from scheduler.constraints.protocol import Constraint, NodeSide, PodSide, Proposal, Unmet
+from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -85,7 +86,7 @@ def test_protocol_and_columns_agree(
     scorer = rdma_vfs.SCORE.pre_filter(pod_info, nodes)
     assert scorer is not None
     assert judged == scorer(nodes.view(np.array([0])))[0]
-    chosen = signature_scores.exact(0)
+    chosen = signature_scores.exact(0, PlacementBudget())
     assert chosen is not None
     if isinstance(chosen, str):
         with pytest.raises(Unmet, match=chosen):

@@ -1,0 +1,96 @@
+"""Give a node GUID to VFs that were made without one: a MAC, then their driver again (`mooring.node_guid`).
+
+A VF that a pod holds, or is about to get, is left to the CNI plugin, which does the same at ADD. One VF at a time,
+under its lock and its PF's. A run that is killed leaves at most one VF without a driver, which the next run prepares as
+a fresh one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from advertiser.host.pod_records import recorded_vfs
+from advertiser.host.read_host import Roots
+from advertiser.init import pci_driver
+from advertiser.inventory.facts import Host, PciFunction, Vf
+from advertiser.inventory.init_plan import NO_MAC, ForbiddenError, vf_mac, vfs_without_guid
+from advertiser.inventory.matching import OfferedPf
+from mooring.errors import RecordError
+from mooring.files import read_file
+from mooring.locks import LockBusyError, hold
+from mooring.settings import VfSettings
+
+# A VF whose lock is busy is in use by a call; a PF's is held while a call sets its VFs.
+_VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0
+_log = structlog.get_logger()
+
+
+class AdminMacs(Protocol):
+    """Reads and writes the settings of a PF's VFs."""
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]: ...
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGuidRepair:
+    """Repairs the VFs of PFs below ``roots``; ``read`` reads the host."""
+
+    roots: Roots
+    macs: AdminMacs
+    read: Callable[[], Host]
+
+    def run(self, pci: str, offered: OfferedPf) -> None:
+        """Repair those VFs of a PF that nobody has; raise ForbiddenError for one that its driver does not take back."""
+        for index in self._candidates(pci, offered):
+            function = _function(self.read(), pci)
+            vf = function.vfs.get(index) if function is not None else None
+            if vf is None or vf.address is None:
+                continue
+            try:
+                with hold(self.roots.run, vf.address, _VF_LOCK_S), hold(self.roots.run, pci, _PF_LOCK_S):
+                    # Read again: the previous holder of the lock may have taken it.
+                    if index in self._candidates(pci, offered):
+                        self._repair(pci, offered.name, index, vf)
+            except LockBusyError as busy:
+                _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=str(busy))
+
+    def _candidates(self, pci: str, offered: OfferedPf) -> tuple[int, ...]:
+        host = self.read()
+        function = _function(host, pci)
+        if function is None:
+            return ()
+        try:
+            held = recorded_vfs(self.roots.state) | host.ledger.keys()
+        except (RecordError, OSError) as unreadable:
+            _log.warning("VFs keep no node GUID", pf=offered.name, reason=str(unreadable))
+            return ()
+        return vfs_without_guid(function, offered.link, offered.terms, held)
+
+    def _repair(self, pci: str, pf: str, index: int, vf: Vf) -> None:
+        address, driver = vf.address or "", vf.driver or ""
+        try:
+            if self.macs.read_all(pf)[index].mac in (None, NO_MAC):
+                own = read_file(self._device(pci) / "net" / pf / "address") or ""
+                self.macs.write(pf, index, VfSettings(mac=vf_mac(own.strip(), index)))
+        except (OSError, KeyError, ValueError) as refused:
+            _log.warning("VF keeps no node GUID", pf=pf, vf=index, reason=f"it gets no MAC: {refused}")
+            return
+        try:
+            pci_driver.unbind(self.roots.sysfs, address, driver)
+            pci_driver.bind(self.roots.sysfs, address, driver)
+        except OSError as refused:
+            why = f"driver {driver!r} does not take it back ({refused.strerror})"
+            raise ForbiddenError(f"{pf}: VF {address}: {why}; see the kernel's log") from refused
+        _log.info("VF has got a node GUID", pf=pf, vf=index, pci=address)
+
+    def _device(self, pci: str) -> Path:
+        return self.roots.sysfs / "bus/pci/devices" / pci
+
+
+def _function(host: Host, pci: str) -> PciFunction | None:
+    return next((function for function in host.functions if function.address == pci), None)

@@ -1,0 +1,45 @@
+"""One hard request must not hold up everybody: what a decision may search over all nodes, and in one turn."""
+
+import random
+from collections.abc import Callable
+
+from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.placement_budget import A_DECISION
+from scheduler.kube.objects import Node, Pod
+from scheduler.placement.place import BUDGET, SEARCHED_AT_ONCE, steps_taken
+from scheduler.state.machine import Machine
+
+NODES = 250
+
+
+def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
+    machine: Machine,
+    make_node: Callable[..., Node],
+    make_pf: Callable[..., Pf],
+    make_pod: Callable[..., Pod],
+) -> None:
+    """23 rates of about 33.4 Gb/s, and on each node other free rates of two PFs: 11 and a half rates each."""
+    chance = random.Random(1)
+    rates = [33_400 + chance.randrange(-300, 300) for _ in range(23)]
+    for number in range(NODES):
+        first = 384_100 + chance.randrange(-3_000, 3_000)
+        offers = (first, sum(rates) - first)
+        pfs = tuple(
+            make_pf(index, vfs=32, mbps=800_000, offer_mbps=offer, vf0=f"0000:{index + 4:02x}:01.0")
+            for index, offer in enumerate(offers)
+        )
+        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs=pfs)), 0.0)
+    hard, easy = make_pod("hard", [{"min_tx_rate": rate} for rate in rates]), make_pod("easy", [{}])
+    for pod in (hard, easy):
+        machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
+    began, turns, bound = steps_taken(), list[int](), list[str]()
+    while not bound:
+        before = steps_taken()
+        instructions = machine.step(0.0) or []
+        turns.append(steps_taken() - before)
+        bound += [one.pod_info.pod.metadata.name for one in instructions if isinstance(one, Bind)]
+    assert bound == ["easy"]
+    assert max(turns) <= 2 * (SEARCHED_AT_ONCE + BUDGET)
+    assert A_DECISION <= steps_taken() - began <= A_DECISION + len(turns) * BUDGET
