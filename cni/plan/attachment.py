@@ -184,25 +184,38 @@ def symbol(failed: OSError) -> str:
     return f"{name} ({failed.strerror})"
 
 
+def reserved_mbps(
+    found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings], shares: Collection[int] = ()
+) -> int:
+    """Return the sum of the min rates of a PF's VFs, once those that are wanted are set.
+
+    ``shares`` are the VFs whose min is a default share, which reserves nothing.
+    """
+    after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
+    after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
+    return sum(low for vf, low in after.items() if vf not in shares)
+
+
 def check_rates(
     pf: str,
     line_mbps: int,
     found: Mapping[int, VfSettings],
     wanted: Mapping[int, VfSettings],
+    beside: int = 0,
     shares: Collection[int] = (),
 ) -> None:
     """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s.
 
-    ``shares`` are the VFs whose min is a default share, which reserves nothing.
+    ``beside`` are those of other PFs on the same cable, ``shares`` as in `reserved_mbps`.
     """
     if not any(settings.min_tx_rate for vf, settings in wanted.items() if vf not in shares):
         return
-    after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
-    after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
-    total = sum(low for vf, low in after.items() if vf not in shares)
+    total = reserved_mbps(found, wanted, shares) + beside
     if total > line_mbps:
+        on_cable = f", {beside} of them on other PFs of its cable," if beside else ""
         raise CniError(
-            NIC_REFUSED, f"pf {pf!r}: min rates of {total} Mb/s would exceed its line rate of {line_mbps} Mb/s"
+            NIC_REFUSED,
+            f"pf {pf!r}: min rates of {total} Mb/s{on_cable} would exceed its line rate of {line_mbps} Mb/s",
         )
 
 

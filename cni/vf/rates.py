@@ -8,25 +8,46 @@ from cni.vf.node import Node
 from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
 from mooring.settings import VfSettings
 
+# A VF by its PF's name and its own index there.
+PfVf = tuple[str, int]
+
 
 def check(
     node: Node,
     pf_pci: str,
     pf: str,
-    found: Mapping[int, VfSettings],
-    wanted: Mapping[int, VfSettings],
-    shares: Collection[int],
+    found: Mapping[str, Mapping[int, VfSettings]],
+    wanted: Mapping[str, Mapping[int, VfSettings]],
+    shares: Collection[PfVf],
 ) -> None:
-    """Raise CniError 101 if the min rates of a PF would exceed its line rate; ``shares`` are the call's own.
+    """Raise CniError 101 if the min rates of a PF would exceed its line rate, with those of the PFs on its cable.
 
-    The shares of other pods are read from the ledger, and only if the sum is too large with them.
+    ``found`` has the PF and those beside it, ``shares`` are the call's own. The shares of other pods are read from the
+    ledger, and only if the sum is too large with them.
     """
     line_mbps = node.sysfs.line_rate_mbps(pf_pci, pf)
     try:
-        attachment.check_rates(pf, line_mbps, found, wanted, shares)
+        _check(pf, line_mbps, found, wanted, shares)
     except CniError:
-        others = {entry.vf for entry in node.ledger.entries() if entry.pf == pf and entry.share}
-        attachment.check_rates(pf, line_mbps, found, wanted, {*shares, *(others - wanted.keys())})
+        recorded = {(entry.pf, entry.vf) for entry in node.ledger.entries() if entry.share}
+        others = {(name, vf) for name, vf in recorded if vf not in wanted.get(name, {})}
+        _check(pf, line_mbps, found, wanted, {*shares, *others})
+
+
+def _check(
+    pf: str,
+    line_mbps: int,
+    found: Mapping[str, Mapping[int, VfSettings]],
+    wanted: Mapping[str, Mapping[int, VfSettings]],
+    shares: Collection[PfVf],
+) -> None:
+    of_pf = {name: {vf for owner, vf in shares if owner == name} for name in found}
+    beside = sum(
+        attachment.reserved_mbps(settings, wanted.get(name, {}), of_pf[name])
+        for name, settings in found.items()
+        if name != pf
+    )
+    attachment.check_rates(pf, line_mbps, found[pf], wanted.get(pf, {}), beside, of_pf[pf])
 
 
 def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wanted: Iterable[VfSettings]) -> None:
