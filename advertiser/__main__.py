@@ -25,12 +25,12 @@ from advertiser.inventory.facts import ClusterFacts
 from advertiser.inventory.offer import OfferError
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
-from advertiser.publish.lost_vf_reporter import LostVfReporter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
+from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
 from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
@@ -165,11 +165,11 @@ async def _serve(config: Config) -> None:
 
 async def _work(config: Config, scanner: Scanner, client: Client, changes: HostEvents, stop: asyncio.Event) -> None:
     publisher = Publisher(client, config.node, lambda: scan_loop.metrics.patched())
-    resources, lost = NodeResources(client, config.node), LostVfReporter(client, config.node)
+    resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     view = ClusterView(client, config.node, publisher, resources, changes.notify)
-    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, lost))
+    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events))
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
-        writers = (publisher.run(), resources.run(), lost.run())
+        writers = (publisher.run(), resources.run(), vf_events.run())
         work = (view.follow_pods(), view.follow_node(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]
         _log.info("advertiser serves", node=config.node)

@@ -16,6 +16,10 @@ What it is: an undo log of one record a VF. The phase defines how much of a VF m
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.unrecorded`)
 
+Two fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`), which
+reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF had last forgotten what was set,
+as after a reload of its driver, and it was set again.
+
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
 a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
 before the first change, and never written again. Undoing needs only the entry and the kernel's present state, no count
@@ -32,6 +36,7 @@ is one write and one removal, each with the folder's fsync. A query about one VF
 and the reconciler read all of them, which are as many as the node has VFs in use.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -47,9 +52,12 @@ FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
-_KNOWN = frozenset((*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma", "attachment"))
+_KNOWN = frozenset(
+    (*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at")
+)
 _ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen"))
 _ATTACHMENT = ("name", "ifname", "network")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _MOST = 64
 # PATH_MAX.
 _LONGEST_PATH = 4096
@@ -123,6 +131,13 @@ class LedgerEntry:
     ipam: Ipam | None = None
     rdma: str | None = None
     attachment: Attachment | None = None
+    share: bool = False
+    reset_at: str | None = None
+
+    @property
+    def reserved_mbps(self) -> int:
+        """What the VF reserves of its PF's line rate, in Mb/s: its min_tx_rate, unless that is a default share."""
+        return 0 if self.share else self.set.min_tx_rate or 0
 
 
 def ledger_name(address: str) -> str:
@@ -153,6 +168,8 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         ipam=document.optional("ipam", _ipam),
         rdma=document.optional("rdma", names.rdma),
         attachment=document.optional("attachment", _attachment),
+        share=document.optional("share", Value.boolean) or False,
+        reset_at=document.optional("reset_at", lambda at: at.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")),
     )
     if ledger_name(entry.pci) != name:
         whole.fail(f"holds the entry of {entry.pci!r}")
@@ -180,6 +197,10 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
         document["rdma"] = entry.rdma
     if entry.attachment is not None:
         document["attachment"] = {name: getattr(entry.attachment, name) for name in _ATTACHMENT}
+    if entry.share:
+        document["share"] = True
+    if entry.reset_at is not None:
+        document["reset_at"] = entry.reset_at
     return dump(document)
 
 

@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -45,6 +45,9 @@ class VfSettingsApi(Protocol):
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         """Set the fields that are not None, in one message; what was set before a refusal stays set."""
 
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        """Set both rates of VFs to 0, in one message; what was set before a refusal stays set."""
+
 
 class RtnetlinkVfSettings:
     """The kernel's settings, by the PF's driver."""
@@ -66,6 +69,17 @@ class RtnetlinkVfSettings:
                 netlink.link("set", index=_index(pf), vf={"vf": vf, **attributes})
         if settings.guid is not None:
             self.write_guid(pf, vf, settings.guid)
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        """Set both rates of VFs to 0: do_setlink in net/core/rtnetlink.c takes any number of IFLA_VF_INFO at once."""
+        if infos := [_zero_rates(vf) for vf in vfs]:
+            with _session() as netlink:
+                netlink.link("set", index=_index(pf), IFLA_VFINFO_LIST={"attrs": infos})
+
+    def set_mtu(self, pf: str, mtu: int) -> None:
+        """Set the MTU of a PF's netdev."""
+        with _session() as netlink:
+            netlink.link("set", index=_index(pf), mtu=mtu)
 
     def bring_up(self, pf: str) -> None:
         """Set a PF's netdev up."""
@@ -98,6 +112,11 @@ class SettingsOfNetdevs:
         if is_pf_name(pf):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         self._settings.write(pf, vf, settings)
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        if is_pf_name(pf):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        self._settings.clear_rates(pf, vfs)
 
 
 @contextmanager
@@ -220,6 +239,11 @@ def _vf_attributes(settings: VfSettings) -> dict[str, object]:
     if settings.link_state is not None:
         attributes["link_state"] = _LINK_STATES.index(settings.link_state)
     return attributes
+
+
+def _zero_rates(vf: int) -> list[object]:
+    rate = {"vf": vf, "min_tx_rate": 0, "max_tx_rate": 0}
+    return ["IFLA_VF_INFO", {"attrs": [["IFLA_VF_RATE", rate]]}]
 
 
 def guid_attributes(kind: str, vf: int, guid: str) -> dict[str, object]:

@@ -41,6 +41,8 @@ def _pf(
     """Return a PF's document, and the sum of its own VFs' min rates."""
     found = {index: _settings(pf, index, settings, held) for index in pf.vfs}
     usable = pf.usable
+    entries = {index: held.get(pf.vf_pci(index)) for index in pf.vfs}
+    shares = {index for index, entry in entries.items() if entry is not None and entry.share}
     used = {index for index in pf.vfs if index not in usable or pf.vf_pci(index) in held}
     document = {
         "name": pf.name,
@@ -50,7 +52,7 @@ def _pf(
         "capacity_vfs": len(pf.vfs),
         "vfs": [_vf(index, vf, allocated=index in used) for index, vf in found.items()],
     }
-    return document, sum(vf.min_tx_rate or 0 for vf in found.values())
+    return document, sum(vf.min_tx_rate or 0 for index, vf in found.items() if index not in shares)
 
 
 def _settings(

@@ -1,9 +1,10 @@
-"""Data that sysfs does not have, by RTNETLINK in the current network namespace: altnames, and the settings of VFs.
+"""Data that sysfs does not have, by RTNETLINK in the current network namespace: altnames, VFs' settings, a link's uses.
 
 VF lists are requested without statistics: with them the list outgrows one attribute near 54 VFs, and is cut short.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from socket import AF_INET, AF_INET6
 from typing import Any
 
 from pyroute2 import IPRoute
@@ -13,6 +14,8 @@ from mooring.settings import LinkState, VfSettings, reported_vlan
 
 # RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS in include/uapi/linux/rtnetlink.h.
 _VFS_WITHOUT_STATS = 1 | 8
+# RT_SCOPE_LINK in include/uapi/linux/rtnetlink.h.
+_LINK_SCOPE = 253
 _LINK_STATES: dict[int, LinkState] = {0: "auto", 1: "enable", 2: "disable"}
 
 
@@ -30,6 +33,49 @@ def vf_settings(pf: str) -> Mapping[int, VfSettings]:
     listed = link.get_attr("IFLA_VFINFO_LIST") if link is not None else None
     found = (_vf(info) for info in (listed.get_attrs("IFLA_VF_INFO") if listed else ()))
     return {index: settings for index, settings in found if index is not None}
+
+
+def host_uses(netdev: str) -> tuple[str, ...]:
+    """Return how the host itself uses a netdev: its addresses, default routes, its bond or bridge, and its VLANs.
+
+    Link-local addresses are not listed: every netdev that is up has one.
+    """
+    with IPRoute() as route:
+        link = _link(route, netdev, 0)
+        if link is None:
+            return ()
+        names = {each["index"]: each.get_attr("IFLA_IFNAME") for each in route.get_links()}
+        index = link["index"]
+        return (*_addresses(route, index), *_default_routes(route, index), *_stacked(route, index, names))
+
+
+def _addresses(route: Any, index: int) -> Iterator[str]:
+    for address in route.get_addr(index=index):
+        if address["scope"] != _LINK_SCOPE:
+            yield f"address {address.get_attr('IFA_ADDRESS')}/{address['prefixlen']}"
+
+
+def _default_routes(route: Any, index: int) -> Iterator[str]:
+    for family, version in ((AF_INET, "IPv4"), (AF_INET6, "IPv6")):
+        for each in route.get_routes(family=family, oif=index):
+            if each["dst_len"] == 0:
+                yield f"{version} default route"
+
+
+def _stacked(route: Any, index: int, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield the bond or bridge that a netdev is a port of, and the links on top of it, such as VLANs."""
+    for each in route.get_links():
+        name, kind = names.get(each["index"], "?"), _kind(each)
+        if each["index"] == index and (master := each.get_attr("IFLA_MASTER")):
+            yield f"port of {names.get(master, master)}"
+        # A veth names its peer there (veth_get_iflink), which is not below it.
+        elif each.get_attr("IFLA_LINK") == index and each["index"] != index and kind != "veth":
+            yield f"{kind} {name}"
+
+
+def _kind(link: Any) -> str:
+    info = link.get_attr("IFLA_LINKINFO")
+    return (info.get_attr("IFLA_INFO_KIND") if info is not None else None) or "link"
 
 
 def _link(route: Any, netdev: str, mask: int) -> Any:

@@ -6,29 +6,29 @@ The marker stores what must be restored, so that the next init completes one tha
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.read_host import PREPARING, Roots, read_host
-from advertiser.init import pci_driver
+from advertiser.init import pci_driver, pf_link
+from advertiser.init.leave_offer import leave_offer
 from advertiser.init.repair_node_guid import NodeGuidRepair
+from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory import init_plan
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from advertiser.inventory.matching import entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
-from mooring import node_offer
 from mooring.files import read_file, remove_file, write_file
 from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.names import LinkType
-from mooring.settings import VfSettings
+from mooring.pf_drivers import without_rates
 
 READY = "ready"
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -45,18 +45,6 @@ class NoSuchSettingError(ForbiddenError):
     """A setting that the NIC does not have."""
 
 
-class VfSettingsWriter(Protocol):
-    """Brings a PF up, reads and sets its VFs; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
-
-    def bring_up(self, pf: str) -> None: ...
-
-    def read_all(self, pf: str) -> Mapping[int, VfSettings]: ...
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None: ...
-
-    def write_guid(self, pf: str, vf: int, guid: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PfPreparer:
     """Prepares PFs below ``roots``; ``progress`` is called after each VF, ``modes`` reads devlink."""
@@ -69,10 +57,11 @@ class PfPreparer:
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
         """Prepare every PF that the offer prepares; continue after failures and return them.
 
+        First the node's part of the offer is left in the state folder. Raise OSError if that or the host fails.
         An entry that matches no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
         """
         host = self._read()
-        self._leave_offer(host, offer, node)
+        leave_offer(self.roots.state, host, offer, node)
         repair = NodeGuidRepair(self.roots, self.writer, self._read)
         failures: list[ForbiddenError | OSError] = []
         for complaint in entries_without_pf(host, offer, node):
@@ -90,14 +79,6 @@ class PfPreparer:
                 failures.append(failed)
         return tuple(failures)
 
-    def _leave_offer(self, host: Host, offer: Offer, node: str) -> None:
-        """Write for mooring-cni what the offer says about each PF's VFs, as it is now."""
-        found = ((function.address, offered_pf(function, host, offer, node)) for function in host.functions)
-        pfs = {
-            pci: node_offer.PfOffer(repair_node_guid=pf.terms.repair_node_guid) for pci, pf in found if pf is not None
-        }
-        write_file(self.roots.state / node_offer.NAME, node_offer.dump_node_offer(pfs))
-
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
             # Read again: the previous holder of the lock may have changed what was read.
@@ -111,14 +92,21 @@ class PfPreparer:
             if plan.left_out:
                 names = ", ".join(plan.left_out)
                 _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)
+            # bnxt_en makes no VFs on a PF that is down. An InfiniBand PF's netdev is IPoIB's, on which no VF depends.
+            if link == "ethernet":
+                pf_link.bring_up(self._device(plan.pci), pf, self.writer)
+                pf_link.set_mtu(self._device(plan.pci), plan, self.writer)
             if plan.recreate:
-                self._make_vfs(function, plan, link)
+                self._make_vfs(function, plan)
                 function = _function(self._read(), plan.pci)
+            if plan.enrols:
+                self._enrol(plan)
             kept = Indexes.of(
                 index for index, vf in function.vfs.items() if vf.driver and vf.address not in host.ledger
             )
             self._prepare_vfs(function, plan, link, host)
             self._warn_of_unchecked(plan, kept)
+            pf_link.warn_of_lost_frames(self.roots.sysfs, function, pf)
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
 
     def _warn_of_unchecked(self, plan: Plan, kept: Indexes) -> None:
@@ -153,14 +141,12 @@ class PfPreparer:
                 _write(autoprobe, before)
             remove_file(marker)
 
-    def _make_vfs(self, function: PciFunction, plan: Plan, link: LinkType) -> None:
+    def _make_vfs(self, function: PciFunction, plan: Plan) -> None:
         """Write sriov_numvfs, and read it again: bnxt_en creates none or fewer without an error.
 
         Source: bnxt_sriov_configure in Linux 6.12, which does nothing on a PF that is down, and sriov_numvfs_store in
-        drivers/pci/iov.c, which only logs fewer VFs. An InfiniBand PF's netdev is IPoIB's and does not matter here.
+        drivers/pci/iov.c, which only logs fewer VFs.
         """
-        if link == "ethernet":
-            self._bring_up(plan.pf)
         numvfs = self._device(plan.pci) / _NUMVFS
         try:
             if function.numvfs != "0":
@@ -172,12 +158,19 @@ class PfPreparer:
         if made != str(plan.vfs):
             raise init_plan.shortfall(function, plan, made)
 
-    def _bring_up(self, pf: str) -> None:
+    def _enrol(self, plan: Plan) -> None:
+        """Give every VF without a rate the rates 0/0, those of pods too: their settings stay as they are.
+
+        `mooring.pf_drivers` explains why; the CNI plugin does the same before it sets the first min of a PF.
+        """
         try:
-            self.writer.bring_up(pf)
+            found = self.writer.read_all(plan.pf)
+            self.writer.clear_rates(plan.pf, without_rates(found))
         except OSError as refused:
-            name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
-            raise ForbiddenError(f"{pf}: the PF cannot be brought up ({name}); see the kernel's log") from refused
+            # A device without the capability for rates: such a VF has no min to compete with.
+            if refused.errno != errno.EOPNOTSUPP:
+                name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+                raise ForbiddenError(f"{plan.pf}: the NIC refuses rates 0/0 for its VFs ({name})") from refused
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
         address = self._pf_address(plan, function, link)

@@ -16,6 +16,7 @@ from mooring import node_guid
 from mooring.indexes import LAST, Indexes
 from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
+from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
 from mooring.settings import VfSettings
 from mooring.vf_addresses import vf_guid as vf_guid
 from mooring.vf_addresses import vf_mac as vf_mac
@@ -54,7 +55,8 @@ class Plan:
     """What to make of one PF.
 
     ``recreate``: its present VFs are removed first, ``left_out`` names the settings of the offer that it does not
-    support. ``has_rates``: whether the VFs' rates can be reset.
+    support. ``has_rates``: whether the VFs' rates can be reset; ``enrols``: all of them must be given rates before the
+    first one gets a min. ``mtu`` is what the PF's netdev gets, None to leave it.
     """
 
     pci: str
@@ -65,6 +67,8 @@ class Plan:
     settings: VfSettings
     left_out: tuple[str, ...] = ()
     has_rates: bool = True
+    mtu: int | None = None
+    enrols: bool = False
 
 
 def plan(
@@ -99,6 +103,9 @@ def plan(
         raise ForbiddenError(f"{pf}: {why}: write `end_lag: true` beside `vfs` in the offer if that is as it should be")
     own = function.driver or ""
     left_out = refused_settings(init.settings, function, link)
+    # IPoIB's MTU is its multicast group's, and the PF's netdev limits no VF.
+    has_mtu = link == "ethernet"
+    has_rates = link == "ethernet" and manages_switch(function)
     return Plan(
         pci=function.address,
         pf=pf,
@@ -106,8 +113,10 @@ def plan(
         recreate=present != wanted,
         driver=init.driver or _VF_DRIVERS.get(own, own),
         settings=_settings(init.settings, left_out, link, function),
-        left_out=left_out,
-        has_rates=link == "ethernet" and manages_switch(function),
+        left_out=left_out if has_mtu or init.mtu is None else (*left_out, "mtu"),
+        has_rates=has_rates,
+        mtu=init.mtu if has_mtu else None,
+        enrols=has_rates and own in MIN_RATE_IS_A_WEIGHT,
     )
 
 

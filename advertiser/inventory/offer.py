@@ -10,10 +10,11 @@
       port: own                             # PFs with the same word are on one cable, and offer its rate once; with
                                             # "own" each has a cable of its own; absent: as the NIC shows
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
+      default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
       repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
-                                            # where given, their trust, spoofchk, link_state and driver; with
-                                            # end_lag: true also of a bonded mlx5 PF without VFs
+                                            # where given, their trust, spoofchk, link_state and driver, the PF's
+                                            # mtu; with end_lag: true also of a bonded mlx5 PF without VFs
     - match: {name: "enp5s0"}
       offer: false
     resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
@@ -34,7 +35,7 @@ from mooring.errors import ContractError
 from mooring.indexes import Indexes
 from mooring.inventory import Allow
 from mooring.parsing import Value, parse
-from mooring.settings import VfSettings
+from mooring.settings import MAX_RATE_MBPS, VfSettings
 
 RdmaNetns = Literal["shared", "exclusive"]
 
@@ -44,12 +45,13 @@ OWN_PORT = "own"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset(
-    {"match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port", "repair_node_guid"}
-)
-_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "end_lag"})
+_OF_VFS = ("default_share_mbps", "repair_node_guid")
+_KNOWN = frozenset(("match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port", *_OF_VFS))
+_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu", "end_lag"})
 _PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
+# ETH_MIN_MTU and ETH_MAX_MTU of include/uapi/linux/if_ether.h.
+_LEAST_MTU, _MOST_MTU = 68, 65_535
 # sriov_numvfs is 16 bits wide.
 _MOST_VFS = 65_535
 
@@ -77,12 +79,13 @@ class Candidate:
 class Init:
     """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver.
 
-    ``end_lag``: also where that ends a RoCE LAG.
+    ``mtu`` is the PF's own, None to leave it; ``end_lag``: also where that ends a RoCE LAG.
     """
 
     vfs: int | None
     settings: VfSettings = field(default_factory=VfSettings)
     driver: str | None = None
+    mtu: int | None = None
     end_lag: bool = False
 
 
@@ -90,14 +93,15 @@ class Init:
 class Terms:
     """How a PF is offered.
 
-    ``port`` names the cable, OWN_PORT one that no other PF is on; ``repair_node_guid`` is as in
-    `mooring.node_offer.PfOffer`.
+    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps`` and ``repair_node_guid`` are
+    as in `mooring.node_offer.PfOffer`.
     """
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
+    default_share_mbps: int = 0
     init: Init | None = None
     port: str | None = None
     repair_node_guid: bool = True
@@ -161,6 +165,7 @@ def _terms(value: Value) -> Terms:
         set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
         keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
         allow=document.optional("allow", _allow) or Allow(),
+        default_share_mbps=document.optional("default_share_mbps", lambda share: share.integer(1, MAX_RATE_MBPS)) or 0,
         init=document.optional("init", _init),
         port=document.optional("port", _port),
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
@@ -182,6 +187,7 @@ def _init(value: Value) -> Init:
         vfs=_wanted_vfs(document.required("vfs")),
         settings=settings,
         driver=document.optional("driver", _driver),
+        mtu=document.optional("mtu", lambda mtu: mtu.integer(_LEAST_MTU, _MOST_MTU)),
         end_lag=document.optional("end_lag", Value.boolean) or False,
     )
 

@@ -62,7 +62,7 @@ def _holder_without_assignment(index: int, address: str, context: PfContext) -> 
     # By all of its names, as the scheduler counts it: an assignment to a PF that was renamed since holds no VF there.
     if assigned is None or (entry.uid, context.pf, index, address) in assigned:
         return None
-    return f"{HELD_BY}{entry.uid}", entry.set.min_tx_rate or 0
+    return f"{HELD_BY}{entry.uid}", entry.reserved_mbps
 
 
 def _misplaced(vf: Vf | None, address: str) -> str | None:

@@ -2,19 +2,20 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import structlog
 
-from advertiser.formats.lost_vf_event import lost_vfs
+from advertiser.formats.vf_events import lost_vfs, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
-from advertiser.publish.lost_vf_reporter import LostVfReporter
 from advertiser.publish.metrics import Metrics
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import Scan, Scanner
+from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
 from mooring.inventory import dump_inventory
 
 _log = structlog.get_logger()
@@ -22,11 +23,11 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where the result of a scan is written: the inventory, the extended resources, Events on VFs that are lost."""
+    """Where the result of a scan is written: the inventory, the extended resources, Events about VFs of pods."""
 
     inventory: Publisher
     resources: NodeResources
-    lost_vfs: LostVfReporter
+    vf_events: VfEventReporter
 
 
 class ScanLoop:
@@ -69,7 +70,11 @@ class ScanLoop:
         self.metrics.scanned(scan.result)
         self._publishers.inventory.set_desired(dump_inventory(scan.result.inventory))
         self._publishers.resources.set_desired(scan.resources, scan.result.inventory)
-        self._publishers.lost_vfs.update(frozenset(lost_vfs(scan.result.inventory, scan.host)))
+        happened: tuple[VfEvent, ...] = (
+            *lost_vfs(scan.result.inventory, scan.host),
+            *reset_vfs(scan.host, datetime.now(UTC)),
+        )
+        self._publishers.vf_events.update(frozenset(happened))
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

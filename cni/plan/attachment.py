@@ -2,7 +2,7 @@
 
 import errno
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -118,6 +118,25 @@ def effective(
     )
 
 
+def with_default_share(
+    settings: VfSettings, found: VfSettings, link: names.LinkType, share_mbps: int
+) -> tuple[VfSettings, bool]:
+    """Return the settings with the operator's share as min_tx_rate where the pod requests none, and whether it is so.
+
+    A share never exceeds the pod's own cap: the kernel refuses such a pair (rtnl_set_vf_rate in net/core/rtnetlink.c).
+    """
+    if not share_mbps or settings.min_tx_rate or found.min_tx_rate is None or link != "ethernet":
+        return settings, False
+    return replace(settings, min_tx_rate=min(share_mbps, settings.max_tx_rate or share_mbps)), True
+
+
+def check_mtu(vf: AssignedVf, wanted: int | None, limit: int | None) -> None:
+    """Raise CniError 101 if a network's MTU exceeds that of the VF's PF: the port would drop longer frames silently."""
+    if wanted is not None and limit is not None and wanted > limit:
+        what = f"vf {vf.vf} of pf {vf.pf!r}: mtu {wanted} of network {vf.network!r} exceeds its pf's mtu of {limit}"
+        raise CniError(NIC_REFUSED, what, "the port drops longer frames: raise the PF's, as by init.mtu of the offer")
+
+
 def probed_mac(found: VfSettings, netdev_mac: str | None) -> str | None:
     """Return the MAC from which a VF without a node GUID is to get one: its admin MAC, else its netdev's.
 
@@ -165,23 +184,33 @@ def symbol(failed: OSError) -> str:
     return f"{name} ({failed.strerror})"
 
 
-def reserved_mbps(found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings]) -> int:
-    """Return the sum of the min rates of a PF's VFs, once those that are wanted are set."""
+def reserved_mbps(
+    found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings], shares: Collection[int] = ()
+) -> int:
+    """Return the sum of the min rates of a PF's VFs, once those that are wanted are set.
+
+    ``shares`` are the VFs whose min is a default share, which reserves nothing.
+    """
     after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
     after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
-    return sum(after.values())
+    return sum(low for vf, low in after.items() if vf not in shares)
 
 
 def check_rates(
-    pf: str, line_mbps: int, found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings], beside: int = 0
+    pf: str,
+    line_mbps: int,
+    found: Mapping[int, VfSettings],
+    wanted: Mapping[int, VfSettings],
+    beside: int = 0,
+    shares: Collection[int] = (),
 ) -> None:
     """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s.
 
-    ``beside`` are those of other PFs on the same cable.
+    ``beside`` are those of other PFs on the same cable, ``shares`` as in `reserved_mbps`.
     """
-    if not any(settings.min_tx_rate for settings in wanted.values()):
+    if not any(settings.min_tx_rate for vf, settings in wanted.items() if vf not in shares):
         return
-    total = reserved_mbps(found, wanted) + beside
+    total = reserved_mbps(found, wanted, shares) + beside
     if total > line_mbps:
         on_cable = f", {beside} of them on other PFs of its cable," if beside else ""
         raise CniError(

@@ -46,6 +46,17 @@ class Metrics:
             "mooring_cni_ledger_entries", "Ledger entries at the last reconcile.", ("phase",), registry=own
         )
         self._held = Gauge("mooring_cni_held_vfs", "VFs held by pods at the last reconcile.", ("pf",), registry=own)
+        self._resets = Counter(
+            "mooring_cni_resets", "Held VFs whose settings the PF had forgotten, set again.", registry=own
+        )
+        self._failed_resets = Counter(
+            "mooring_cni_reset_failures", "Tries to set forgotten settings again that failed.", registry=own
+        )
+        self._changed = Gauge(
+            "mooring_cni_changed_vfs",
+            "Held VFs with settings that somebody changed, at the last reconcile.",
+            registry=own,
+        )
         self._last_reconcile = Gauge(
             "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended.", registry=own
         )
@@ -61,6 +72,12 @@ class Metrics:
 
     def repair(self, reason: Reason, *, done: bool) -> None:
         (self._repairs if done else self._failed).labels(reason).inc()
+
+    def reset(self, *, done: bool) -> None:
+        (self._resets if done else self._failed_resets).inc()
+
+    def changed_vfs(self, count: int) -> None:
+        self._changed.set(count)
 
     def unreadable_entry(self) -> None:
         self._unreadable.inc()

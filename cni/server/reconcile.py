@@ -1,4 +1,4 @@
-"""Release orphaned VFs: part of the warm server, at its start and every few seconds after.
+"""Release orphaned VFs, and restore held VFs' lost settings: part of the warm server, at its start and regularly after.
 
 It works as any call does: under the VF's lock, by the ledger entry, through `detach`. A VF whose lock is busy is in use
 by a call. It waits for the next pass, so that no call waits for a pass. A VF without an entry was never attached and is
@@ -15,6 +15,7 @@ import structlog
 
 from cni.kernel import netns
 from cni.plan.orphans import REASONS, Backoff, Orphan, Place, Reason, find_orphans, is_due, next_backoff
+from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
 from cni.spec.skel import CniError
 from cni.vf.detach import detach
@@ -40,6 +41,7 @@ class Reconciler:
         self._unreadable: dict[str, str] = {}
         self._stuck: dict[str, str] = {}
         self._backoffs: dict[str, Backoff] = {}
+        self._held_settings = HeldSettings(metrics)
 
     def run(self, ended: threading.Event, interval_s: float) -> None:
         """Reconcile at once, then every ``interval_s`` seconds until ``ended``."""
@@ -63,6 +65,8 @@ class Reconciler:
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
         for pci in self._repair_all(node, due, now):
             del entries[pci]
+        held = [entry for entry in entries.values() if entry.phase == "held" and places[entry.pci] == "pod"]
+        self._held_settings.compare(node, held)
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
     def _read(self, node: Node) -> dict[str, LedgerEntry]:

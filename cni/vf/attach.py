@@ -19,7 +19,7 @@ from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf import guid, rdma_users, vf_reset
+from cni.vf import guid, rates, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
 from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, set_aside
@@ -27,6 +27,7 @@ from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
+from mooring.pf_drivers import PF_MTU_LIMITS_VFS
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 
@@ -39,6 +40,7 @@ _MAC_S = 3.0
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[AttachedVf]:
     """Attach VFs whose locks the caller holds; on failure restore everything and raise CniError."""
     attachment.check_names(record, vfs, conf, call.ifname)
+    _check_mtus(node, conf, vfs)
     names = attachment.interface_names(vfs, call.ifname, previous=conf.previous)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
     entered: list[PendingAttachment] = []
@@ -64,6 +66,14 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         raise
 
 
+def _check_mtus(node: Node, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
+    """Raise CniError 101 before anything is changed if a network's MTU exceeds that of a PF which limits its VFs."""
+    for vf in vfs:
+        pf_pci = node.sysfs.pf_pci(vf)
+        if vf.link == "ethernet" and node.sysfs.driver(pf_pci) in PF_MTU_LIMITS_VFS:
+            attachment.check_mtu(vf, conf.network_of(vf.network).mtu, node.sysfs.mtu(pf_pci, vf.pf))
+
+
 def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
     """Undo in reverse; one that fails keeps its entry, for DEL, and does not stop the others."""
     for vf in reversed(vfs):
@@ -80,7 +90,10 @@ def _as_pending(
     """Return a VF as it was found, with its entry; nothing is changed yet."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
-    settings = attachment.effective(vf.settings, original.settings, original.netdev_mac, vf.link)
+    found = original.settings
+    settings = attachment.effective(vf.settings, found, original.netdev_mac, vf.link)
+    share_mbps = node.ledger.pf_offer(pf_pci).default_share_mbps
+    settings, share = attachment.with_default_share(settings, found, vf.link, share_mbps)
     guid_mac = guid.missing_mac(node, vf, pf_pci, original)
     entry = LedgerEntry(
         pci=vf.pci,
@@ -98,6 +111,7 @@ def _as_pending(
         ipam=ipam_of(call, conf, vf, name) if original.name is not None else None,
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
+        share=share,
     )
     return PendingAttachment(vf, pf_pci, entry, settings, guid_mac)
 
@@ -122,17 +136,18 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
 def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
     """Set every VF, with all PFs of their ports locked, and read back the resulting settings."""
     wanted: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
+    shares = {(pending.vf.pf, pending.vf.vf) for pending in entered if pending.entry.share}
     for pending in entered:
         wanted[pending.vf.pf][pending.vf.vf] = pending.settings
     ports = {pending.vf.pf: pfs_of_port(node, pending.pf_pci) for pending in entered}
     with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
         for pf in sorted(wanted):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
-            rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
             found = node.vf_settings.read_all(pf)
             others = _other_pfs(node, of_pf[0].pf_pci, ports[pf])
-            beside = sum(attachment.reserved_mbps(node.vf_settings.read_all(other), wanted[other]) for other in others)
-            attachment.check_rates(pf, rate, found, wanted[pf], beside)
+            of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
+            rates.check(node, of_pf[0].pf_pci, pf, of_port, wanted, shares)
+            rates.enrol(node, of_pf[0].pf_pci, pf, found, wanted[pf].values())
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])
 

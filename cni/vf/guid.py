@@ -17,9 +17,8 @@ from cni.plan.attachment import NO_MAC, probed_mac
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, name_device, netdev_of, set_aside
-from mooring import node_guid, node_offer
+from mooring import node_guid
 from mooring.assignment import AssignedVf
-from mooring.files import read_file
 from mooring.ledger import Original
 from mooring.locks import hold
 from mooring.settings import VfSettings
@@ -36,13 +35,7 @@ def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> 
     if vf.link != "ethernet" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
         return None
     mac = probed_mac(original.settings, original.netdev_mac)
-    return mac if mac is not None and _is_on_offer(node, pf_pci) else None
-
-
-def _is_on_offer(node: Node, pf_pci: str) -> bool:
-    text = read_file(node.ledger.state / node_offer.NAME)
-    offers = node_offer.read_node_offer(text) if text is not None else {}
-    return offers.get(pf_pci, node_offer.PfOffer()).repair_node_guid
+    return mac if mac is not None and node.ledger.pf_offer(pf_pci).repair_node_guid else None
 
 
 def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:

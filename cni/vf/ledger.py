@@ -10,10 +10,11 @@ from pathlib import Path
 
 import structlog
 
-from mooring import ledger
+from mooring import ledger, node_offer
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths, remove_file, write_files
 from mooring.ledger import LedgerEntry
+from mooring.node_offer import PfOffer
 from mooring.podrecord import PodRecord, pod_record_name, read_pod_record
 
 _log = structlog.get_logger()
@@ -69,6 +70,11 @@ class Ledger:
             if entry is not None:
                 readable.append(entry)
         return readable, unreadable
+
+    def pf_offer(self, pci: str) -> PfOffer:
+        """Return what the operator decided about a PF's VFs, as `init` left it; raise RecordError."""
+        text = read_file(self.state / node_offer.NAME)
+        return PfOffer() if text is None else node_offer.read_node_offer(text).get(pci, PfOffer())
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read."""

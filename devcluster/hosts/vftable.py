@@ -5,17 +5,21 @@
      "set":{"3":{"min_tx_rate":5000}}}}}
 
 ``own`` are the addresses that the VFs' drivers chose, where the PF's reports them, ``macs`` the admin MACs that whoever
-made the VFs gave them. ``set`` holds what differs from a VF just made. What a PF's driver takes, refuses and answers is
-its personality's (`devcluster.hosts.personalities`); here is what the kernel does for every driver. A write goes
-setting by setting in the kernel's order, and the first refusal ends it: what came before it stays set. Both rates
-travel in one attribute, as do a VLAN and its priority: the half that is not given is 0 (struct ifla_vf_rate and
-ifla_vf_vlan). Source: do_setvfinfo and rtnl_set_vf_rate in net/core/rtnetlink.c of Linux 6.12.
+made the VFs gave them. ``set`` holds what differs from a VF just made. What nobody can read, which VFs an mlx5 NIC has
+enrolled in the scheduling of rates and their weights, is in vftable.weights beside it: a VF that is given back as it
+was found stays enrolled.
+
+What a PF's driver takes, refuses and answers is its personality's (`devcluster.hosts.personalities`); here is what the
+kernel does for every driver. A write goes setting by setting in the kernel's order, and the first refusal ends it: what
+came before it stays set. Both rates travel in one attribute, as do a VLAN and its priority: the half that is not given
+is 0 (struct ifla_vf_rate and ifla_vf_vlan). Source: do_setvfinfo and rtnl_set_vf_rate in net/core/rtnetlink.c of Linux
+6.12.
 """
 
 import errno
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -23,9 +27,10 @@ from typing import Any
 
 from devcluster.hosts import vf_reset
 from devcluster.hosts.nic import Host
+from devcluster.hosts.personalities.mlx5_ethernet import BW_SHARE
 from devcluster.hosts.personalities.personality import NO_MAC, Personality, Pf, Vf, refusal, unsupported
 from devcluster.hosts.personalities.registry import PERSONALITIES
-from mooring.files import write_file
+from mooring.files import read_file, write_file
 from mooring.parsing import dump
 from mooring.pci import vf_address
 from mooring.settings import VfSettings, reported_vlan
@@ -45,6 +50,7 @@ class VfTable:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._weights = path.with_suffix(".weights")
 
     def read(self, pf: str, vf: int) -> VfSettings:
         """Return one VF's settings; raise OSError ENODEV for an unknown PF, EINVAL for an unknown VF."""
@@ -65,7 +71,19 @@ class VfTable:
                 _set_in_order(found, changed, settings)
             finally:
                 found.keep(changed)
+                with found.every_vf() as vfs:
+                    found.personality.rates_changed(found.pf, vfs)
                 found.begin_resets(self._path.parent.parent / "sys")
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        """Set both rates of VFs to 0."""
+        for vf in vfs:
+            self.write(pf, vf, VfSettings(min_tx_rate=0, max_tx_rate=0))
+
+    def weights(self, pf: str) -> dict[int, int]:
+        """Return the weight of each VF of an mlx5 PF that takes part in the scheduling of rates."""
+        weights: dict[str, int] = self._load_weights().get(pf, {})
+        return {int(vf): weight for vf, weight in weights.items()}
 
     def reset(self, host: Host, *, admin_macs: bool = False) -> None:
         """Make the table as a boot leaves it: every VF of the host fresh.
@@ -88,6 +106,7 @@ class VfTable:
                     addresses[str(function.vf)] = function.mac
         with self._locked():
             write_file(self._path, dump({"v": 1, "pfs": pfs}))
+            write_file(self._weights, dump({}))
 
     def sriov_configure(self, pf: str, wanted: int) -> int:
         """Ask a PF's driver for VFs, as a write to sriov_numvfs does; return how many were made, or raise OSError."""
@@ -95,6 +114,7 @@ class VfTable:
             made = found.personality.sriov_configure(found.pf, wanted)
             if found.pf.vfs != found.fields["vfs"]:
                 found.fields["set"].clear()
+                found.weights.clear()
             return made
 
     def bind(self, pf: str, vf: int, netdev_mac: str) -> tuple[str, str]:
@@ -151,17 +171,24 @@ class VfTable:
         document: dict[str, Any] = json.loads(self._path.read_text())
         return document
 
+    def _load_weights(self) -> dict[str, dict[str, int]]:
+        weights: dict[str, dict[str, int]] = json.loads(read_file(self._weights) or "{}")
+        return weights
+
     @contextmanager
     def _changing(self, pf: str) -> Iterator["_Record"]:
         """Lock the table while a PF is changed; what was changed is written, whatever is raised."""
         with self._locked():
-            document = self._load()
-            found = _Record(document, pf)
+            document, weights = self._load(), self._load_weights()
+            found = _Record(document, pf, weights.setdefault(pf, {}))
+            before = dict(found.weights)
             try:
                 yield found
             finally:
                 found.store()
                 write_file(self._path, dump(document))
+                if found.weights != before:
+                    write_file(self._weights, dump(weights))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -173,11 +200,12 @@ class VfTable:
 class _Record:
     """One PF of the table: its fields as stored, and what they mean."""
 
-    def __init__(self, document: Mapping[str, Any], name: str) -> None:
+    def __init__(self, document: Mapping[str, Any], name: str, weights: dict[str, int] | None = None) -> None:
         if name not in document["pfs"]:
             raise refusal(errno.ENODEV, "pf", name)
         self.fields: dict[str, Any] = document["pfs"][name]
         self.personality: Personality = PERSONALITIES[self.fields["nic"]]
+        self.weights = {} if weights is None else weights
         self.pf = Pf(**{field: self.fields[field] for field in _PF_FIELDS})
 
     def vf(self, number: int) -> Vf:
@@ -186,6 +214,8 @@ class _Record:
         found = self._fresh(number)
         for name, value in self.fields["set"].get(str(number), {}).items():
             setattr(found, name, value)
+        if str(number) in self.weights:
+            found.kept[BW_SHARE] = self.weights[str(number)]
         return found
 
     def begin_resets(self, sys: Path) -> None:
@@ -205,6 +235,9 @@ class _Record:
 
     def keep(self, vf: Vf) -> None:
         """Store what differs from a fresh VF."""
+        self.weights.pop(str(vf.number), None)
+        if isinstance(weight := vf.kept.pop(BW_SHARE, None), int):
+            self.weights[str(vf.number)] = weight
         fresh = self._fresh(vf.number)
         names = [field.name for field in fields(Vf) if getattr(vf, field.name) != getattr(fresh, field.name)]
         self.fields["set"].pop(str(vf.number), None)

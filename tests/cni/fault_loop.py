@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,10 @@ class FaultyVfSettings:
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         self._fault.strike("vf_settings")
         return self._vf_settings.read_all(pf)
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        self._fault.strike("vf_settings")
+        self._vf_settings.clear_rates(pf, vfs)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         self._fault.strike("vf_settings")

@@ -5,7 +5,7 @@ names the drivers' functions.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,6 +46,9 @@ class Writes:
 
     def read_all(self, pf: str) -> dict[int, VfSettings]:
         return dict(self.table.read_all(pf))
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        self.table.clear_rates(pf, vfs)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         self.seen.append(settings)

@@ -4,7 +4,7 @@ Here the RDMA stack is shared, or not there: nothing moves, and no network names
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +45,9 @@ class NoNetdev:
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         raise AssertionError(pf, vf, settings)
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(pf, list(vfs))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 
 import yaml
 
-from advertiser.formats import lost_vf_event
+from advertiser.formats import vf_events
 from scheduler.cycle.instructions import Report
 from tests.docs import texts
 
@@ -96,7 +96,8 @@ def test_every_events_reason_has_an_entry() -> None:
     page = (DOCS / "messages-pods.md").read_text(encoding="utf-8")
     section = page.split("## Events by reason\n", 1)[1].split("\n## ", 1)[0]
     listed = {text for item in section.split("\n- ")[1:] for text in _leading_spans(item)}
-    assert listed == {*get_args(get_type_hints(Report)["reason"]), "FailedScheduling", lost_vf_event.REASON}
+    of_vfs = {vf_events.LOST_REASON, vf_events.RESET_REASON}
+    assert listed == {*get_args(get_type_hints(Report)["reason"]), "FailedScheduling", *of_vfs}
 
 
 def test_every_entry_is_a_text_of_the_code() -> None:

@@ -31,6 +31,12 @@ first_rdma() {
   done
 }
 """
+MLX5_OFFER = json.dumps(
+    {
+        "v": 1,
+        "pfs": [{"match": {"pci": "0000:3b:00.0"}, "default_share_mbps": 500, "init": {"vfs": 3, "mtu": 9000}}],
+    }
+)
 INIT = f"{PROGRAM} init {FLAGS} 2>>/tmp/log"
 SHOW = f"{PROGRAM} show {FLAGS} --output json | jq -c ."
 
@@ -135,3 +141,27 @@ def test_the_rdma_stacks_mode_is_set_or_left_for_the_next_boot(lab: Lab) -> None
     assert "first 0 exclusive" in done.stdout, done.stdout + done.stderr
     assert "second 1 options ib_core netns_mode=1" in done.stdout
     assert "reboot this node" in done.stdout
+
+
+def test_an_mlx5_pf_is_opened_gets_its_mtu_and_all_its_vfs_take_part(lab: Lab) -> None:
+    """VFs that were made without `init`, on a closed PF with an address of the host's: a warning names it."""
+    link, shares, left, uses, again = run(
+        lab,
+        f"""
+        echo 3 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+        ip address add 10.0.0.1/24 dev eth0; ip link set eth0 down
+        echo '{MLX5_OFFER}' >/tmp/offer.yaml
+        {INIT} || cat /tmp/log
+        ip -j link show eth0 | jq -c '.[0] | [.mtu, (.flags | contains(["UP"]))]'
+        tr '\\n' ' ' </sys/kernel/debug/simvf/0000:3b:00.0/bw_share | jq -Rc '[.]'
+        jq -c .pfs /var/lib/mooring/offer.json
+        jq -Rc 'fromjson? | select(.event | startswith("MTU of a PF")) | .uses' /tmp/log
+        : >/tmp/log; {INIT}; jq -Rsc 'split("\\n") | map(fromjson? | select(.level == "warning") | .event)' /tmp/log
+        """,
+        "-a",
+        "simvf.mlx5=3",
+    )
+    assert (link, shares) == ([9000, True], ["0 0 1 0 2 0 "])
+    assert left == {"0000:3b:00.0": {"default_share_mbps": 500}}
+    assert uses == ["address 10.0.0.1/24"]
+    assert "MTU of a PF that the host uses is changed" not in again

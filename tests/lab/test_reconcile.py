@@ -116,6 +116,29 @@ def test_a_sandbox_that_died_without_a_del_is_cleaned_up(lab: Lab) -> None:
     assert lines[5:] == ['mooring_cni_repairs_total{reason="netns_gone"} 2.0', "ended 0"]
 
 
+def test_what_a_reload_of_an_mlx5_pf_forgot_is_set_again(lab: Lab) -> None:
+    """ADD enrols every VF before the first min; after the reload the server does, and the other program's VF stays."""
+    lines = run(
+        lab,
+        """
+        shares() { tr '\\n' ' ' </sys/kernel/debug/simvf/0000:3b:00.0/bw_share; echo; }
+        shares; ip netns add pod; call ADD; shares; vf eth0 0
+        devlink dev reload pci/0000:3b:00.0 >/dev/null; ip link set eth0 up; shares; vf eth0 0
+        serve 1; more_looks 2; shares; vf eth0 0; vf eth0 2; metrics resets_total
+        jq -e .reset_at /var/lib/mooring/vfs/0000:3b:01.0.json >/dev/null && echo recorded
+        call DEL; kill $server; wait $server; echo "ended $?"
+        """,
+        "-a",
+        "simvf.mlx5=3",
+    )
+    set_again, lost = "[100,2000,7,true]", "[0,0,7,true]"
+    assert [line.strip() for line in lines] == [
+        *("0 outside 1 outside 2 0 3 outside", "0 100 1 1 2 1 3 1", set_again),
+        *("0 outside 1 outside 2 outside 3 outside", lost, "0 100 1 1 2 1 3 1", set_again, "[0,0,99,false]"),
+        *("mooring_cni_resets_total 1.0", "recorded", "ended 0"),
+    ]
+
+
 # Looks every millisecond, as a shell cannot: an entry may be `returning` for less time than it takes to start `grep`.
 KILL_AT = """
 import sys, time

@@ -4,7 +4,9 @@ Sources: drivers/net/ethernet/mellanox/mlx5/core, en_main.c (mlx5e_set_vf_*), es
 """
 
 import errno
+from collections.abc import Iterable
 
+from devcluster.hosts.personalities.mlx5_rates import bw_shares
 from devcluster.hosts.personalities.personality import (
     NO_MAC,
     PRIORITIES,
@@ -17,6 +19,9 @@ from devcluster.hosts.personalities.personality import (
     refusal,
 )
 from mooring.settings import LinkState, VfSettings
+
+# In ``kept`` of a VF that is enrolled: its weight, vport->qos.bw_share.
+BW_SHARE = "bw_share"
 
 
 class Mlx5Ethernet(Personality):
@@ -57,9 +62,35 @@ class Mlx5Ethernet(Personality):
             raise refusal(errno.EINVAL, "vlan", (vlan, qos))
         vf.vlan, vf.qos = vlan, qos
 
-    def set_vf_rate(self, _pf: Pf, vf: Vf, min_tx_rate: int, max_tx_rate: int) -> None:
-        """Take any rates: neither the line rate nor the sum of min rates is checked (mlx5_esw_qos_set_vport_rate)."""
+    def set_vf_rate(self, pf: Pf, vf: Vf, min_tx_rate: int, max_tx_rate: int) -> None:
+        """Take any rates: neither the line rate nor the sum of min rates is checked (mlx5_esw_qos_set_vport_rate).
+
+        The first write enrols the VF, with weight 0, whatever the rates are (esw_qos_vport_enable). All weights are
+        calculated anew only if a min changes (esw_qos_set_vport_min_rate).
+        """
+        vf.kept.setdefault(BW_SHARE, 0)
+        pf.min_changed |= min_tx_rate != vf.min_tx_rate
         vf.min_tx_rate, vf.max_tx_rate = min_tx_rate, max_tx_rate
+
+    def rates_changed(self, pf: Pf, vfs: Iterable[Vf]) -> None:
+        """Calculate the weights of the VFs that are enrolled (esw_qos_normalize_vports_min_rate)."""
+        enrolled = [vf for vf in vfs if BW_SHARE in vf.kept]
+        shares = bw_shares({vf.number: vf.min_tx_rate for vf in enrolled})
+        for vf in enrolled if pf.min_changed else ():
+            vf.kept[BW_SHARE] = shares[vf.number]
+
+    def reload(self, pf: Pf, vfs: Iterable[Vf]) -> None:
+        """Forget every VF's rates, enrolment and link state; keep the rest, and make the PF's netdev again.
+
+        mlx5_unload calls mlx5_sriov_detach, by which mlx5_esw_qos_vport_disable clears vport->qos. vport->info (MAC,
+        VLAN, trust, spoofchk) stays (esw_vport_cleanup) and is set again (esw_vport_setup), but esw_legacy_enable sets
+        every link state to AUTO. mlx5_detach_device removes the netdev; the new one is down, with ETH_DATA_LEN.
+        """
+        pf.up, pf.mtu = False, 1500
+        for vf in vfs:
+            vf.min_tx_rate = vf.max_tx_rate = 0
+            vf.link_state = "auto"
+            vf.kept.pop(BW_SHARE, None)
 
     def set_vf_spoofchk(self, _pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
         """Take either; a VF without a MAC only makes it log (mlx5_eswitch_set_vport_spoofchk)."""

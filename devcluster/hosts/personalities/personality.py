@@ -49,7 +49,8 @@ class Pf:
     """A PF: its VFs, line rate in Mb/s, MTU, whether its netdev is up, and whether its driver answers at all.
 
     ``reset`` collects the VFs that an operation resets: their drivers remove their RDMA devices and make them again.
-    ``other_min_tx_rates`` are those of the VFs beside the one that an operation sets.
+    ``min_changed``: an operation has changed the min rate of a VF. ``other_min_tx_rates`` are those of the VFs beside
+    the one that an operation sets.
     """
 
     vfs: int
@@ -58,6 +59,7 @@ class Pf:
     up: bool = True
     present: bool = True
     reset: set[int] = field(default_factory=set)
+    min_changed: bool = False
     other_min_tx_rates: tuple[int, ...] = ()
 
 
@@ -120,6 +122,9 @@ class Personality:
             link_state=vf.link_state,
             guid=vf.guid,
         )
+
+    def rates_changed(self, pf: Pf, vfs: Iterable[Vf]) -> None:
+        """Take in that rates of a VF were set: what that means for the others."""
 
     def sriov_configure(self, pf: Pf, wanted: int) -> int:
         """Make VFs; return how many were made, or raise OSError. The settings of those before are forgotten."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from advertiser.host.read_host import PREPARING, Roots
 from advertiser.init import prepare_pf
@@ -15,6 +16,7 @@ from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
 from mooring.locks import hold
+from mooring.node_offer import PfOffer, read_node_offer
 from mooring.settings import VfSettings
 
 FIRST, SECOND = "0000:04:00.0", "0000:04:00.1"
@@ -29,12 +31,21 @@ class Nic:
         self.told: list[tuple[str, int]] = []
         self.found: dict[int, VfSettings] = {}
         self.brought_up: list[str] = []
+        self.mtus: dict[str, int] = {}
+        self.rates: dict[str, dict[int, VfSettings]] = {}
+        self.cleared: list[tuple[str, list[int]]] = []
 
     def bring_up(self, pf: str) -> None:
         self.brought_up.append(pf)
 
+    def set_mtu(self, pf: str, mtu: int) -> None:
+        self.mtus[pf] = mtu
+
     def read_all(self, pf: str) -> dict[int, VfSettings]:
-        return self.found
+        return self.rates.get(pf, self.found)
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        self.cleared.append((pf, list(vfs)))
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         self.told.append((pf, vf))
@@ -94,8 +105,27 @@ class TableNic:
     def bring_up(self, pf: str) -> None:
         self.table.set_up(pf, up=True)
 
+    def set_mtu(self, pf: str, mtu: int) -> None:
+        self.table.change_pf(pf, mtu=mtu)
+
     def read_all(self, pf: str) -> dict[int, VfSettings]:
         return dict(self.table.read_all(pf))
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        self.table.clear_rates(pf, vfs)
+
+
+class InfinibandNic(TableNic):
+    """Its netdevs are IPoIB's: no VF depends on their state or MTU, and they have no operation for rates."""
+
+    def bring_up(self, pf: str) -> None:
+        raise AssertionError(f"{pf} is brought up")
+
+    def set_mtu(self, pf: str, mtu: int) -> None:
+        raise AssertionError(f"{pf} gets mtu {mtu}")
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(f"rates of VFs {list(vfs)} of {pf} are cleared")
 
 
 @pytest.fixture
@@ -220,11 +250,83 @@ def test_a_pf_that_cannot_be_brought_up_makes_no_vfs(without_vfs: Roots) -> None
     assert (device(without_vfs, FIRST) / "sriov_numvfs").read_text() == "0\n"
 
 
-def test_a_pf_that_has_its_vfs_stays_down(roots: Roots) -> None:
-    """No VFs are made: the PF is as the operator left it."""
+def test_a_pf_that_has_its_vfs_is_brought_up_too(roots: Roots) -> None:
+    """A closed mlx5 PF has its port down: the VFs that pods have would stay without a network."""
     nic = Nic()
     assert prepared(roots, nic) == ([], ["enp4s0f0", "enp4s0f1"])
-    assert nic.brought_up == []
+    assert nic.brought_up == ["enp4s0f0", "enp4s0f1"]
+
+
+def offer_of(init: Init, share: int = 0) -> Offer:
+    return Offer((OfferEntry((), Terms(init=init, default_share_mbps=share)),))
+
+
+def test_every_vf_without_a_rate_is_enrolled_and_one_with_a_rate_is_left_alone(roots: Roots) -> None:
+    """One message a PF, before anything is written to a single VF; a VF that a pod has is enrolled too."""
+    nic = Nic()
+    nic.rates = {
+        "enp4s0f0": {0: VfSettings(0, 0), 1: VfSettings(0, 0)},
+        "enp4s0f1": {0: VfSettings(0, 500), 1: VfSettings(0, 0)},
+    }
+    assert prepared(roots, nic)[0] == []
+    assert nic.cleared == [("enp4s0f0", [0, 1]), ("enp4s0f1", [1])]
+
+
+@pytest.mark.parametrize(("code", "failures"), [(errno.EOPNOTSUPP, 0), (errno.EIO, 2)])
+def test_a_nic_without_rates_is_prepared_and_one_that_fails_is_named(roots: Roots, code: int, failures: int) -> None:
+    """esw_qos_create answers EOPNOTSUPP on a device whose firmware schedules no VFs; no min can compete there."""
+
+    class Refusing(Nic):
+        def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+            raise OSError(code, "")
+
+    said, _ = prepared(roots, Refusing())
+    assert said == [f"enp4s0f{pf}: the NIC refuses rates 0/0 for its VFs (EIO)" for pf in range(failures)]
+
+
+def test_a_pf_gets_the_mtu_of_the_offer_and_another_one_keeps_its_own(roots: Roots) -> None:
+    """It is written only where it differs."""
+    (device(roots, FIRST) / "net/enp4s0f0/mtu").write_text("9000\n")
+    nic = Nic()
+    preparer = PfPreparer(roots, nic, lambda *_: None)
+    assert preparer.prepare_all(offer_of(Init(2)), "n1") == ()
+    assert nic.mtus == {}
+    assert preparer.prepare_all(offer_of(Init(2, mtu=9000)), "n1") == ()
+    assert nic.mtus == {"enp4s0f1": 9000}
+
+
+def test_a_pf_that_refuses_its_mtu_is_not_prepared(roots: Roots) -> None:
+    class Small(Nic):
+        def set_mtu(self, pf: str, mtu: int) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    (failure, _) = PfPreparer(roots, Small(), lambda *_: None).prepare_all(offer_of(Init(2, mtu=65000)), "n1")
+    assert str(failure) == "enp4s0f0: the PF refuses mtu 65000 (EINVAL)"
+
+
+def test_vfs_with_a_larger_mtu_than_their_pf_are_named(roots: Roots) -> None:
+    """The offer names no MTU, and the PF may be the host's own link: nothing is changed."""
+    for netdev, mtu in ((FIRST, 1500), ("0000:04:00.2", 9000), ("0000:04:00.3", 1500)):
+        (next((device(roots, netdev) / "net").iterdir()) / "mtu").write_text(f"{mtu}\n")
+    with structlog.testing.capture_logs() as logs:
+        assert prepared(roots)[0] == []
+    (warning,) = [each for each in logs if each["log_level"] == "warning"]
+    assert warning["event"] == "frames of VFs are lost: their MTU is above their PF's"
+    assert (warning["pf"], warning["mtu"], warning["vfs"]) == ("enp4s0f0", 1500, ["enp4s0f0v0 (9000)"])
+
+
+def test_the_nodes_part_of_the_offer_is_left_for_add(roots: Roots) -> None:
+    """With or without `init`; an offer without a share takes the last one's away."""
+    preparer = PfPreparer(roots, Nic(), lambda *_: None)
+    offer = Offer(
+        (OfferEntry((("pci", SECOND),), Terms()), OfferEntry((), Terms(default_share_mbps=500, init=Init(2))))
+    )
+    assert preparer.prepare_all(offer, "n1") == ()
+    path = roots.state / "offer.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_node_offer(path.read_text()) == {FIRST: PfOffer(default_share_mbps=500), SECOND: PfOffer()}
+    assert preparer.prepare_all(EVERYTHING, "n1") == ()
+    assert read_node_offer(path.read_text()) == {FIRST: PfOffer(), SECOND: PfOffer()}
 
 
 @pytest.fixture
@@ -261,11 +363,12 @@ def test_an_infiniband_vf_gets_what_its_pf_takes(
 ) -> None:
     """A GUID and a link state. A rule for all PFs may set trust and spoofchk; the PF is prepared without them."""
     roots, table = infiniband
-    offer = Offer((OfferEntry((), Terms(init=Init(2, wishes))),))
-    assert PfPreparer(roots, TableNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
+    offer = offer_of(Init(2, wishes, mtu=9000), share=500)
+    assert PfPreparer(roots, InfinibandNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
     made = [*table.read_all("enp4s0f0").values(), *table.read_all("enp4s0f1").values()]
     assert [each.link_state for each in made] == [state] * 4
     assert len({each.guid for each in made} - {None}) == 4
+    assert set(read_node_offer((roots.state / "offer.json").read_text()).values()) == {PfOffer()}
 
 
 @pytest.mark.parametrize("nic", ["mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3"])

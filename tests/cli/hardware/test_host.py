@@ -1,7 +1,7 @@
 """The harmless checks on a host below a folder: its sysfs, and commands that print what a real host's printed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ class FixedSettings:
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         return {0: self.settings}
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError("a harmless check has set something")
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         raise AssertionError("a harmless check has set something")

@@ -10,7 +10,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,9 @@ class NoVfSettings:
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         raise OSError(19, "no such device")
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(f"rates of vfs {list(vfs)} of {pf} are written")
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         pytest.fail(f"pf {pf!r}, vf {vf}: {settings} was written")

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,6 +138,9 @@ class NoVfSettings:
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         raise AssertionError(f"{pf} is read")
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(f"rates of vfs {list(vfs)} of {pf} are written")
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         raise AssertionError(f"{pf} vf {vf} is written")

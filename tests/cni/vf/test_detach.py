@@ -1,7 +1,7 @@
 """Give several VFs back: one that cannot be had now does not keep the others."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +44,9 @@ class NoVfSettings:
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         raise AssertionError(f"{pf} is read")
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(f"rates of vfs {list(vfs)} of {pf} are written")
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         raise AssertionError(f"{pf} vf {vf} is written")

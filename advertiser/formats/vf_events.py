@@ -1,0 +1,114 @@
+"""The Events on a pod about its VFs: one is back in the host, or its PF had forgotten its settings.
+
+Without them the owner would not notice the lost network, or why it was without limits for some seconds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from advertiser.inventory.facts import Host
+from advertiser.inventory.vf_state import LOST
+from mooring.inventory import Inventory
+
+LOST_REASON, RESET_REASON = "VfLost", "VfSettingsReset"
+_COMPONENT = "mooring-advertiser"
+_LONGEST_NAME = 150
+# An API server keeps Events for one hour (--event-ttl): an older reset was reported, or its time is over.
+_REPORTED = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LostVf:
+    """A VF that the ledger assigns to a pod, found in the host; ``pod`` is namespace/name."""
+
+    pod: str
+    uid: str
+    pf: str
+    vf: int
+    pci: str
+
+    @property
+    def reason(self) -> str:
+        return LOST_REASON
+
+    def event(self, node: str, now: str) -> dict[str, object]:
+        """Return the Event at the time ``now``."""
+        message = (
+            f"VF {self.vf} of {self.pf} ({self.pci}) is back in the host's network namespace although this pod holds "
+            "it: the pod has lost that interface; delete the pod to get another VF"
+        )
+        name = f"vf-lost.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
+        return _event(self.pod, self.uid, name, node, self.reason, message, now)
+
+
+@dataclass(frozen=True, slots=True)
+class ResetVf:
+    """A VF whose settings its PF had forgotten, and that mooring-cni has set again at the time ``at``."""
+
+    pod: str
+    uid: str
+    pf: str
+    vf: int
+    pci: str
+    at: str
+
+    @property
+    def reason(self) -> str:
+        return RESET_REASON
+
+    def event(self, node: str, _now: str) -> dict[str, object]:
+        """Return the Event at the time of the reset."""
+        message = (
+            f"{self.pf} had forgotten settings of VF {self.vf} ({self.pci}), as after a reload of its driver or a "
+            "reset of its firmware; they are set again as assigned"
+        )
+        digits = "".join(filter(str.isdigit, self.at))
+        name = f"vf-reset.{digits}.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
+        return _event(self.pod, self.uid, name, node, self.reason, message, self.at)
+
+
+def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
+    """Yield the VFs that an inventory marks as lost, with their pods."""
+    for pf in inventory.pfs:
+        for out in pf.out:
+            for index in out.vfs if out.why.startswith(LOST) else ():
+                pci = pf.vf_pci(index)
+                entry = host.ledger.get(pci)
+                if entry is not None:
+                    yield LostVf(entry.pod, entry.uid, pf.name, index, pci)
+
+
+def reset_vfs(host: Host, now: datetime) -> Iterator[ResetVf]:
+    """Yield the VFs whose settings were set again within the last hour before ``now``."""
+    for entry in host.ledger.values():
+        if entry is not None and entry.reset_at is not None and _is_recent(entry.reset_at, now):
+            yield ResetVf(entry.pod, entry.uid, entry.pf, entry.vf, entry.pci, entry.reset_at)
+
+
+def _is_recent(at: str, now: datetime) -> bool:
+    try:
+        return now - datetime.strptime(at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) < _REPORTED
+    except ValueError:
+        return False
+
+
+def _event(pod: str, uid: str, name: str, node: str, reason: str, message: str, time: str) -> dict[str, object]:
+    namespace, _, pod_name = pod.partition("/")
+    # The name is a subdomain of DNS: no part of it may end in a dash.
+    short = pod_name[:_LONGEST_NAME].rstrip("-.")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{short}.{name}", "namespace": namespace},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod_name, "uid": uid},
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+        "source": {"component": _COMPONENT, "host": node},
+        "reportingComponent": _COMPONENT,
+        "reportingInstance": node,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }

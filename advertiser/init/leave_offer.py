@@ -1,0 +1,39 @@
+"""Leave the node's part of the offer in the state folder, where mooring-cni reads it at ADD."""
+
+from pathlib import Path
+
+import structlog
+
+from advertiser.inventory.facts import Host, PciFunction
+from advertiser.inventory.matching import OfferedPf, offered_pf
+from advertiser.inventory.offer import Offer
+from mooring.files import write_file
+from mooring.node_offer import NAME, PfOffer, dump_node_offer
+from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
+
+_log = structlog.get_logger()
+
+
+def leave_offer(state: Path, host: Host, offer: Offer, node: str) -> None:
+    """Write what the offer says about each PF on offer, with or without ``init``; raise OSError."""
+    pfs = {
+        function.address: _of_pf(function, found)
+        for function in host.functions
+        if (found := offered_pf(function, host, offer, node)) is not None
+    }
+    write_file(state / NAME, dump_node_offer(pfs))
+
+
+def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
+    """Return a PF's part; a share is for NICs on which min_tx_rate is one, and elsewhere left out with a warning."""
+    share = found.terms.default_share_mbps
+    if share and (found.link != "ethernet" or function.driver not in MIN_RATE_IS_A_WEIGHT):
+        _log.warning(
+            "setting of the offer is left out: min_tx_rate is no share on this NIC",
+            pf=found.name,
+            pci=function.address,
+            driver=function.driver,
+            settings="default_share_mbps",
+        )
+        share = 0
+    return PfOffer(default_share_mbps=share, repair_node_guid=found.terms.repair_node_guid)

@@ -1,0 +1,86 @@
+"""Bring a PF's netdev into the state that its VFs need: up, with the MTU that the offer names.
+
+A closed mlx5 PF takes its port and the uplink's vport down, and with them the network of every VF (mlx5e_close and
+mlx5e_modify_admin_state in the kernel's drivers/net/ethernet/mellanox/mlx5/core/en_main.c). A reload of the PF's driver
+makes its netdev again, down and with the default MTU (mlx5_detach_device in mlx5/core/dev.c). So `init` does this also
+for a PF that has its VFs already.
+"""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from advertiser.host.rtnetlink import host_uses
+from advertiser.init.vf_settings_writer import VfSettingsWriter
+from advertiser.inventory.facts import PciFunction
+from advertiser.inventory.init_plan import ForbiddenError, Plan
+from mooring.files import read_file
+from mooring.pf_drivers import PF_MTU_LIMITS_VFS
+
+_IFF_UP = 0x1
+_log = structlog.get_logger()
+
+
+def bring_up(device: Path, pf: str, writer: VfSettingsWriter) -> None:
+    """Open a PF; ``device`` is its PCI function's folder in sysfs. Raise ForbiddenError."""
+    was_up = _is_up(device, pf)
+    try:
+        writer.bring_up(pf)
+    except OSError as refused:
+        raise ForbiddenError(
+            f"{pf}: the PF cannot be brought up ({_symbol(refused)}); see the kernel's log"
+        ) from refused
+    if was_up is False:
+        _log.info("PF was down and is up now", pf=pf)
+
+
+def set_mtu(device: Path, plan: Plan, writer: VfSettingsWriter) -> None:
+    """Give a PF the MTU of its plan, with a warning where the host itself uses that link; raise ForbiddenError."""
+    before = mtu_of(device, plan.pf)
+    if plan.mtu is None or plan.mtu == before:
+        return
+    if uses := host_uses(plan.pf):
+        _log.warning("MTU of a PF that the host uses is changed", pf=plan.pf, mtu=plan.mtu, before=before, uses=uses)
+    try:
+        writer.set_mtu(plan.pf, plan.mtu)
+    except OSError as refused:
+        raise ForbiddenError(f"{plan.pf}: the PF refuses mtu {plan.mtu} ({_symbol(refused)})") from refused
+
+
+def warn_of_lost_frames(sysfs: Path, function: PciFunction, pf: str) -> None:
+    """Warn about VFs in the host whose MTU is above their PF's, where the port drops what is longer than the PF's."""
+    if function.driver not in PF_MTU_LIMITS_VFS:
+        return
+    devices = sysfs / "bus/pci/devices"
+    limit = mtu_of(devices / function.address, pf)
+    above = [f"{name} ({mtu})" for name, mtu in _vf_mtus(devices, function) if limit is not None and mtu > limit]
+    if above:
+        _log.warning("frames of VFs are lost: their MTU is above their PF's", pf=pf, mtu=limit, vfs=above)
+
+
+def mtu_of(device: Path, netdev: str) -> int | None:
+    """Return the MTU of a PCI function's netdev, None if it cannot be read."""
+    text = (read_file(device / "net" / netdev / "mtu") or "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _vf_mtus(devices: Path, function: PciFunction) -> Iterator[tuple[str, int]]:
+    here = [devices / vf.address for _, vf in sorted(function.vfs.items()) if vf.address is not None and vf.netdev]
+    for device in here:
+        for netdev in (device / "net").iterdir():
+            if (mtu := mtu_of(device, netdev.name)) is not None:
+                yield netdev.name, mtu
+
+
+def _is_up(device: Path, pf: str) -> bool | None:
+    text = (read_file(device / "net" / pf / "flags") or "").strip()
+    try:
+        return bool(int(text, 16) & _IFF_UP)
+    except ValueError:
+        return None
+
+
+def _symbol(refused: OSError) -> str:
+    return errno.errorcode.get(refused.errno or 0, str(refused.errno))

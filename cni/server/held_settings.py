@@ -1,0 +1,95 @@
+"""Compare the settings of held VFs with the ledger: part of the reconciler.
+
+What a PF forgot is set again; what somebody changed is reported once and left. A VF whose lock is busy is in use by a
+call, and waits for the next pass.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import structlog
+
+from cni.plan import resets
+from cni.server.metrics import Metrics
+from cni.spec.skel import CniError
+from cni.vf.node import Node
+from cni.vf.reapply import reapply
+from mooring.errors import RecordError
+from mooring.ledger import LedgerEntry
+from mooring.locks import LockBusyError, hold
+from mooring.settings import VfSettings
+
+_log = structlog.get_logger()
+
+
+class HeldSettings:
+    """The settings of the VFs that pods hold; keeps only what it has reported already."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._reported: dict[str, str] = {}
+
+    def compare(self, node: Node, held: Iterable[LedgerEntry]) -> None:
+        """Compare every VF of ``held`` with its PF, by one request a PF; a PF that does not answer is passed over."""
+        reports: dict[str, str] = {}
+        changed_vfs = 0
+        for entry, found in _found(node, held):
+            if resets.forgotten(entry.set, found) != VfSettings():
+                if failure := self._reapply(node, entry):
+                    reports[entry.pci] = failure
+                    self._report(entry, "settings of a held vf are lost", failure)
+            elif (texts := resets.changed(entry.set, found)) and _is_unchanged(node, entry):
+                changed_vfs += 1
+                reports[entry.pci] = "; ".join(texts)
+                self._report(entry, "settings of a held vf were changed by somebody", reports[entry.pci])
+        self._metrics.changed_vfs(changed_vfs)
+        self._reported = reports
+
+    def _reapply(self, node: Node, entry: LedgerEntry) -> str:
+        """Return why a VF's settings could not be set again; empty if they are, or a call is at work on the VF."""
+        try:
+            with hold(node.run, entry.pci, limit_s=0):
+                again = reapply(node, entry) if _is_unchanged(node, entry) else VfSettings()
+        except LockBusyError:
+            return ""
+        except (CniError, OSError) as failed:
+            self._metrics.reset(done=False)
+            return str(failed)
+        if again != VfSettings():
+            self._metrics.reset(done=True)
+            settings = ", ".join(f"{name} {value}" for name, value in again.to_fields().items())
+            event = "settings of a held vf were lost and are set again"
+            _log.warning(event, pod=entry.pod, uid=entry.uid, pci=entry.pci, pf=entry.pf, settings=settings)
+        return ""
+
+    def _report(self, entry: LedgerEntry, event: str, reason: str) -> None:
+        if self._reported.get(entry.pci) != reason:
+            _log.warning(event, pod=entry.pod, uid=entry.uid, pci=entry.pci, pf=entry.pf, reason=reason)
+
+
+def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntry, VfSettings]]:
+    """Yield each VF with its settings, PF by PF, under the name that the PF has now."""
+    by_pf: defaultdict[str, list[tuple[int, LedgerEntry]]] = defaultdict(list)
+    for entry in held:
+        if entry.set == VfSettings():
+            continue
+        try:
+            pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
+        except OSError:
+            continue
+        by_pf[pf].append((vf, entry))
+    for pf, entries in by_pf.items():
+        try:
+            settings = node.vf_settings.read_all(pf)
+        except OSError:
+            # As while its driver is reloaded: mlx5's netdev is gone then.
+            continue
+        yield from ((entry, settings[vf]) for vf, entry in entries if vf in settings)
+
+
+def _is_unchanged(node: Node, entry: LedgerEntry) -> bool:
+    """Return whether the pod still held the VF when its settings were read: DEL changes the entry before the VF."""
+    try:
+        return node.ledger.read(entry.pci) == entry
+    except (RecordError, OSError):
+        return False

@@ -1,0 +1,68 @@
+"""Prepare a PF for the rates that are about to be set on its VFs; the caller holds the PF's lock."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from cni.plan import attachment
+from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf.node import Node
+from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
+from mooring.settings import VfSettings
+
+# A VF by its PF's name and its own index there.
+PfVf = tuple[str, int]
+
+
+def check(
+    node: Node,
+    pf_pci: str,
+    pf: str,
+    found: Mapping[str, Mapping[int, VfSettings]],
+    wanted: Mapping[str, Mapping[int, VfSettings]],
+    shares: Collection[PfVf],
+) -> None:
+    """Raise CniError 101 if the min rates of a PF would exceed its line rate, with those of the PFs on its cable.
+
+    ``found`` has the PF and those beside it, ``shares`` are the call's own. The shares of other pods are read from the
+    ledger, and only if the sum is too large with them.
+    """
+    line_mbps = node.sysfs.line_rate_mbps(pf_pci, pf)
+    try:
+        _check(pf, line_mbps, found, wanted, shares)
+    except CniError:
+        recorded = {(entry.pf, entry.vf) for entry in node.ledger.entries() if entry.share}
+        others = {(name, vf) for name, vf in recorded if vf not in wanted.get(name, {})}
+        _check(pf, line_mbps, found, wanted, {*shares, *others})
+
+
+def _check(
+    pf: str,
+    line_mbps: int,
+    found: Mapping[str, Mapping[int, VfSettings]],
+    wanted: Mapping[str, Mapping[int, VfSettings]],
+    shares: Collection[PfVf],
+) -> None:
+    of_pf = {name: {vf for owner, vf in shares if owner == name} for name in found}
+    beside = sum(
+        attachment.reserved_mbps(settings, wanted.get(name, {}), of_pf[name])
+        for name, settings in found.items()
+        if name != pf
+    )
+    attachment.check_rates(pf, line_mbps, found[pf], wanted.get(pf, {}), beside, of_pf[pf])
+
+
+def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wanted: Iterable[VfSettings]) -> None:
+    """Give all VFs of a PF rates, 0/0, before the first of them gets a min; raise CniError 101.
+
+    `init` does so too. But VFs may have been made without it, and a reload of the PF's driver forgets every VF's rates:
+    then no VF has a min either, so that whoever sets the first one comes through here.
+    """
+    if node.sysfs.driver(pf_pci) not in MIN_RATE_IS_A_WEIGHT:
+        return
+    has_min = any(settings.min_tx_rate for settings in found.values())
+    if has_min or not any(settings.min_tx_rate for settings in wanted):
+        return
+    try:
+        node.vf_settings.clear_rates(pf, without_rates(found))
+    except OSError as refused:
+        what = f"pf {pf!r} refuses rates 0/0 for its vfs: {attachment.symbol(refused)}"
+        raise CniError(NIC_REFUSED, what, "without them no min_tx_rate holds there") from refused

@@ -1,0 +1,23 @@
+"""What PF drivers do with rates and MTUs that both `init` and mooring-cni have to know; read from Linux 6.12."""
+
+from collections.abc import Mapping
+
+from mooring.settings import VfSettings
+
+# min_tx_rate is a weight, not a reservation: bw_share = min over a divider, capped by the firmware's max_tsar_bw_share
+# (esw_qos_calc_bw_share in drivers/net/ethernet/mellanox/mlx5/core/esw/qos.c). Only VFs that were given a rate take
+# part: any write of rates enrols a VF, 0/0 too (mlx5_esw_qos_set_vport_rate calls esw_qos_vport_enable first), and
+# after that a value that is set already is skipped. A VF that is enrolled while another one has a min keeps bw_share 0
+# until a min changes (esw_qos_set_vport_min_rate returns early). So all VFs are enrolled before the first min is set.
+# What the firmware gives to a VF that was never enrolled, no source tells.
+MIN_RATE_IS_A_WEIGHT = frozenset({"mlx5_core"})
+
+# A VF takes any MTU up to the port's largest (mlx5e_set_netdev_mtu_boundaries in mlx5/core/en_main.c), but the port
+# passes frames up to the MTU of the PF's netdev only, which sets the port's (mlx5e_set_mtu). Other drivers have other
+# limits: ice tells a VF the port's largest frame whatever the PF's MTU is (ice_vc_get_max_frame_size).
+PF_MTU_LIMITS_VFS = frozenset({"mlx5_core"})
+
+
+def without_rates(found: Mapping[int, VfSettings]) -> list[int]:
+    """Return the VFs of a PF whose rates both read 0: those that may never have been given any."""
+    return [vf for vf, settings in found.items() if settings.min_tx_rate == 0 and settings.max_tx_rate == 0]

@@ -1,0 +1,45 @@
+"""Events about VFs of pods, from the ledger."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from advertiser.formats.vf_events import LostVf, ResetVf, reset_vfs
+from advertiser.inventory.facts import Host
+from mooring.ledger import LedgerEntry, Netns, Original
+
+PCI, AT = "0000:04:00.2", "2026-11-22T14:00:00Z"
+
+
+def host(reset_at: str | None) -> Host:
+    netns = Netns("/run/netns/x", 1)
+    entry = LedgerEntry(
+        PCI, "enp4s0f0", 3, "held", "b", "8C2F", "ns/train", "c", "net1", netns, Original(), reset_at=reset_at
+    )
+    return Host("b", (), ledger={PCI: entry, "0000:04:00.3": None})
+
+
+@pytest.mark.parametrize(
+    ("reset_at", "now", "reported"),
+    [
+        (AT, "14:59:59", True),
+        (AT, "15:00:01", False),
+        (None, "14:00:00", False),
+        ("2026-99-99T00:00:00Z", "14:00:00", False),
+    ],
+)
+def test_a_reset_is_reported_for_an_hour(reset_at: str | None, now: str, reported: bool) -> None:
+    """An advertiser that starts a day later must not write it as news: the API server has forgotten the first Event."""
+    found = list(reset_vfs(host(reset_at), datetime.fromisoformat(f"2026-11-22T{now}").replace(tzinfo=UTC)))
+    assert found == ([ResetVf("ns/train", "8C2F", "enp4s0f0", 3, PCI, AT)] if reported else [])
+
+
+def test_each_reset_has_a_name_of_its_own_and_the_time_at_which_it_was() -> None:
+    """The same reset is the same Event, whichever advertiser writes it, and never that of the lost VF."""
+    first = ResetVf("ns/train", "8C2F", "enp4s0f0", 3, PCI, AT).event("n1", "later")
+    assert first == ResetVf("ns/train", "8C2F", "enp4s0f0", 3, PCI, AT).event("n1", "much later")
+    assert first["metadata"] == {"name": "train.vf-reset.20261122140000.8c2f.0000-04-00.2", "namespace": "ns"}
+    assert (first["reason"], first["lastTimestamp"], first["type"]) == ("VfSettingsReset", AT, "Warning")
+    again = ResetVf("ns/train", "8C2F", "enp4s0f0", 3, PCI, "2026-11-22T14:00:10Z").event("n1", "")
+    lost = LostVf("ns/train", "8C2F", "enp4s0f0", 3, PCI).event("n1", "")
+    assert len({str(each["metadata"]) for each in (first, again, lost)}) == 3

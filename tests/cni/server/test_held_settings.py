@@ -1,0 +1,176 @@
+"""Settings of held VFs that a PF forgot, or that somebody changed, on the simulated mlx5 PF."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from cni.kernel.sysfs import Sysfs
+from cni.plan import resets
+from cni.server.held_settings import HeldSettings
+from cni.server.metrics import Metrics
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
+from devcluster.hosts.vftable import VfTable
+from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+PF, PF_PCI = "enp4s0f0", "0000:04:00.0"
+MAC = "02:00:00:00:00:01"
+
+
+class Held:
+    """A node with pods' VFs 0 and 1 of four; VF 1 has no rates."""
+
+    def __init__(self, root: Path) -> None:
+        host = describe_host("n1", 1, vfs=4)
+        build(root / "sys", host)
+        self.table = VfTable(root / "vftable.json")
+        self.table.reset(host)
+        self.node = Node(Sysfs(root / "sys"), Ledger(root / "state"), root / "run", self.table, "b")
+        self.metrics = Metrics()
+        self.settings = HeldSettings(self.metrics)
+        self.table.clear_rates(PF, range(4))
+        self.first = self.hold(0, VfSettings(5000, 8000, MAC, 7, trust=True, link_state="enable"))
+        self.second = self.hold(1, VfSettings(vlan=9))
+
+    def hold(self, vf: int, settings: VfSettings) -> LedgerEntry:
+        netns, pci = Netns("/run/netns/x", 1), f"0000:04:00.{vf + 2}"
+        entry = LedgerEntry(pci, PF, vf, "held", "b", f"u{vf}", "ns/p", "c", "net1", netns, Original(), settings)
+        self.node.ledger.write(entry)
+        self.table.write(PF, vf, settings)
+        return entry
+
+    def compare(self) -> Mapping[int, VfSettings]:
+        self.settings.compare(self.node, list(self.node.ledger.entries()))
+        return self.table.read_all(PF)
+
+    def value(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"mooring_cni_{name}")
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    return Held(tmp_path)
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as logs:
+        yield logs
+
+
+def test_vfs_that_are_as_they_were_set_are_left_alone(held: Held, events: list[Any]) -> None:
+    before = held.table.read_all(PF)
+    assert held.compare() == before
+    assert events == []
+    assert held.node.ledger.read(held.first.pci) == held.first
+
+
+def test_what_a_reload_of_the_pf_forgot_is_set_again_with_an_event(held: Held, events: list[Any]) -> None:
+    """All VFs take part in the scheduling again, also those without rates; the ledger has the time."""
+    before, weights = held.table.read_all(PF), held.table.weights(PF)
+    held.table.reload(PF)
+    assert held.compare() == before
+    assert held.table.weights(PF) == weights == {0: 100, 1: 1, 2: 1, 3: 1}
+    assert [(each["event"], each["pci"], each["settings"]) for each in events] == [
+        (
+            "settings of a held vf were lost and are set again",
+            held.first.pci,
+            "min_tx_rate 5000, max_tx_rate 8000, link_state enable",
+        )
+    ]
+    entry = held.node.ledger.read(held.first.pci)
+    assert entry is not None
+    assert entry.reset_at is not None
+    assert replace(entry, reset_at=None) == held.first
+    assert (held.value("resets_total"), held.value("changed_vfs")) == (1, 0)
+    held.compare()
+    assert len(events) == 1
+
+
+def test_what_somebody_changed_is_told_once_and_left(held: Held, events: list[Any]) -> None:
+    """A person may limit a VF for an hour; the gauge shows it until it is as it was set."""
+    held.table.write(PF, 0, VfSettings(5000, 6000))
+    for _ in range(2):
+        assert held.compare()[0].max_tx_rate == 6000
+    assert [each["event"] for each in events] == ["settings of a held vf were changed by somebody"]
+    assert events[0]["reason"] == "max_tx_rate is 6000 and not 8000"
+    assert held.value("changed_vfs") == 1
+    held.table.write(PF, 0, VfSettings(5000, 8000))
+    held.compare()
+    assert held.value("changed_vfs") == 0
+
+
+@pytest.mark.parametrize("pci", [PF_PCI, "0000:04:00.2"])
+def test_a_vf_or_pf_in_a_calls_hands_waits_for_the_next_pass(held: Held, events: list[Any], pci: str) -> None:
+    held.table.reload(PF)
+    with hold(held.node.run, pci, 0):
+        assert held.compare()[0].max_tx_rate == 0
+    assert events == []
+    assert held.compare()[0].max_tx_rate == 8000
+
+
+def test_a_vf_that_is_given_back_meanwhile_is_not_set(held: Held, events: list[Any]) -> None:
+    """DEL changes the entry before the VF: the entry that was listed is not the present one any more."""
+    held.table.reload(PF)
+    held.node.ledger.write(replace(held.first, phase="returning"))
+    held.settings.compare(held.node, [held.first])
+    assert held.table.read(PF, 0).max_tx_rate == 0
+    held.table.write(PF, 0, VfSettings(1, 2))
+    held.settings.compare(held.node, [held.first])
+    assert (events, held.value("changed_vfs")) == ([], 0)
+
+
+def test_a_pf_that_refuses_is_told_once_and_tried_again(
+    held: Held, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    held.table.reload(PF)
+    with monkeypatch.context() as broken:
+        broken.setattr(VfTable, "write", refuse)
+        held.compare()
+        held.compare()
+    assert [each["event"] for each in events] == ["settings of a held vf are lost"]
+    assert held.value("reset_failures_total") == 2
+    assert held.compare()[0].max_tx_rate == 8000
+
+
+def test_a_pf_whose_driver_is_away_is_passed_over(held: Held, events: list[Any]) -> None:
+    """mlx5 removes the PF's netdev during a reload, and answers for no VF."""
+    held.table.change_pf(PF, present=False)
+    held.settings.compare(held.node, [held.first, held.second])
+    assert events == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "lost", "left"),
+    [
+        (VfSettings(100, 200), VfSettings(0, 0), VfSettings(100, 200), []),
+        (VfSettings(100, 200), VfSettings(0, 300), VfSettings(), ["min_tx_rate", "max_tx_rate"]),
+        (VfSettings(max_tx_rate=200), VfSettings(0, 0), VfSettings(max_tx_rate=200), []),
+        (
+            VfSettings(vlan=7, link_state="disable"),
+            VfSettings(vlan=0, qos=0, link_state="disable"),
+            VfSettings(vlan=7),
+            [],
+        ),
+        (VfSettings(vlan=7, trust=False), VfSettings(vlan=8, qos=0, trust=True), VfSettings(), ["vlan", "trust"]),
+        # Not reported at all: not a reset.
+        (VfSettings(max_tx_rate=200), VfSettings(), VfSettings(), ["max_tx_rate"]),
+        (VfSettings(0, 0, trust=False), VfSettings(0, 0, trust=False), VfSettings(), []),
+    ],
+)
+def test_what_reads_as_a_fresh_vf_was_forgotten_and_the_rest_was_changed(
+    wanted: VfSettings, found: VfSettings, lost: VfSettings, left: list[str]
+) -> None:
+    assert resets.forgotten(wanted, found) == lost
+    assert [text.partition(" ")[0] for text in resets.changed(wanted, found)] == left
