@@ -1,6 +1,6 @@
 """rit-k8s-rdma's own acceptance test: RDMA traffic between two pods stays under the limit of their VFs.
 
-    python -m bench.acceptance [--json] [--rates 100 20] [--seconds 4]      in the lab kernel that MOORING_LAB names
+    python -m bench.acceptance [--json] [--rates 100 20] [--seconds 4]      in the lab kernel
     python -m bench.acceptance --here [--pf NAME] [...]                     on this machine, as root
 
 Two pods with one VF each, in exclusive RDMA mode; `ibv_rc_pingpong -e` between them stays within 15 % over max_tx_rate,
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.lab import MISSING, find_lab
 from bench.rdma_pods import first_pf, two_pods
 from cli.node.hardware.commands import CommandError
 from cli.node.hardware.plan.rates import OVER_PERCENT, rate_fault
@@ -82,12 +83,12 @@ def measure(pf: str, limits_mbps: Sequence[int], seconds: float) -> Report:
     return Report(pf, driver, platform.release(), OVER_PERCENT, tuple(runs), passed)
 
 
-def in_lab(lab: str, limits_mbps: Sequence[int], seconds: float) -> Report:
+def in_lab(lab: Path, limits_mbps: Sequence[int], seconds: float) -> Report:
     """Run this program inside the lab kernel and return its report."""
     rates = " ".join(map(str, limits_mbps))
     root = Path(__file__).resolve().parent.parent
     script = _PREPARE.format(root=root, python=sys.executable, seconds=seconds, rates=rates)
-    command = (lab, "-t", str(_LAB_S), "-")
+    command = (str(lab), "-t", str(_LAB_S), "-")
     done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=2 * _LAB_S, check=False)
     line = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
     if line is None:
@@ -121,12 +122,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="about how long each run lasts (default 4)")
     parser.add_argument("--json", action="store_true", help="print one JSON object, not a table")
     options = parser.parse_args()
-    lab = os.environ.get("MOORING_LAB")
     try:
         if options.here:
             report = measure(options.pf or first_pf(), options.rates, options.seconds)
-        elif lab is None:
-            raise CommandError("MOORING_LAB is not set: name the lab's run, or measure on this machine with --here")
+        elif (lab := find_lab(os.environ)) is None:
+            raise CommandError(f"{MISSING}; or measure on this machine with --here")
         else:
             report = in_lab(lab, options.rates, options.seconds)
     except (CommandError, OSError, subprocess.TimeoutExpired) as missing:

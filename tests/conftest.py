@@ -16,6 +16,7 @@ from tempfile import NamedTemporaryFile
 import pytest
 
 from bench import apiservers
+from bench.lab import MISSING, find_lab
 from tests.support.seeds import Part, chosen_seed
 from tests.support.timings import Timings
 
@@ -31,8 +32,13 @@ def _not_root() -> str | None:
     return None if os.geteuid() == 0 else "not root"
 
 
+@cache
+def _lab() -> Path | None:
+    return find_lab(os.environ)
+
+
 def _no_lab() -> str | None:
-    return None if os.environ.get("MOORING_LAB") else "MOORING_LAB is not set"
+    return MISSING if _lab() is None else None
 
 
 def _no_api_server() -> str | None:
@@ -116,7 +122,7 @@ def lab(tmp_path: Path) -> Lab:
     def run(script: str, *options: str, timeout_s: float = 280) -> "subprocess.CompletedProcess[str]":
         with NamedTemporaryFile("w", suffix=".sh", dir=tmp_path, delete=False) as file:
             file.write(_repository_in_lab() + script)
-        command = [os.environ["MOORING_LAB"], "-t", str(round(timeout_s) - 10), *options, file.name]
+        command = [str(_lab()), "-t", str(round(timeout_s) - 10), *options, file.name]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     return run

@@ -5,8 +5,9 @@
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
 
 Only what ``_ALLOWLIST`` names is included: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's
-name is made of its MAC. A file that the kernel refuses to read (speed without a link: EINVAL) becomes an empty folder
-of its name: it exists, and is unreadable. Equal hosts give equal archives, byte for byte.
+name is made of its MAC. A node GUID is included if it is one that a VF has before it has its own. A file that the
+kernel refuses to read (speed without a link: EINVAL) becomes an empty folder of its name: it exists, and is unreadable.
+Equal hosts give equal archives, byte for byte.
 """
 
 import gzip
@@ -21,6 +22,7 @@ from typing import TypeAlias
 from advertiser.formats.capture_record import FILE, dump_capture_record, restore_record
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
+from mooring import node_guid
 from mooring.files import read_file
 from mooring.pci import is_address
 
@@ -38,7 +40,8 @@ _BRIDGE = _allowed_names("class vendor device numa_node")
 _NETDEV = _allowed_names(
     "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
 )
-_RDMA: Allowlist = {"device": {}, "node_type": {}, "ports": {"*": _allowed_names("link_layer rate state")}}
+_PORT = _allowed_names("link_layer rate state")
+_RDMA: Allowlist = {**_allowed_names("device node_type node_guid"), "ports": {"*": _PORT}}
 _CLASSES: Allowlist = {
     "net": {"*": _NETDEV},
     "infiniband": {"*": _RDMA},
@@ -46,8 +49,8 @@ _CLASSES: Allowlist = {
 }
 _SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
 _ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
-# Made of a MAC or GUID by most drivers; the capture only shows that it exists.
-_MASKED = "phys_switch_id"
+# Made of a MAC or GUID by most drivers; the capture only shows that it exists, and whether a node GUID is a VF's own.
+_MASKED, _NODE_GUID = "phys_switch_id", "node_guid"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 
 # A file's content, a link's target, or None for a folder.
@@ -123,7 +126,13 @@ def _file(path: Path) -> Iterator[tuple[Path, Content]]:
     except OSError:
         yield path, None
         return
-    yield path, _ALPHANUMERIC.sub(b"0", content) if path.name == _MASKED else content
+    yield path, _mask(path.name, content)
+
+
+def _mask(name: str, content: bytes) -> bytes:
+    if name == _NODE_GUID and not node_guid.is_missing(content.decode(errors="replace").strip()):
+        return _ALPHANUMERIC.sub(b"x", content)
+    return _ALPHANUMERIC.sub(b"0", content) if name == _MASKED else content
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Turn an unpacked Linux 6.12 into the lab's: add the simulated NIC, and let soft-RoCE devices change their netns.
+
+    python3 edit_tree.py TREE            edit what is not edited yet, copy our files
+    python3 edit_tree.py --check TREE    exit status 1 where TREE is absent or was edited by other expressions
+
+Each edit names a place in a file of the kernel by a regular expression, which must match exactly once: a kernel whose
+file differs fails here, with the file and the expression. Edited trees are left as they are, and a file of ours is
+copied only where it differs, so that a build goes on where it stopped.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MARK = "mooring-lab-edited"
+
+# Our files, by the folder of the kernel in which they are compiled.
+OURS = {
+    "drivers/net/simnic": ("simpci.c", "simvf.c", "simvf_mlx5.c", "simvf.h"),
+    "drivers/infiniband/sw/rxe": ("rxe_netns.h", "rxe_netns.c"),
+}
+MAKEFILE = "obj-y := simvf.o simvf_mlx5.o simpci.o\n"
+
+NET_C = "drivers/infiniband/sw/rxe/rxe_net.c"
+QP_C = "drivers/infiniband/sw/rxe/rxe_qp.c"
+VERBS_C = "drivers/infiniband/sw/rxe/rxe_verbs.c"
+HEADER = r'(#include "rxe_loc.h"\n)'
+WITH_OURS = r'\1#include "rxe_netns.h"' + "\n"
+
+# Each is a file, an expression and what replaces its match.
+EDITS = (
+    ("drivers/net/Makefile", r"\Z", "obj-y += simnic/\n"),
+    # Processors with AMX have more registers than 6.12 reserves room for; newer kernels measure it when they boot.
+    ("arch/x86/um/user-offsets.c", r"(HOST_FP_SIZE, )\d+", r"\g<1>16384"),
+    (NET_C, HEADER, WITH_OURS + "#include <net/netns/generic.h>\nstatic struct sock *rxe_ns_sk6(struct net *net);\n"),
+    (NET_C, r"static struct rxe_recv_sockets \w+;\n", ""),
+    (NET_C, r"(ip_route_output_key\()&init_net", r"\1dev_net(ndev)"),
+    (NET_C, r"sock_net\(\w+\.sk6->sk\),\s+\w+\.sk6->sk", "dev_net(ndev), rxe_ns_sk6(dev_net(ndev))"),
+    # A name with a number that the kernel chooses is a driver's name, which udev may change.
+    (NET_C, r"(?=ib_mark_name_assigned_by_user\()", "if (!strchr(ibdev_name, '%'))\n\t\t"),
+    (NET_C, r"(case NETDEV_UNREGISTER:)", r"\1\n\t\tif (!rxe_netdev_vanishes(ndev))\n\t\t\tbreak;"),
+    (NET_C, r"(?s)static int rxe_net_ipv4_init\(.*\Z", '#include "rxe_netns.c"\n'),
+    (QP_C, HEADER, WITH_OURS),
+    (QP_C, r"(sock_create_kern\()&init_net", r"\1rxe_device_net(rxe)"),
+    (QP_C, r"(?s)(static void rxe_qp_do_cleanup\(.*?qp_timeout_jiffies = 0;)", r"\1\n\trxe_release_gsi(qp);"),
+    (VERBS_C, r'(#include "rxe_hw_counters.h"\n)', WITH_OURS),
+    (VERBS_C, r"(ib_set_device_ops\(dev, &rxe_dev_ops\);)", r"\1\n\trxe_lab_device(dev, ndev);"),
+)
+
+
+def edit(tree: Path) -> None:
+    """Apply every edit; raise ``SystemExit`` where a place is not found once."""
+    texts = {name: (tree / name).read_text() for name, _, _ in EDITS}
+    for name, expression, replacement in EDITS:
+        texts[name], found = re.subn(expression, replacement, texts[name])
+        if found != 1:
+            raise SystemExit(f"{name}: {expression!r} matches {found} times, not once: not a Linux 6.12?")
+    for name, text in texts.items():
+        (tree / name).write_text(text)
+
+
+def copy_ours(tree: Path) -> None:
+    """Copy our files where they differ."""
+    wanted = {Path(folder) / name: (HERE / name).read_text() for folder, names in OURS.items() for name in names}
+    for name, text in {**wanted, Path("drivers/net/simnic/Makefile"): MAKEFILE}.items():
+        target = tree / name
+        target.parent.mkdir(exist_ok=True)
+        if not target.exists() or target.read_text() != text:
+            target.write_text(text)
+
+
+def main() -> int:
+    """Edit or check the tree that the command line names; return the exit status."""
+    *check, folder = sys.argv[1:]
+    tree = Path(folder)
+    mark = tree / MARK
+    edits = repr(EDITS)
+    if check:
+        return 0 if mark.exists() and mark.read_text() == edits else 1
+    if not mark.exists():
+        edit(tree)
+        mark.write_text(edits)
+    copy_ours(tree)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

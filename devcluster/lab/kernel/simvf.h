@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The simulated Ethernet NIC: what simvf.c (netdevs, the switch between them, settings of VFs) and simvf_mlx5.c (what
+ * mlx5 does otherwise) share, and what rxe_netns.c asks about a netdev. An InfiniBand NIC needs none of this: a driver
+ * of its own that is linked before simvf.o and claims its PFs in probe(), as here a PF's personality decides which of
+ * two drivers takes it.
+ */
+#ifndef SIMVF_H
+#define SIMVF_H
+
+#include <linux/hrtimer.h>
+#include <linux/netdevice.h>
+#include <linux/pci.h>
+#include <net/devlink.h>
+
+#define MAXVF 128
+
+struct sv_port;
+struct sv_vf {
+	u8 mac[ETH_ALEN];
+	u16 vlan;
+	u8 qos;
+	__be16 vproto;
+	int min_rate, max_rate, link_state;
+	bool spoofchk, trust, rss;
+	u64 next_ok, throttled, spoof_drops;
+	struct sv_port *port;	/* NULL: no driver is bound */
+	/* mlx5: the node GUID that the next driver of the VF reads; whether it has a place in rate scheduling, and its weight */
+	u64 node_guid;
+	bool enrolled;
+	u32 bw_share;
+};
+struct sv_pf {
+	struct pci_dev *pdev;
+	struct net_device *dev, *wire;	/* dev is NULL while mlx5 reloads */
+	struct sv_vf vf[MAXVF];
+	bool mlx5;
+	struct devlink *devlink;
+	struct dentry *debugfs;
+};
+struct sv_port {
+	struct sv_pf *pf;
+	struct net_device *dev;
+	int vf;			/* -1 PF, -2 wire */
+	struct hrtimer t;
+};
+
+/* simvf.c */
+extern uint sv_speed;
+struct net_device *sv_mk(struct sv_pf *pf, struct pci_dev *pdev, int vf, const char *name);
+void sv_update_carriers(struct sv_pf *pf);	/* with RTNL held */
+bool sv_is_simvf(const struct net_device *dev);
+int sv_probe(struct pci_dev *pdev, bool mlx5);
+void sv_remove(struct pci_dev *pdev);
+int sv_sriov(struct pci_dev *pdev, int n);
+extern const struct pci_device_id sv_ids[];
+
+/* simvf_mlx5.c */
+bool sv_mlx5_is(struct pci_dev *pdev);	/* whether a PF, or a VF's PF, has this personality */
+int sv_mlx5_register(struct sv_pf *pf);
+void sv_mlx5_unregister(struct sv_pf *pf);
+void sv_mlx5_add_rdma(struct net_device *dev);
+void sv_mlx5_remove_rdma(struct net_device *dev);
+bool sv_mlx5_link(struct sv_pf *pf, const struct sv_vf *vf);
+void sv_mlx5_mac(struct sv_vf *vf, const u8 *mac);
+void sv_mlx5_rate(struct sv_pf *pf, struct sv_vf *vf, int min, int max);
+void sv_mlx5_config(const struct sv_vf *vf, int n, struct ifla_vf_info *info);
+int sv_mlx5_parent_id(struct net_device *dev, struct netdev_phys_item_id *id);
+
+/* For soft-RoCE, which makes the RDMA devices. */
+int rxe_net_add(const char *ibdev_name, struct net_device *ndev);
+bool simvf_guids(struct net_device *dev, __be64 *node_guid, __be64 *system_image_guid);	/* false: has none of its own */
+int simvf_query_qp_errno(void);
+
+#endif
