@@ -169,12 +169,10 @@ def _own_mac(subject: Subject, made: Pod) -> Answer:
     for spoofchk in (True, False) if made.vf.settings.spoofchk is not None else (None,):
         if spoofchk is not None:
             subject.write(VfSettings(spoofchk=spoofchk))
-        said = attempt((*made.inside, "ip", "link", "set", IFNAME, "address", trial.OWN_MAC))
+        accepted = _set_address(made, trial.OWN_MAC)
         has_it, reports = _address(made) == trial.OWN_MAC, trial.mac_kind(subject.read().mac)
-        tried.append(
-            {"spoofchk": spoofchk, "accepted": said is not None, "netdev-has-it": has_it, "pf-reports": reports}
-        )
-        attempt((*made.inside, "ip", "link", "set", IFNAME, "address", trial.ADMIN_MAC))
+        tried.append({"spoofchk": spoofchk, "accepted": accepted, "netdev-has-it": has_it, "pf-reports": reports})
+        _set_address(made, trial.ADMIN_MAC)
     return Answer("mac.own", "told", {"tried": tried})
 
 
@@ -240,6 +238,18 @@ def _node_guid(subject: Subject) -> str | None:
     path = subject.target.device(subject.vf.pci) / "infiniband" / str(name) / "node_guid"
     inside = f"/sys/class/infiniband/{name}/node_guid"
     return text_of(path) or attempt(("ip", "netns", "exec", f"{PREFIX}-0", "cat", inside))
+
+
+def _set_address(made: Pod, mac: str) -> bool:
+    """Set the netdev's own MAC in the pod; return whether that is accepted.
+
+    It is down meanwhile: eth_prepare_mac_addr_change in net/ethernet/eth.c refuses it for most drivers while it is up.
+    """
+    link = (*made.inside, "ip", "link", "set", IFNAME)
+    attempt((*link, "down"))
+    accepted = attempt((*link, "address", mac)) is not None
+    attempt((*link, "up"))
+    return accepted
 
 
 def _address(made: Pod) -> str | None:
