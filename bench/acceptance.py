@@ -14,19 +14,16 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.lab import MISSING, find_lab
-from bench.rdma_pods import TestbedError, first_pf, measured_mbps, two_pods
+from bench.rdma_pods import first_pf, two_pods
+from cli.node.hardware.commands import CommandError
+from cli.node.hardware.plan.rates import OVER_PERCENT, rate_fault
+from cli.node.hardware.traffic import measured_mbps
 
-_OVER_PERCENT = 15
-# A rate below this share of its limit means that traffic does not flow, not that the limit holds.
-_LEAST_SHARE = 0.5
-# Without a limit traffic has to be this many times faster than the highest limit.
-_FREE_TIMES = 2
 _LAB_S = 240
 _NOT_MEASURED = (
     "bandwidth reservation under competition (min_tx_rate): the lab stores it and does not enforce it",
@@ -69,30 +66,21 @@ class Report:
 
 def judged(limit_mbps: int | None, mbps: float, limits_mbps: Sequence[int]) -> Run:
     """Evaluate one measurement among those at ``limits_mbps``."""
-    fault = None
-    if limit_mbps is None:
-        if mbps < _FREE_TIMES * max(limits_mbps):
-            fault = f"does not run free: less than {_FREE_TIMES} times {max(limits_mbps)} Mb/s"
-    elif mbps > limit_mbps * (100 + _OVER_PERCENT) / 100:
-        fault = f"exceeds the limit by more than {_OVER_PERCENT} %"
-    elif mbps < limit_mbps * _LEAST_SHARE:
-        fault = "hardly flows: less than half of the limit"
-    return Run(limit_mbps, mbps, fault)
+    return Run(limit_mbps, mbps, rate_fault(limit_mbps, mbps, limits_mbps))
 
 
 def measure(pf: str, limits_mbps: Sequence[int], seconds: float) -> Report:
-    """Measure without a limit, then at each; raise TestbedError if that cannot be done."""
+    """Measure without a limit, then at each; raise CommandError if that cannot be done."""
     mode = subprocess.run(("rdma", "system", "show"), capture_output=True, text=True, check=False).stdout
     if "netns exclusive" not in mode:
-        raise TestbedError(f"the RDMA stack is not in exclusive mode but {mode.strip() or 'absent'!r}")
+        raise CommandError(f"the RDMA stack is not in exclusive mode but {mode.strip() or 'absent'!r}")
     runs = []
-    with tempfile.TemporaryDirectory(prefix="mooring-acceptance-") as folder:
-        for limit in (None, *limits_mbps):
-            with two_pods(pf, limit, Path(folder)) as (server, client):
-                runs.append(judged(limit, measured_mbps(server, client, limit, seconds), limits_mbps))
+    for limit in (None, *limits_mbps):
+        with two_pods(pf, limit) as (server, client):
+            runs.append(judged(limit, measured_mbps(server, client, limit, seconds), limits_mbps))
     driver = (Path("/sys/class/net") / pf / "device/driver").readlink().name
     passed = all(run.fault is None for run in runs)
-    return Report(pf, driver, platform.release(), _OVER_PERCENT, tuple(runs), passed)
+    return Report(pf, driver, platform.release(), OVER_PERCENT, tuple(runs), passed)
 
 
 def in_lab(lab: Path, limits_mbps: Sequence[int], seconds: float) -> Report:
@@ -104,7 +92,7 @@ def in_lab(lab: Path, limits_mbps: Sequence[int], seconds: float) -> Report:
     done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=2 * _LAB_S, check=False)
     line = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
     if line is None:
-        raise TestbedError((done.stdout + done.stderr).strip()[-1000:])
+        raise CommandError((done.stdout + done.stderr).strip()[-1000:])
     document = json.loads(line)
     runs = tuple(Run(**run) for run in document.pop("runs"))
     return Report(**{**document, "runs": runs, "not_measured": tuple(document["not_measured"])})
@@ -138,10 +126,10 @@ def main() -> int:
         if options.here:
             report = measure(options.pf or first_pf(), options.rates, options.seconds)
         elif (lab := find_lab(os.environ)) is None:
-            raise TestbedError(f"{MISSING}; or measure on this machine with --here")
+            raise CommandError(f"{MISSING}; or measure on this machine with --here")
         else:
             report = in_lab(lab, options.rates, options.seconds)
-    except (TestbedError, OSError, subprocess.TimeoutExpired) as missing:
+    except (CommandError, OSError, subprocess.TimeoutExpired) as missing:
         print(f"bench.acceptance: {missing}", file=sys.stderr)
         return 2
     print(json.dumps(asdict(report)) if options.json else table(report))

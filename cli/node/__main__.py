@@ -1,4 +1,4 @@
-"""mooring-node: install Mooring's node programs on a host, upgrade, check and remove them."""
+"""mooring-node: install Mooring's node programs on a host, upgrade, check and remove them; test its NIC."""
 
 import json
 import os
@@ -24,7 +24,8 @@ from mooring.files import record_paths
 from mooring.names import is_subdomain
 
 PROGRAM = "mooring-node"
-COMMANDS = ("install", "upgrade", "remove", "undo", "check")
+HARDWARE_TEST = "hardware-test"
+COMMANDS = ("install", "upgrade", "remove", "undo", "check", HARDWARE_TEST)
 _WORDS = {"advertiser": ("daemonset", "unit"), "network": ("chain", "none"), "output": ("table", "json")}
 _SERVER = "/run/mooring/cni.sock"
 _ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
@@ -50,13 +51,35 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status: 0, 1 failure or findings, 2 usage."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if HARDWARE_TEST in arguments:
+        return _hardware_test(arguments)
     try:
-        command, options = _load(sys.argv[1:] if argv is None else argv)
+        command, options = _load(arguments)
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
         return 2
     try:
         return _do(command, options)
+    except (NodeError, OSError, subprocess.SubprocessError) as failed:
+        print(f"{PROGRAM}: {failed}", file=sys.stderr)
+        return 1
+
+
+def _hardware_test(arguments: Sequence[str]) -> int:
+    """Run the test of the NIC, which needs what the advertiser and the CNI plugin need."""
+    try:
+        # Imported here, because an installation needs none of their packages.
+        from cli.node.hardware import run as hardware
+    except ImportError as missing:
+        print(f"{PROGRAM}: {missing}: install mooring[advertiser,cni] beside it", file=sys.stderr)
+        return 1
+    try:
+        _, options = load(hardware.Options, PROGRAM, arguments, os.environ, COMMANDS)
+        return hardware.main(options)
+    except ConfigError as wrong:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return 2
     except (NodeError, OSError, subprocess.SubprocessError) as failed:
         print(f"{PROGRAM}: {failed}", file=sys.stderr)
         return 1

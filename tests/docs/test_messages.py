@@ -29,6 +29,8 @@ NOT_PRINTED = {
     "ListImages ImageStatus": "likewise",
     "scored ": "a column's name",
     "kubectl mooring": "a program's name",
+    "grep -sH": "a command's arguments",
+    "netns exclusive": "read in the answer of `rdma system show`",
     "VFs that more than one live pod claims": "the description of a metric",
     "Searches for a placement on one node": "likewise",
 }

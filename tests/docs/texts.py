@@ -20,7 +20,7 @@ BLANK = "…"
 _NO_MESSAGES = frozenset(
     {"option", "add_argument", "ArgumentParser", "Counter", "Gauge", "Histogram", "GaugeMetricFamily"}
     | {"CounterMetricFamily", "Count", "Distribution", "Thread", "ThreadPoolExecutor", "compile", "_allowed_names"}
-    | {"AssertionError"}
+    | {"AssertionError", "Check"}
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
 

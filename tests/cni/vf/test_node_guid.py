@@ -241,3 +241,11 @@ def test_a_reboots_reset_leaves_what_the_pod_found(fresh: Machine) -> None:
     assert fresh.delete(boot="next")
     now = fresh.bus.table.read(PF, 0)
     assert (now.mac, now.spoofchk, now.trust) == (fresh.own, True, False)
+
+
+def test_a_reboots_reset_leaves_the_mac_that_add_gave(fresh: Machine) -> None:
+    """Zeros would take the node GUID away at the next bind."""
+    fresh.add()
+    _ip(f"-n {Path(POD).name} link set net1 netns {Path(HOST).name}")
+    assert fresh.delete(boot="next")
+    assert fresh.admin_mac() == fresh.own

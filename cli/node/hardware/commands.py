@@ -1,0 +1,74 @@
+"""Run the commands of the test in groups of their own: Ctrl-C reaches the test alone, which gives back its VFs."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.node.errors import NodeError
+
+_CALL_S = 120.0
+_SHOWN_CHARS = 500
+
+
+class CommandError(NodeError):
+    """A command that is not installed, did not end in time or failed; ``output`` is what it printed."""
+
+    def __init__(self, text: str, output: str = "") -> None:
+        super().__init__(text)
+        self.output = output
+
+
+def run(command: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> str:
+    """Return what a command printed; raise CommandError."""
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_CALL_S,
+            check=False,
+            process_group=0,
+        )
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise CommandError(f"{command[0]}: {failed}") from failed
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip()[-_SHOWN_CHARS:]
+        raise CommandError(f"{' '.join(command[:4])} ended with {done.returncode}: {said}", done.stdout)
+    return done.stdout
+
+
+def run_json(command: Sequence[str]) -> Any:
+    """Return the JSON that a command printed, None where it printed nothing; raise CommandError."""
+    said = run(command)
+    try:
+        return json.loads(said) if said.strip() else None
+    except ValueError as wrong:
+        raise CommandError(f"{' '.join(command[:4])}: {wrong}") from wrong
+
+
+def attempt(command: Sequence[str]) -> str | None:
+    """Return what a command printed, None where it failed or is not installed."""
+    try:
+        return run(command).strip()
+    except CommandError:
+        return None
+
+
+def text_of(path: Path) -> str | None:
+    """Return a small file's text without white space around it, None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder, in order; none where it cannot be read."""
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return []

@@ -1,0 +1,261 @@
+"""A full life of one VF: ADD with every setting, what the NIC makes of each, a rebind, DEL, and the comparison.
+
+What is tried beside ADD and DEL is done while the VF is in the pod, on settings that ADD has entered in the ledger: DEL
+restores them, also by the node's own repairs if this program is killed.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+
+from cli.node.hardware import vf_use
+from cli.node.hardware.commands import CommandError, attempt, run_json, text_of
+from cli.node.hardware.host import Target
+from cli.node.hardware.plan import trial
+from cli.node.hardware.plan.checks import Answer
+from cli.node.hardware.plan.free_vf import VfUse
+from cli.node.hardware.pods import IFNAME, PREFIX, Folders, Pod, pod, refusal
+from cni.kernel import driver
+from cni.kernel.sysfs import Sysfs
+from mooring.assignment import AssignedVf
+from mooring.locks import hold
+from mooring.settings import VfSettings
+
+# Called with each answer as soon as it is known.
+Tell = Callable[[Answer], None]
+_POLL_S = 0.02
+_MAC_S, _ACTIVE_S, _BACK_S, _SETTLED_S = 3.0, 30.0, 30.0, 1.0
+LOCK_S = 10.0
+_ACTIVE = "4:"
+# rdma-netns mode exclusive: the device is in the pod's namespace, or it did not follow its VF.
+_EXCLUSIVE = "netns exclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One VF of the PF that is tested."""
+
+    target: Target
+    vf: VfUse
+
+    def assigned(self, settings: VfSettings) -> AssignedVf:
+        """Return the VF as an assignment names it."""
+        pf = self.target.pf
+        return AssignedVf(pf.name, self.vf.index, self.vf.pci, pf.link, pf.network, settings)
+
+    @property
+    def folders(self) -> Folders:
+        return Folders(self.target.state, self.target.run)
+
+    def read(self) -> VfSettings:
+        return self.target.settings.read(self.target.pf.name, self.vf.index)
+
+    def write(self, settings: VfSettings) -> None:
+        self.target.settings.write(self.target.pf.name, self.vf.index, settings)
+
+    def refuses(self, settings: VfSettings) -> str | None:
+        """Set a VF on its PF; return the error where that is refused."""
+        try:
+            self.write(settings)
+        except OSError as refused:
+            return refused.strerror or str(refused)
+        return None
+
+
+def live(subject: Subject, tell: Tell) -> None:
+    """Tell the answers of one VF's life; whatever fails, the VF is given back."""
+    before = vf_use.state_of(subject.target, subject.vf.index)
+    wanted, guid = trial.trial(subject.target.pf.can, before.settings), _node_guid(subject)
+    first = trial.guid_kind(guid, trial.mac_of(before), before.settings.guid)
+    made: Pod | None = None
+    try:
+        with ExitStack() as stack:
+            made, refused = _attached(stack, subject, before.settings, wanted)
+            # With its lock held the node's own repairs leave the VF alone.
+            with hold(subject.target.run, subject.vf.pci, LOCK_S):
+                _tell_add(subject, made, wanted, refused, tell)
+                _try_in_pod(subject, made, tell)
+                _try_rebind(subject, made.vf.settings, first, tell)
+    except (CommandError, OSError) as failed:
+        why = refusal(failed) if isinstance(failed, CommandError) else str(failed)
+        tell(Answer("vf.add" if made is None else "vf.del", "differs", {}, why))
+        return
+    tell(Answer("vf.del", "told", {"seconds": _rounded(made.del_s)}))
+    changed = trial.changed(before, vf_use.state_of(subject.target, subject.vf.index))
+    tell(
+        Answer("vf.restored", "differs" if changed else "ok", {"changed": changed}, "not as before" if changed else "")
+    )
+
+
+def _attached(stack: ExitStack, subject: Subject, found: VfSettings, wanted: VfSettings) -> tuple[Pod, dict[str, str]]:
+    """Attach the VF with all settings; where that fails, without, and return which of them the PF refuses and why.
+
+    Those are then tried one by one on the PF. ADD still enters them in the ledger, as they are, so that DEL restores
+    them. Raise CommandError if ADD fails without a setting too, or if each is taken alone and not all of them together.
+    """
+    try:
+        return stack.enter_context(_pod(subject, wanted)), {}
+    except CommandError as failed:
+        together, refused = failed, {}
+    known = trial.as_found(wanted, found)
+    try:
+        made = stack.enter_context(_pod(subject, known))
+    except CommandError as failed:
+        # MAC and GUID are written whatever they are.
+        refused = dict.fromkeys({"mac", "guid"} & known.to_fields().keys(), refusal(failed))
+        made = stack.enter_context(_pod(subject, trial.without(known, refused)))
+    left = trial.without(wanted, refused)
+    for name in left.to_fields():
+        if (why := subject.refuses(trial.alone(name, left, refused))) is not None:
+            refused[name] = why
+    if not refused:
+        raise together
+    return made, refused
+
+
+def _pod(subject: Subject, settings: VfSettings) -> AbstractContextManager[Pod]:
+    return pod(0, subject.assigned(settings), subject.folders)
+
+
+def _tell_add(subject: Subject, made: Pod, wanted: VfSettings, refused: dict[str, str], tell: Tell) -> None:
+    settings = sorted(made.vf.settings.to_fields())
+    tell(Answer("vf.add", "told", {"seconds": _rounded(made.add_s), "settings": settings}))
+    for answer in trial.read_back(wanted, subject.read(), refused):
+        tell(answer)
+
+
+def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:
+    for check, ask in (("vf.rdma-device", _rdma_device), ("port.active", _port_active)):
+        try:
+            tell(ask(subject, made))
+        except (CommandError, OSError) as failed:
+            tell(Answer(check, "differs", {}, str(failed)))
+    if made.vf.settings.mac is None:
+        return
+    for check, ask in (("mac.own", _own_mac), ("mac.netdev", _netdev_mac), ("mac.unset", _unset_mac)):
+        try:
+            tell(ask(subject, made))
+        except (CommandError, OSError) as failed:
+            tell(Answer(check, "not asked", {}, str(failed)))
+    subject.refuses(VfSettings(mac=made.vf.settings.mac))
+
+
+def _rdma_device(subject: Subject, made: Pod) -> Answer:
+    name = vf_use.rdma_of(subject.target, subject.vf.pci)
+    if name is None:
+        return Answer("vf.rdma-device", "differs", {}, "the VF has no RDMA device")
+    inside = [each["ifname"] for each in run_json((*made.inside, "rdma", "-j", "dev", "show")) or ()]
+    exclusive = _EXCLUSIVE in (attempt(("rdma", "system", "show")) or "")
+    alone = inside == [name] if exclusive else name in inside
+    found = {"exclusive": exclusive, "devices-in-pod": len(inside)}
+    return Answer(
+        "vf.rdma-device", "ok" if alone else "differs", found, "" if alone else "the pod sees others, or none"
+    )
+
+
+def _port_active(subject: Subject, made: Pod) -> Answer:
+    name = vf_use.rdma_of(subject.target, subject.vf.pci)
+    command = (*made.inside, "cat", f"/sys/class/infiniband/{name}/ports/1/state")
+    taken = _until(lambda: (attempt(command) or "").startswith(_ACTIVE), _ACTIVE_S)
+    return Answer("port.active", "told", {"seconds": taken, "state": attempt(command)})
+
+
+def _own_mac(subject: Subject, made: Pod) -> Answer:
+    """Let the VF change its own MAC, not trusted where the PF knows trust."""
+    if made.vf.settings.trust is not None:
+        subject.refuses(VfSettings(trust=False))
+    tried = []
+    for spoofchk in (True, False) if made.vf.settings.spoofchk is not None else (None,):
+        if spoofchk is not None:
+            subject.write(VfSettings(spoofchk=spoofchk))
+        said = attempt((*made.inside, "ip", "link", "set", IFNAME, "address", trial.OWN_MAC))
+        has_it, reports = _address(made) == trial.OWN_MAC, trial.mac_kind(subject.read().mac)
+        tried.append(
+            {"spoofchk": spoofchk, "accepted": said is not None, "netdev-has-it": has_it, "pf-reports": reports}
+        )
+        attempt((*made.inside, "ip", "link", "set", IFNAME, "address", trial.ADMIN_MAC))
+    return Answer("mac.own", "told", {"tried": tried})
+
+
+def _netdev_mac(subject: Subject, made: Pod) -> Answer:
+    subject.write(VfSettings(mac=trial.SECOND_MAC))
+    return Answer(
+        "mac.netdev", "told", {"netdev-has-it-after-s": _until(lambda: _address(made) == trial.SECOND_MAC, _MAC_S)}
+    )
+
+
+def _unset_mac(subject: Subject, made: Pod) -> Answer:
+    refused = subject.refuses(VfSettings(mac=trial.NO_MAC))
+    found = {"refused": refused, "pf-reports": trial.mac_kind(subject.read().mac)}
+    return Answer("mac.unset", "told", {**found, "netdev-has": trial.mac_kind(_address(made))})
+
+
+def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: Tell) -> None:
+    """Rebind the VF's driver: its devices come back on the host, where DEL finds them.
+
+    ``guid_first`` is the kind of node GUID that the VF had before ADD, which may have given it another one.
+    """
+    target, pci = subject.target, subject.vf.pci
+    netdev, rdma = IFNAME if subject.vf.netdev is not None else None, vf_use.rdma_of(target, pci)
+    before, guid = subject.read(), _node_guid(subject)
+    began = time.monotonic()
+    try:
+        driver.rebind(Sysfs(target.root / "sys"), pci)
+    except OSError as stuck:
+        tell(Answer("rebind.time", "differs", {}, str(stuck)))
+        return
+    bound_s = time.monotonic() - began
+    rdma_s = None if rdma is None else _until(lambda: vf_use.rdma_of(target, pci) is not None, _BACK_S)
+    netdev_s = None if netdev is None else _until(lambda: vf_use.netdev_of(target, pci) is not None, _BACK_S)
+    names = _names(subject)
+    back = (rdma is None or rdma_s is not None) and (netdev is None or netdev_s is not None)
+    times = {"bound-s": _rounded(bound_s), "rdma-more-s": rdma_s, "netdev-more-s": netdev_s, "renames": names}
+    tell(Answer("rebind.time", "told" if back else "differs", times, "" if back else "a device has not come back"))
+    after = subject.read()
+    lost = [name for name in settings.to_fields() if getattr(before, name) != getattr(after, name)]
+    tell(Answer("rebind.settings", "told", {"changed": lost}))
+    kinds = [trial.guid_kind(each, settings.mac, settings.guid) for each in (guid, _node_guid(subject))]
+    found = {"before-add": guid_first, "before-rebind": kinds[0], "after-rebind": kinds[1]}
+    tell(Answer("guid.node", "told", found))
+
+
+def _names(subject: Subject) -> list[float]:
+    """Return when after a rebind netdev or RDMA device changed their names, in seconds, until they keep them."""
+    target, pci = subject.target, subject.vf.pci
+    began = changed = time.monotonic()
+    known, times = (vf_use.netdev_of(target, pci), vf_use.rdma_of(target, pci)), []
+    while time.monotonic() - changed < _SETTLED_S:
+        now = (vf_use.netdev_of(target, pci), vf_use.rdma_of(target, pci))
+        if now != known:
+            known, changed = now, time.monotonic()
+            times.append(round(changed - began, 3))
+        time.sleep(_POLL_S)
+    return times
+
+
+def _node_guid(subject: Subject) -> str | None:
+    """Return the node GUID of the VF's RDMA device, read below its PCI function, or in its pod."""
+    name = vf_use.rdma_of(subject.target, subject.vf.pci)
+    path = subject.target.device(subject.vf.pci) / "infiniband" / str(name) / "node_guid"
+    inside = f"/sys/class/infiniband/{name}/node_guid"
+    return text_of(path) or attempt(("ip", "netns", "exec", f"{PREFIX}-0", "cat", inside))
+
+
+def _address(made: Pod) -> str | None:
+    (link,) = run_json((*made.inside, "ip", "-j", "link", "show", IFNAME))
+    return str(link.get("address"))
+
+
+def _until(holds: Callable[[], bool], limit_s: float) -> float | None:
+    """Return after how many seconds something holds, None if it does not within the limit."""
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > limit_s:
+            return None
+        time.sleep(_POLL_S)
+    return _rounded(time.monotonic() - began)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,118 @@
+"""Read who uses the VFs of a PF, and the state of one: files, `ip` and `rdma`; nothing is changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cli.node.hardware.commands import CommandError, names_in, run_json, text_of
+from cli.node.hardware.host import Target
+from cli.node.hardware.plan.free_vf import VfUse
+from cli.node.hardware.plan.trial import VfState
+from mooring import ledger, podrecord
+from mooring.errors import RecordError
+from mooring.files import read_file, record_paths
+
+_LINK_LOCAL = "link"
+
+
+def uses(target: Target) -> list[VfUse]:
+    """Return every VF on offer with what is known of its use; raise CommandError if that cannot be read."""
+    entered = {path.stem for path in record_paths(target.state / ledger.FOLDER)}
+    recorded = _recorded(target)
+    links = _links()
+    return [_use(target, index, entered, recorded, links) for index in target.pf.vfs]
+
+
+def state_of(target: Target, index: int) -> VfState:
+    """Return the state of a VF that is on the host."""
+    pci = target.pf.vf_pci(index)
+    netdev = netdev_of(target, pci)
+    link = _links().get(netdev or "", {})
+    return VfState(
+        driver=driver_of(target, pci),
+        rdma=rdma_of(target, pci),
+        netdev=netdev,
+        altnames=tuple(sorted(link.get("altnames", ()))),
+        mtu=link.get("mtu"),
+        address=link.get("address"),
+        up="UP" in link.get("flags", ()),
+        settings=target.settings.read(target.pf.name, index),
+    )
+
+
+def netdev_of(target: Target, pci: str) -> str | None:
+    """Return the name of a VF's netdev in this network namespace."""
+    return next(iter(names_in(target.device(pci) / "net")), None)
+
+
+def rdma_of(target: Target, pci: str) -> str | None:
+    """Return the name of a VF's RDMA device, in whichever namespace it is."""
+    verbs = target.device(pci) / "infiniband_verbs"
+    return next((text_of(verbs / name / "ibdev") for name in names_in(verbs)), None)
+
+
+def driver_of(target: Target, pci: str) -> str | None:
+    try:
+        return (target.device(pci) / "driver").readlink().name
+    except OSError:
+        return None
+
+
+def _recorded(target: Target) -> set[str]:
+    """Return the VFs that pod records name; raise CommandError for a record that cannot be read."""
+    found: set[str] = set()
+    for path in record_paths(target.state / "pods"):
+        try:
+            text = read_file(path)
+            record = podrecord.read_pod_record(text, podrecord.pod_record_name(path.stem)) if text is not None else None
+        except (RecordError, OSError) as unreadable:
+            raise CommandError(f"pod record {path.name}: {unreadable}") from unreadable
+        found |= {vf.pci for vf in record.assignment.vfs} if record is not None else set()
+    return found
+
+
+def _links() -> Mapping[str, Mapping[str, Any]]:
+    """Return every link of this namespace by name, with its addresses and what is above it."""
+    links: dict[str, dict[str, Any]] = {link["ifname"]: {**link} for link in run_json(("ip", "-j", "link", "show"))}
+    for each in run_json(("ip", "-j", "address", "show")):
+        links.setdefault(each["ifname"], {})["addr_info"] = each.get("addr_info", [])
+    for link in list(links.values()):
+        below = link.get("link")
+        if below in links:
+            links[below].setdefault("above", []).append(link["ifname"])
+        if "master" in link:
+            link.setdefault("above", []).append(link["master"])
+    return links
+
+
+def _use(
+    target: Target, index: int, entered: set[str], recorded: set[str], links: Mapping[str, Mapping[str, Any]]
+) -> VfUse:
+    pci = target.pf.vf_pci(index)
+    netdev = netdev_of(target, pci)
+    link = links.get(netdev or "", {})
+    own = [each for each in link.get("addr_info", ()) if each.get("scope") != _LINK_LOCAL]
+    return VfUse(
+        index=index,
+        pci=pci,
+        driver=driver_of(target, pci),
+        netdev=netdev,
+        entered=pci in entered,
+        recorded=pci in recorded,
+        up="UP" in link.get("flags", ()),
+        addresses=tuple(str(each.get("local")) for each in own),
+        upper=tuple(link.get("above", ())),
+        out=next((entry.why for entry in target.pf.out if index in entry.vfs), None),
+        users=_users(rdma_of(target, pci)),
+    )
+
+
+def _users(device: str | None) -> int | None:
+    """Return how many contexts processes have on an RDMA device; None if the kernel or driver does not tell."""
+    if device is None:
+        return 0
+    try:
+        said = run_json(("rdma", "-j", "resource", "show", device))
+    except CommandError:
+        return None
+    contexts = [each["ctx"] for each in said or () if each.get("ifname") == device and "ctx" in each]
+    return contexts[0] if contexts else None

@@ -1,0 +1,137 @@
+"""`mooring-node hardware-test` on the lab kernel: a VF's life, traffic, planted differences, and what it gives back."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cli.node.hardware.plan.checks import CHECKS
+
+pytestmark = pytest.mark.lab
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+TEST = f"{sys.executable} -m cli.node hardware-test --report /tmp"
+VF = {"pf": "eth0", "vf": 2, "pci": "0000:3b:01.2", "link": "ethernet", "network": "default"}
+RECORD = json.dumps({"v": 1, "pod": "a/b", "assignment": {"v": 1, "uid": "u", "node": "n", "vfs": [VF]}})
+PREPARE = """
+set -e
+mkdir -p /var/lib/mooring/vfs /var/lib/mooring/pods
+hostname the-lab; ip link set eth0 up; ip link set wire0 up
+rdma system set netns exclusive
+functions=/sys/bus/pci/devices
+echo 4 >$functions/0000:3b:00.0/sriov_numvfs
+add_rdma() { rdma link add rx$1 type rxe netdev $(ls $functions/0000:3b:01.$1/net 2>&1) 2>/dev/null || true; }
+for vf in 0 1 2 3; do add_rdma $vf; done
+# The lab's RDMA devices are made by hand: one whose VF is rebound comes back like a driver's.
+while sleep 0.2; do for vf in 0 1 2 3; do
+  [ -e $functions/0000:3b:01.$vf/infiniband_verbs ] || add_rdma $vf
+done; done >/dev/null 2>&1 & maker=$!
+state() {
+  ip -d -j link show | jq -c 'map({ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}) | sort_by(.ifname)'
+  rdma -j dev show | jq -c 'map(.ifname) | sort'; ls /run/netns; ls /var/lib/mooring/vfs /var/lib/mooring/pods
+}
+until_true() { for turn in $(seq 3000); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }
+held() { grep -qs '"phase":"held"' /var/lib/mooring/vfs/*.json; }
+run() { status=0; "$@" >/tmp/text 2>/tmp/log || status=$?; }
+same() {
+  state >/tmp/now; cmp -s /tmp/before /tmp/now && echo same || { echo different; cat /tmp/before /tmp/now /tmp/log; }
+}
+"""
+
+
+def run(lab: Lab, script: str) -> list[str]:
+    done = lab(f"{PREPARE}{script}\nkill $maker || true")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def answers(line: str) -> dict[str, dict[str, Any]]:
+    document = json.loads(line)
+    found = {answer["id"]: answer for answer in document["answers"]}
+    assert list(found) == [check.id for check in CHECKS]
+    assert document["ok"] == all(answer["outcome"] != "differs" for answer in found.values())
+    return found
+
+
+def named(found: dict[str, dict[str, Any]], outcome: str) -> list[str]:
+    return [name for name, answer in found.items() if answer["outcome"] == outcome]
+
+
+def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> None:
+    """Every check has an answer, traffic too; without --vfs nothing changes; the report names no host or address."""
+    first, same, second, then, private, named_after, text = run(
+        lab,
+        f"""
+        state >/tmp/before
+        run {TEST}; echo $status; same; [ $status = 0 ] || cat /tmp/log /tmp/text
+        run {TEST} --vfs --traffic --rates 40 --seconds 1; jq -c . /tmp/mooring-hardware_*.json; same
+        ip -j link show | jq -r '.[].address' | sort -u | grep -v 00:00:00:00:00:00 >/tmp/private
+        echo the-lab >>/tmp/private
+        grep -cFf /tmp/private /tmp/mooring-hardware_* | grep -v :0 || echo nothing private
+        ls /tmp | grep json; tail -1 /tmp/text
+        """,
+    )
+    assert (first, same, then) == ("0", "same", "same")
+    found = answers(second)
+    assert named(found, "not asked") == ["settings.guid"]
+    assert [name for name in named(found, "differs") if name not in ("traffic.free", "traffic.max-rate")] == []
+    assert found["vf.rdma-device"]["found"] == {"exclusive": True, "devices-in-pod": 1}
+    assert found["guid.node"]["found"]["after-rebind"] == "of-admin-mac-flipped"
+    assert found["traffic.vlan"]["found"] == {"passes-without": True, "passes-with": False}
+    assert found["traffic.spoofchk"]["found"] == {"passes-off": True, "passes-on": False}
+    assert private == "nothing private"
+    assert named_after.startswith("mooring-hardware_15b3-101d_simvf_nofw_6.12")
+    assert "not asked" in text
+
+
+def test_what_a_nic_refuses_or_loses_is_told_and_vfs_in_use_are_not_taken(lab: Lab) -> None:
+    """A NIC without trust and link state whose RDMA device does not return; three of four VFs have users."""
+    status, report, home = run(
+        lab,
+        f"""
+        kill $maker; sleep 30 & maker=$!
+        echo $((32 | 64)) >/sys/module/simvf/parameters/refuse
+        ip address add 192.0.2.1/24 dev $(ls $functions/0000:3b:01.1/net)
+        echo '{RECORD}' >/var/lib/mooring/pods/u.json
+        ip link set $(ls $functions/0000:3b:01.3/net) up
+        ibv_rc_pingpong -e -d rx3 -g 0 >/dev/null 2>&1 & server=$!
+        until_true sh -c 'rdma res show qp | grep -q "type RC"'
+        run {TEST} --vfs; echo $status; jq -c . /tmp/mooring-hardware_*.json; kill $server
+        ls /var/lib/mooring/vfs /run/netns | grep -c . || true
+        """,
+    )[:3]
+    found = answers(report)
+    assert found["vf.free"]["found"] == {
+        "free": 1,
+        "in-use": {
+            "1": "its netdev has addresses",
+            "2": "a pod record names it",
+            "3": "processes use its RDMA device",
+        },
+    }
+    assert named(found, "differs") == ["settings.trust", "settings.link-state", "rebind.time", "vf.restored"]
+    assert found["settings.trust"]["why"] == "Operation not supported"
+    assert found["settings.vlan"]["outcome"] == "ok"
+    assert found["vf.restored"]["found"] == {"changed": ["rdma"]}
+    assert (status, home) == ("1", "2")
+
+
+def test_what_it_took_is_given_back_when_it_is_stopped_and_by_the_next_run_when_it_is_killed(lab: Lab) -> None:
+    """Ctrl-C ends it with status 1 and a report; SIGKILL leaves a ledger entry, which the next run begins with."""
+    lines = run(
+        lab,
+        f"""
+        state >/tmp/before
+        {TEST} --vfs >/tmp/text 2>/tmp/log & test=$!
+        until_true held; kill -KILL $test; wait $test || true; held && echo held
+        setsid {TEST} --vfs >/tmp/text 2>/tmp/log & test=$!
+        until_true grep -q 'given back' /tmp/log; until_true held; kill -TERM $test
+        wait $test || echo $?
+        same; tail -1 /tmp/text
+        """,
+    )
+    assert lines[:3] == ["held", "1", "same"]
+    assert "not asked" in lines[3]
