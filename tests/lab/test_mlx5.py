@@ -96,9 +96,10 @@ def test_a_closed_pf_takes_the_ports_of_its_vfs_down(lab: Lab) -> None:
         port() { cut -d: -f1 $functions/$vf0/infiniband/*/ports/1/state; }
         for vf in 0 1 2; do ip link set $(netdev $vf) up; done
         ip link set eth0 vf 1 state enable; ip link set eth0 vf 2 state disable
-        until [ $(port) = 4 ]; do sleep 0.1; done
+        becomes() { for _ in $(seq 100); do [ $(port) != $1 ] || return 0; sleep 0.1; done; echo "never $1"; }
+        becomes 4
         carrier 0; carrier 1; carrier 2
-        ip link set eth0 down; until [ $(port) = 1 ]; do sleep 0.1; done
+        ip link set eth0 down; becomes 1
         carrier 0; carrier 1; carrier 2
         """,
     )

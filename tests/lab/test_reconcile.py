@@ -253,9 +253,19 @@ def test_looks_without_a_pause_disturb_no_call(lab: Lab) -> None:
     assert {line.rpartition(" ")[2] for line in lines[2:]} == {"0.0"}
 
 
+# mlx5's VFs as `init` leaves them: with an admin MAC, of which the driver that is bound now has made the node GUID.
+AS_INIT_LEAVES_THEM = """
+for vf in 0 1; do
+  ip link set eth0 vf $vf mac $(cat /sys/bus/pci/devices/0000:3b:01.$vf/net/*/address)
+  echo 0000:3b:01.$vf >/sys/bus/pci/devices/0000:3b:01.$vf/driver/unbind
+  echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
+done
+"""
+
+
 @pytest.mark.timeout(900)
 def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab, part: Part) -> None:
-    """No DEL ever comes: what it was taking is given back at once, what the pod held when its netns ends."""
+    """On mlx5, no DEL ever comes: what it was taking is given back at once, what the pod held when its netns ends."""
     setting = {
         "part": part.document(),
         "environment": ENVIRONMENT,
@@ -264,11 +274,11 @@ def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab, p
         "ledger": "/var/lib/mooring/vfs",
         "ipam": "/var/lib/mooring/ipam",
     }
-    script = f"ip netns add pod\ncat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
+    script = f"{AS_INIT_LEAVES_THEM}ip netns add pod\ncat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
     program = (
         f"{sys.executable} -m tests.lab.orphan_loop /tmp/setting.json 2>/tmp/log || {{ tail -3 /tmp/log; exit 1; }}"
     )
-    report = json.loads(run(lab, script + program, timeout_s=890)[-1])
+    report = json.loads(run(lab, script + program, "-a", "simvf.mlx5=3", timeout_s=890)[-1])
     assert report["left_behind"] == {}, f"repeat with --seed {part.seed}; killed were {report['killed']}"
     killed, missed = len(report["killed"]), len(report["missed"])
     assert killed >= 3 * missed, f"not reached: {report['missed']}"
