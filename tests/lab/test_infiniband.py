@@ -157,6 +157,22 @@ def test_init_gives_each_vf_its_guid_and_a_policy_and_show_offers_them(lab: Lab)
     assert pf["can"] == ["guid", "link_state"]
 
 
+def test_vfs_without_netdevs_are_offered_by_their_rdma_devices(lab: Lab) -> None:
+    """As where IPoIB is on the PF only; init sets them all the same."""
+    program, flags = f"{sys.executable} -m advertiser", "--offer /tmp/offer.yaml --node-name lab"
+    *netdevs, shown = boot(
+        lab,
+        f"""
+        {OFFER} echo 2 >$parameters/no_ipoib; {program} init {flags} 2>/tmp/log || cat /tmp/log
+        for vf in 0 1 2; do ls $(vf $vf) | grep -cx net || true; done
+        {program} show {flags} --output json | jq -c '.inventory.pfs'
+        """,
+    )
+    (pf,) = json.loads(shown)
+    assert netdevs == ["0", "0", "0"]
+    assert (pf["name"], pf["vfs"], pf.get("out")) == ("ib0", "0-2", None)
+
+
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 def test_an_infiniband_vfs_life(lab: Lab, mode: str) -> None:
     """Its port becomes active in the pod, its netdev has the MTU, its RDMA device is where the mode puts it.
