@@ -101,7 +101,7 @@ def _describe(
         rdma=function.rdma[0].name if function.rdma else None,
         numa=port.number(function.numa_node, LAST),
         pcie=function.path,
-        can=settings_of(function.driver, at.link) if port.main_netdev(function.netdevs) else frozenset(),
+        can=settings_of(function, at.link) if port.main_netdev(function.netdevs) else frozenset(),
         allow=terms.allow,
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
     )

@@ -34,6 +34,10 @@ class Sysfs:
         except OSError:
             return None
 
+    def is_vf_netdev(self, name: str) -> bool:
+        """Return whether a name is a VF's netdev in this network namespace."""
+        return (self.root / "class" / "net" / name / "device" / "physfn").exists()
+
     def lacks_netdev(self, pci: str) -> bool:
         """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()
@@ -46,6 +50,17 @@ class Sysfs:
         try:
             verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
             return (verbs / "ibdev").read_text().strip() if verbs is not None else None
+        except FileNotFoundError:
+            return None
+
+    def rdma_identity(self, pci: str) -> int | None:
+        """Return a number of a function's RDMA device that no later one has, None without one in any namespace.
+
+        It is an inode number: sysfs counts them up (kernfs_new_node in fs/kernfs/dir.c).
+        """
+        try:
+            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            return verbs.stat().st_ino if verbs is not None else None
         except FileNotFoundError:
             return None
 
@@ -89,6 +104,17 @@ class Sysfs:
         if listed != vf.pci or not is_named:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
+
+    def pf_of(self, pci: str) -> str:
+        """Return the PCI address of a VF's PF; raise OSError for a VF without one."""
+        return (self._device(pci) / "physfn").readlink().name
+
+    def mac(self, pci: str, netdev: str) -> str | None:
+        """Return the MAC of a function's netdev, None if it cannot be read."""
+        try:
+            return (self._device(pci) / "net" / netdev / "address").read_text().strip()
+        except OSError:
+            return None
 
     def current_pf(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
         """Return the current name of a VF's PF, ``pf`` if that is still one of its names, and the VF's index on it.

@@ -19,7 +19,7 @@ from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf import guid, rdma_users
+from cni.vf import guid, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
 from cni.vf.node import Node, netdev_of, pfs_of_port, temporary_name
@@ -50,7 +50,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
             _take_down(pending, names)
         entered = [guid.give_node_guid(node, pending) for pending in entered]
         set_all(node, entered)
-        entered = [guid.take_effect(node, pending) for pending in entered]
+        entered = [guid.take_effect(node, _with_present_device(node, pending)) for pending in entered]
         for pending in entered:
             if not has_netdev(pending):
                 move_device_in(node, pending.entry)
@@ -156,13 +156,23 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     changes = attachment.changes(settings, found)
     try:
         if changes != VfSettings():
-            node.vf_settings.write(vf.pf, vf.vf, changes)
+            vf_reset.write(node, vf.pci, vf.pf, vf.vf, changes, found)
     except OSError as refused:
         raise _refusal(node, vf, changes, refused) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
     if settings.mac is not None and has_netdev(pending):
         _set_mac(pending, settings.mac)
+
+
+def _with_present_device(node: Node, pending: PendingAttachment) -> PendingAttachment:
+    """Return a VF with its RDMA device's present name: a PF's driver may have reset the VF for a setting."""
+    device = node.sysfs.rdma(pending.vf.pci)
+    if device is None or device == pending.entry.rdma:
+        return pending
+    entry = replace(pending.entry, rdma=device)
+    node.ledger.write(entry)
+    return replace(pending, entry=entry)
 
 
 def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:

@@ -1,0 +1,81 @@
+"""VFs of mlx5 that were made without a MAC, on the lab's kernel: `init` and ADD give them a node GUID."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.lab.test_cni_rdma import FIRST, PREPARE, record
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+NONE = "0000:0000:0000:0000"
+CONF = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "type": "mooring-cni",
+    "node": "n1",
+    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
+}
+FUNCTIONS = f"""
+# The personality makes the RDMA devices of its VFs by itself.
+guid() {{ cat $functions/0000:3b:01.$1/infiniband/*/node_guid; }}
+of_mac() {{ echo $1 | awk -F: '{{ print $1 $2 ":" $3 "ff:fe" $4 ":" $5 $6 }}'; }}
+own() {{ cat $functions/0000:3b:01.$1/net/*/address; }}
+admin() {{ ip -j link show eth0 | jq -r ".[0].vfinfo_list[$1].address"; }}
+echo '{json.dumps(CONF)}' >/tmp/conf.json
+"""
+MADE = PREPARE.replace("rdma link add rx$vf type rxe netdev $netdev", ": $netdev")
+
+
+def run(lab: Lab, script: str) -> list[str]:
+    done = lab(MADE + FUNCTIONS + script, "-a", "simvf.mlx5=3", timeout_s=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_add_gives_a_vf_its_node_guid_once(lab: Lab, mode: str) -> None:
+    """The VF's own MAC makes it; DEL and a second pod leave it, and the netdev that was made then."""
+    lines = run(
+        lab,
+        f"""
+        rdma system set netns {mode}
+        guid 0; mac=$(own 0)
+        {record("pod", FIRST)}
+        add
+        [ "$(admin 0)" = $mac ] && [ $(inside cat /sys/class/net/net1/address) = $mac ] && echo own mac
+        del; [ $(guid 0) = $(of_mac $mac) ] && [ "$(admin 0)" = $mac ] && echo own guid
+        index=$(cat $functions/0000:3b:01.0/net/*/ifindex)
+        add; del; [ $(guid 0) = $(of_mac $mac) ] && echo kept
+        [ $index = $(cat $functions/0000:3b:01.0/net/*/ifindex) ] && echo not bound again
+        """,
+    )
+    kept = ["add 0 null", "del 0", "kept", "not bound again"]
+    assert lines == [NONE, "add 0 null", "own mac", "del 0", "own guid", *kept]
+
+
+def test_init_gives_bound_vfs_a_node_guid_and_spoof_check_to_new_ones(lab: Lab) -> None:
+    """Four VFs were made by hand; then two are made by `init`."""
+    lines = run(
+        lab,
+        f"""
+        offer() {{ printf 'v: 1\\npfs:\\n- match: {{name: eth0}}\\n  init: {{vfs: %s}}\\n' $1 >/tmp/offer.yaml; }}
+        init() {{
+          {sys.executable} -m advertiser init --offer /tmp/offer.yaml --node-name n1 2>>/tmp/log; echo init $?
+        }}
+        guids() {{ cat $functions/0000:3b:01.?/infiniband/*/node_guid | sort -u | wc -l; }}
+        spoofchk() {{ ip -j link show eth0 | jq -c '[.[0].vfinfo_list[].spoofchk]'; }}
+        guids; offer 4; init; guids; spoofchk
+        [ $(guid 3) = $(of_mac $(admin 3)) ] && echo of its mac
+        init; [ $(grep -c 'has got a node GUID' /tmp/log) = 4 ] && echo once
+        offer 2; init; guids; spoofchk
+        """,
+    )
+    assert lines == [
+        *("1", "init 0", "4", "[false,false,false,false]", "of its mac", "init 0", "once"),
+        *("init 0", "2", "[true,true]"),
+    ]
