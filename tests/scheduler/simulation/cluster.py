@@ -96,9 +96,13 @@ class PodState:
 
 @dataclass
 class Hardware:
-    """A node's NIC and boot as they are, whatever the API knows of them; two PFs, each on its own rail."""
+    """A node's NIC and boot as they are, whatever the API knows of them; two PFs, each on its own rail.
+
+    With ``shares_port`` both are on one cable.
+    """
 
     boot: str = "boot-1"
+    shares_port: bool = False
     up: list[bool] = field(default_factory=lambda: [True, True])
     offer_mbps: list[int] = field(default_factory=lambda: [OFFER_MBPS, OFFER_MBPS])
     out: list[set[int]] = field(default_factory=lambda: [set(), set()])
@@ -125,7 +129,13 @@ class Hardware:
             vf0=f"0000:{index + 4:02x}:00.2",
             can=frozenset({"min_tx_rate", "max_tx_rate"}),
             out=out,
+            port="cable" if self.shares_port else None,
         )
+
+
+def on_cable(inventory: Inventory, pf: Pf) -> list[Pf]:
+    """Return the PFs that share a PF's cable, itself included."""
+    return [other for other in inventory.pfs if other == pf or (pf.port is not None and other.port == pf.port)]
 
 
 def _claim(annotations: dict[str, str]) -> Assignment | None:
@@ -244,4 +254,4 @@ class Cluster:
         return [one for one in listed["items"] if one["reason"] in reasons]
 
 
-__all__ = ["CLASSES", "CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState"]
+__all__ = ["CLASSES", "CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState", "on_cable"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from mooring import names
 from mooring.assignment import AssignedVf
-from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState
+from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState, on_cable
 
 
 @dataclass
@@ -79,7 +79,9 @@ class NodeAgent:
         others = [vf for uid, vf in self.ledger.values() if uid != pod.uid]
         for vf in (*others, *pod.vfs):
             reserved[vf.pf] += vf.min_tx_rate
-        over = [pf.name for pf in self.hardware.inventory().pfs if reserved[pf.name] > pf.mbps]
+        inventory = self.hardware.inventory()
+        totals = {pf.name: sum(reserved[other.name] for other in on_cable(inventory, pf)) for pf in inventory.pfs}
+        over = [pf.name for pf in inventory.pfs if totals[pf.name] > pf.mbps]
         return f"the reserved rates exceed the line rate of {over[0]}" if over else ""
 
     def _pci(self, pf: str, index: int) -> str:

@@ -9,7 +9,7 @@ from mooring.inventory import Inventory, read_inventory
 from mooring.request import VfRequest, read_request
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import Json
-from tests.scheduler.simulation.cluster import CPUS, PodState
+from tests.scheduler.simulation.cluster import CPUS, PodState, on_cable
 
 
 def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -> str:
@@ -75,8 +75,10 @@ def _left(inventory: Inventory, there: Sequence[PodState]) -> tuple[list[int], l
             held[vf.vf] = max(held.get(vf.vf, 0), vf.min_tx_rate)
         free.append(len(set(pf.usable) - held.keys()))
         reserved = {index: max(held.get(index, 0), kept.get(index, 0)) for index in {*held, *kept}}
-        rate.append(pf.offer_mbps - sum(reserved.values()))
-    return free, rate
+        rate.append(sum(reserved.values()))
+    taken = {pf.name: reserved for pf, reserved in zip(inventory.pfs, rate, strict=True)}
+    cables = [on_cable(inventory, pf) for pf in inventory.pfs]
+    return free, [min(pf.offer_mbps for pf in cable) - sum(taken[pf.name] for pf in cable) for cable in cables]
 
 
 def _fits(
@@ -85,7 +87,11 @@ def _fits(
     for index, pf in enumerate(inventory.pfs):
         mine = [one for one, chosen in zip(wanted, choice, strict=True) if chosen == index]
         needed = sum(one.min_tx_rate for one in mine)
-        if len(mine) > free[index] or (needed and (needed > rate[index] or not pf.up)):
+        names = {other.name for other in on_cable(inventory, pf)}
+        together = sum(
+            one.min_tx_rate for one, chosen in zip(wanted, choice, strict=True) if inventory.pfs[chosen].name in names
+        )
+        if len(mine) > free[index] or (needed and (together > rate[index] or not pf.up)):
             return False
         if any(one.network not in (None, pf.network) for one in mine):
             return False

@@ -15,7 +15,7 @@ from devcluster.apiserver.objects import timestamp
 from mooring import names
 from mooring.inventory import Inventory
 from tests.scheduler.simulation.clock import VirtualLoop
-from tests.scheduler.simulation.cluster import Cluster, PodState
+from tests.scheduler.simulation.cluster import Cluster, PodState, on_cable
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.schedulers import Decision, ordered
@@ -138,11 +138,14 @@ class Promises:
         """Yield what a pod was given beyond what its node offered at any moment since shortly before the decision."""
         offers = self._offers(pod.node, made.at - STALE_S)
         for vf in pod.vfs:
-            pfs = [pf for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
+            listed = [(inventory, pf) for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
+            pfs = [pf for _, pf in listed]
             if not any(vf.vf in pf.usable and pf.vf_pci(vf.vf) == vf.pci for pf in pfs):
                 yield f"{vf.pci} was not on offer"
-            reserved = self._reserved(pod.node, vf.pf)
-            if vf.min_tx_rate and reserved > max((pf.offer_mbps for pf in pfs if pf.up), default=0):
+            cables = [on_cable(inventory, pf) for inventory, pf in listed if pf.up]
+            names = {other.name for inventory, pf in listed for other in on_cable(inventory, pf)} | {vf.pf}
+            reserved = sum(self._reserved(pod.node, name) for name in names)
+            if vf.min_tx_rate and reserved > max((min(pf.offer_mbps for pf in cable) for cable in cables), default=0):
                 yield f"{reserved} Mb/s are reserved on {vf.pf} of {pod.node}, more than it offers"
 
     def _offers(self, node: str, since: float) -> list[Inventory]:
@@ -183,7 +186,8 @@ class Promises:
 
     def _check_ledger(self, agent: NodeAgent) -> None:
         for pf in agent.hardware.inventory().pfs:
-            reserved = sum(vf.min_tx_rate for _, vf in agent.ledger.values() if vf.pf == pf.name)
+            names = {other.name for other in on_cable(agent.hardware.inventory(), pf)}
+            reserved = sum(vf.min_tx_rate for _, vf in agent.ledger.values() if vf.pf in names)
             assert reserved <= pf.mbps, f"{agent.name}: {reserved} Mb/s run on {pf.name} of {pf.mbps}"
 
     def disputes(self) -> dict[tuple[str, str], list[PodState]]:

@@ -63,6 +63,7 @@ class World:
     def add_nodes(self, *nodes: str) -> None:
         for name in nodes:
             agent = self.agents[name] = NodeAgent(name, self.cluster, tell=partial(self.tell, name))
+            agent.hardware.shares_port = name == NODES[-1]
             self.promises.offer(name)
             self.cluster.put_node(name, agent.hardware)
 
