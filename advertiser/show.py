@@ -66,6 +66,8 @@ def _row(pf: Pf) -> tuple[str | Text, ...]:
 
 def _notes(pf: Pf) -> Iterator[str]:
     yield f"{pf.name} takes {', '.join(sorted(pf.can)) or 'no settings'}"
+    if pf.port is not None:
+        yield f"{pf.name} shares the cable {pf.port} with other PFs"
     for entry in pf.out:
         held = f" ({entry.min_tx_rate} Mb/s each)" if entry.min_tx_rate else ""
         yield f"{pf.name} VF {entry.vfs} out: {entry.why}{held}"

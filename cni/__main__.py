@@ -22,7 +22,7 @@ from cni.vf.node import Node
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.files import write_file
-from mooring.vf_settings import RtnetlinkVfSettings, VfSettingsApi
+from mooring.vf_settings import RtnetlinkVfSettings, SettingsOfNetdevs, VfSettingsApi
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")
@@ -56,7 +56,13 @@ class Options:
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
         """Return the node that the server's own repairs work on."""
-        return Node(Sysfs(self.sysfs), Ledger(self.state), self.run, vf_settings(), BOOT_ID.read_text().strip())
+        return Node(
+            Sysfs(self.sysfs),
+            Ledger(self.state),
+            self.run,
+            SettingsOfNetdevs(vf_settings()),
+            BOOT_ID.read_text().strip(),
+        )
 
 
 def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSettingsApi] = RtnetlinkVfSettings) -> int:

@@ -130,7 +130,8 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
     """Return the environment variables that list a container's VFs."""
     described = [
         {
-            "name": entry.ifname,
+            # An InfiniBand VF without IPoIB has no network interface.
+            "name": entry.ifname if entry.original.name is not None else None,
             "pci": vf.pci,
             "network": vf.network,
             "rdma": found.rdma,

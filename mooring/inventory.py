@@ -55,7 +55,8 @@ class Pf:
 
     ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 if the rate is
     unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
-    driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer.
+    driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer. PFs with
+    the same ``port`` are on one cable: together they may reserve the smallest of their ``offer_mbps``.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Pf:
     can: frozenset[str] = frozenset()
     allow: Allow = field(default_factory=Allow)
     out: tuple[Out, ...] = ()
+    port: str | None = None
 
     @property
     def usable(self) -> Indexes:
@@ -186,6 +188,7 @@ def _pf(value: Value) -> Pf:
         can=document.optional("can", _words) or frozenset(),
         allow=document.optional("allow", allow) or Allow(),
         out=document.optional("out", _outs) or (),
+        port=document.optional("port", names.port),
     )
 
 
@@ -284,6 +287,7 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
         "can": sorted(pf.can) or None,
         "allow": _dump_allow(pf.allow) or None,
         "out": [_dump_out(entry) for entry in pf.out] or None,
+        "port": pf.port,
     }
     return {
         "name": pf.name,

@@ -38,6 +38,7 @@ _DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
 # API objects have UUIDs, static pods the hash of their manifest. It becomes a file's name: no slash, no dot.
 _UID = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
+_PORT = re.compile(r"[!-~]{1,64}", re.ASCII)
 _RDMA = re.compile(r"[!-.0-~]{1,63}", re.ASCII)
 
 
@@ -76,6 +77,10 @@ def uid(value: Value) -> str:
 
 def is_uid(text: str) -> bool:
     return _UID.fullmatch(text) is not None
+
+
+def port(value: Value) -> str:
+    return value.match(_PORT, "a port's name (at most 64 characters, no space)")
 
 
 def rdma(value: Value) -> str:

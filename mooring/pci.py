@@ -11,6 +11,16 @@ from functools import lru_cache
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.ASCII)
 
 
+def pf_name(address: str) -> str:
+    """Return the name of a PF that has no netdev: its address, without colons as in any interface's name."""
+    return address.replace(":", "-")
+
+
+def is_pf_name(text: str) -> bool:
+    """Return whether a PF's name is one of those."""
+    return is_address(text.replace("-", ":"))
+
+
 def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 

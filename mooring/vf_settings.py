@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import struct
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from mooring.pci import is_pf_name
 from mooring.rdma_netlink import number, read_attributes
 from mooring.settings import LinkState, VfSettings, reported_vlan
 
@@ -75,6 +77,27 @@ class RtnetlinkVfSettings:
         with _session() as netlink:
             for kind in ("node", "port"):
                 netlink.link("set", index=_index(pf), IFLA_VFINFO_LIST=guid_attributes(kind, vf, guid))
+
+
+class SettingsOfNetdevs:
+    """The settings of PFs with a netdev by another API; a PF that is named by its PCI address has none, and keeps none.
+
+    Every setting goes through the PF's netdev. An InfiniBand PF without ib_ipoib has no netdev.
+    """
+
+    def __init__(self, settings: VfSettingsApi) -> None:
+        self._settings = settings
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        return VfSettings() if is_pf_name(pf) else self._settings.read(pf, vf)
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        return defaultdict(VfSettings) if is_pf_name(pf) else self._settings.read_all(pf)
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        if is_pf_name(pf):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        self._settings.write(pf, vf, settings)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
     [{"name":"enp4s0f0","used_tx_rate":0,"capacity_tx_rate":100000,"used_vfs":0,"capacity_vfs":120,"vfs":[{"vf":0,…}]}]
 
-``used_tx_rate`` is the sum of min_tx_rate over the VFs, ``used_vfs`` counts those that are not available, whether
-assigned or out of use; rates in Mb/s.
+``used_tx_rate`` is the sum of min_tx_rate over the VFs, with those of other PFs on the same cable; ``used_vfs`` counts
+those that are not available, whether assigned or out of use; rates in Mb/s.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from mooring.inventory import Inventory, Pf
@@ -23,21 +24,33 @@ def pfs_document(
     inventory: Inventory, settings: Settings, held: Mapping[str, LedgerEntry | None]
 ) -> list[dict[str, object]]:
     """Return the document; ``settings`` by PF and VF as the kernel reports them, ``held`` by PCI address."""
-    return [_pf(pf, settings.get(pf.name, {}), held) for pf in inventory.pfs]
+    found = [(pf, _pf(pf, settings.get(pf.name, {}), held)) for pf in inventory.pfs]
+    rates: Counter[str] = Counter()
+    for pf, (_, rate) in found:
+        rates[_cable(pf)] += rate
+    return [{**document, "used_tx_rate": rates[_cable(pf)]} for pf, (document, _) in found]
 
 
-def _pf(pf: Pf, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]) -> dict[str, object]:
+def _cable(pf: Pf) -> str:
+    return f"pf {pf.name}" if pf.port is None else f"port {pf.port}"
+
+
+def _pf(
+    pf: Pf, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]
+) -> tuple[dict[str, object], int]:
+    """Return a PF's document, and the sum of its own VFs' min rates."""
     found = {index: _settings(pf, index, settings, held) for index in pf.vfs}
     usable = pf.usable
     used = {index for index in pf.vfs if index not in usable or pf.vf_pci(index) in held}
-    return {
+    document = {
         "name": pf.name,
-        "used_tx_rate": sum(vf.min_tx_rate or 0 for vf in found.values()),
+        "used_tx_rate": 0,
         "capacity_tx_rate": pf.offer_mbps,
         "used_vfs": len(used),
         "capacity_vfs": len(pf.vfs),
         "vfs": [_vf(index, vf, allocated=index in used) for index, vf in found.items()],
     }
+    return document, sum(vf.min_tx_rate or 0 for vf in found.values())
 
 
 def _settings(

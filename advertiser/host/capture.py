@@ -5,9 +5,11 @@
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
 
 Only what ``_ALLOWLIST`` names is included: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's
-name is made of its MAC. A node GUID is included if it is one that a VF has before it has its own. A file that the
-kernel refuses to read (speed without a link: EINVAL) becomes an empty folder of its name: it exists, and is unreadable.
-Equal hosts give equal archives, byte for byte.
+name is made of its MAC. A node GUID is included if it is one that a VF has before it has its own. Most drivers make
+``phys_switch_id`` and ``sys_image_guid`` of a MAC or GUID: in their place there are numbers, 1 for the first in the
+tree, 2 for the next other one, so that equal ones stay equal. A file that the kernel refuses to read (speed without a
+link: EINVAL) becomes an empty folder of its name: it exists, and is unreadable. Equal hosts give equal archives, byte
+for byte.
 """
 
 import gzip
@@ -41,7 +43,7 @@ _NETDEV = _allowed_names(
     "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
 )
 _PORT = _allowed_names("link_layer rate state")
-_RDMA: Allowlist = {**_allowed_names("device node_type node_guid"), "ports": {"*": _PORT}}
+_RDMA: Allowlist = {**_allowed_names("device node_type node_guid sys_image_guid"), "ports": {"*": _PORT}}
 _CLASSES: Allowlist = {
     "net": {"*": _NETDEV},
     "infiniband": {"*": _RDMA},
@@ -49,8 +51,8 @@ _CLASSES: Allowlist = {
 }
 _SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
 _ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
-# Made of a MAC or GUID by most drivers; the capture only shows that it exists, and whether a node GUID is a VF's own.
-_MASKED, _NODE_GUID = "phys_switch_id", "node_guid"
+_NUMBERED = frozenset({"phys_switch_id", "sys_image_guid"})
+_NODE_GUID = "node_guid"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 
 # A file's content, a link's target, or None for a folder.
@@ -75,13 +77,26 @@ def with_capture_record(host: Host, sysfs: Path) -> Host:
 def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
     """Yield the captured part of a sysfs tree, by path below its root; raise SysfsError without a PCI bus."""
     root = sysfs.resolve()
+    numbers: dict[bytes, int] = {}
     yield PurePosixPath("bus/pci/devices"), None
     for function in read_functions(root):
         folder = root / "bus/pci/devices" / function.address
         vfs = (folder / f"virtfn{index}" for index, vf in function.vfs.items() if vf.exists)
         for path in (folder, *vfs):
             for taken, content in _function(root, path.resolve()):
-                yield PurePosixPath(taken.relative_to(root)), content
+                is_numbered = taken.name in _NUMBERED and isinstance(content, bytes)
+                yield PurePosixPath(taken.relative_to(root)), _numbered(content, numbers) if is_numbered else content
+
+
+def _numbered(identity: Content, numbers: dict[bytes, int]) -> Content:
+    """Return an identity with its number in place of its digits, and as many of them; zeros stay, they mean none."""
+    assert isinstance(identity, bytes)
+    digits = b"".join(_ALPHANUMERIC.findall(identity)).lower()
+    if not digits.strip(b"0"):
+        return identity
+    number = b"%0*x" % (len(digits), numbers.setdefault(digits, len(numbers) + 1))
+    left = iter(number[-len(digits) :].decode())
+    return _ALPHANUMERIC.sub(lambda _: next(left).encode(), identity)
 
 
 def _function(root: Path, folder: Path) -> Iterator[tuple[Path, Content]]:
@@ -130,9 +145,10 @@ def _file(path: Path) -> Iterator[tuple[Path, Content]]:
 
 
 def _mask(name: str, content: bytes) -> bytes:
+    """Return a node GUID of a VF's own without its digits: the capture shows only that it is one."""
     if name == _NODE_GUID and not node_guid.is_missing(content.decode(errors="replace").strip()):
         return _ALPHANUMERIC.sub(b"x", content)
-    return _ALPHANUMERIC.sub(b"0", content) if name == _MASKED else content
+    return content
 
 
 def _entries(folder: Path) -> list[Path]:

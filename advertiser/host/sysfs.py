@@ -92,7 +92,7 @@ def _rdma_device(folder: Path) -> RdmaDevice:
         RdmaPort(rate=_text(port / "rate"), state=_text(port / "state"), link_layer=_text(port / "link_layer"))
         for port in _entries(folder / "ports")
     )
-    return RdmaDevice(folder.name, tuple(ports))
+    return RdmaDevice(folder.name, tuple(ports), _text(folder / "sys_image_guid"))
 
 
 def _vfs(pf: Path) -> Mapping[int, Vf]:
@@ -118,6 +118,8 @@ def _vf(link: Path) -> Vf:
         netdev=bool(_entries(link / "net")),
         rdma=bool(devices) or bool(_entries(link / "infiniband_verbs")),
         node_guid=_text(devices[0] / "node_guid") if devices else None,
+        # A netdev in another network namespace leaves an empty folder here.
+        lacks_netdev=not _exists(link / "net"),
     )
 
 

@@ -33,6 +33,9 @@ from mooring.settings import VfSettings
 READY = "ready"
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
+# The kernel's answer for an operation that a driver lacks, and mlx4's for a device without the capability
+# (mlx4_set_vf_rate without MLX4_DEV_CAP_FLAG2_QOS_VPP).
+_NO_SUCH_SETTING = frozenset({errno.EOPNOTSUPP, errno.EPROTONOSUPPORT})
 _log = structlog.get_logger()
 # (PF, VFs done, VFs in all)
 ProgressCallback = Callable[[str, int, int], None]
@@ -207,7 +210,7 @@ class PfPreparer:
             guid = init_plan.vf_guid(address, index)
             self._set(plan.pf, index, "guid", partial(self.writer.write_guid, plan.pf, index, guid))
         mac = None if link == "infiniband" else init_plan.vf_mac(address, index)
-        for wish in init_plan.settings_in_order(plan.settings, mac):
+        for wish in init_plan.settings_in_order(plan.settings, mac, has_rates=plan.has_rates):
             try:
                 self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
             except NoSuchSettingError:
@@ -220,7 +223,7 @@ class PfPreparer:
             write()
         except OSError as refused:
             name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
-            kind = NoSuchSettingError if refused.errno == errno.EOPNOTSUPP else ForbiddenError
+            kind = NoSuchSettingError if refused.errno in _NO_SUCH_SETTING else ForbiddenError
             raise kind(f"{pf}: VF {index}: the NIC refuses {names} ({name})") from refused
 
     def _bind(self, vf: str, plan: Plan) -> None:

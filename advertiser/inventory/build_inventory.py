@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from advertiser.inventory import port
 from advertiser.inventory.driver_settings import settings_of
-from advertiser.inventory.facts import ClusterFacts, Host, Netdev, PciFunction
+from advertiser.inventory.facts import ClusterFacts, Host, PciFunction
 from advertiser.inventory.guest_nics import why_without_sriov
 from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
+from advertiser.inventory.shared_port import PortKey, port_key, with_ports
 from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
 from mooring import node_guid
 from mooring.errors import AnnotationError
@@ -52,18 +53,20 @@ class InventoryResult:
 def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
     """Judge every NIC of a host; raises nothing, whatever the facts are."""
     pfs: list[Pf] = []
+    keys: list[PortKey | None] = []
     ignored: list[IgnoredNic] = []
     warnings: list[VfWarning] = []
     for function in host.functions:
         netdev = port.main_netdev(function.netdevs)
         try:
-            pf = _describe(function, host, offer, cluster_facts, node)
+            pf, key = _describe(function, host, offer, cluster_facts, node)
             _refuse_unreadable(pf, pfs)
             pfs.append(pf)
+            keys.append(key)
             warnings += _warnings(function, pf)
         except UnfitError as unfit:
             ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
-    return InventoryResult(Inventory(host.boot, tuple(pfs), host.programs), tuple(ignored), tuple(warnings))
+    return InventoryResult(Inventory(host.boot, with_ports(pfs, keys), host.programs), tuple(ignored), tuple(warnings))
 
 
 def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
@@ -74,15 +77,18 @@ def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
         yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is bound again")
 
 
-def _describe(function: PciFunction, host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> Pf:
+def _describe(
+    function: PciFunction, host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str
+) -> tuple[Pf, PortKey | None]:
+    """Return a PF, and what it has in common with others on its cable."""
     vfs = _count(function)
-    netdev, at = pf_port(function)
+    name, at = pf_port(function)
     terms = _terms(function, offer, host, node)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    context = PfContext(host, cluster_facts, netdev.name, _obstacle(function, netdev, host))
-    return Pf(
-        name=netdev.name,
+    context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link)
+    pf = Pf(
+        name=name,
         pci=function.address,
         link=at.link,
         network=terms.network,
@@ -95,16 +101,17 @@ def _describe(function: PciFunction, host: Host, offer: Offer, cluster_facts: Cl
         rdma=function.rdma[0].name if function.rdma else None,
         numa=port.number(function.numa_node, LAST),
         pcie=function.path,
-        can=settings_of(function.driver, at.link),
+        can=settings_of(function, at.link) if port.main_netdev(function.netdevs) else frozenset(),
         allow=terms.allow,
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
     )
+    return pf, port_key(function, terms.port)
 
 
-def _obstacle(function: PciFunction, netdev: Netdev, host: Host) -> str | None:
+def _obstacle(function: PciFunction, host: Host) -> str | None:
     if function.address in host.preparing:
         return "preparing"
-    return port.obstacle(function, netdev, host.eswitch.get(function.address))
+    return port.obstacle(function, host.eswitch.get(function.address))
 
 
 def _count(function: PciFunction) -> int:

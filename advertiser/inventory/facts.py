@@ -43,18 +43,20 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class RdmaDevice:
-    """An RDMA device of a PF."""
+    """An RDMA device of a PF; ``sys_image_guid`` reads ``fc4c:ea03:00f9:4230``."""
 
     name: str
     ports: tuple[RdmaPort, ...] = ()
+    sys_image_guid: Text = None
 
 
 @dataclass(frozen=True, slots=True)
 class Vf:
     """A VF behind its PF's link ``virtfnN``; ``address`` is None if that is not a link to a PCI function.
 
-    ``exists``: the function exists, ``netdev``: it has one in this namespace, ``rdma``: it has an RDMA device, in
-    whichever namespace. ``node_guid`` is that device's, None if it is not in this namespace.
+    ``exists``: the function exists, ``netdev``: it has one in this namespace, ``lacks_netdev``: it has none in any,
+    ``rdma``: it has an RDMA device, in whichever
+    namespace. ``node_guid`` is that device's, None if it is not in this namespace.
     """
 
     address: str | None
@@ -62,6 +64,7 @@ class Vf:
     driver: str | None = None
     netdev: bool = False
     rdma: bool = False
+    lacks_netdev: bool = False
     node_guid: Text = None
 
 

@@ -8,19 +8,20 @@ import errno
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from advertiser.inventory.driver_settings import refused_settings, settings_of
+from advertiser.inventory.driver_settings import manages_switch, refused_settings, settings_of
 from advertiser.inventory.facts import EswitchMode, PciFunction
 from advertiser.inventory.offer import Init, Terms
-from advertiser.inventory.port import is_in_switchdev
+from advertiser.inventory.port import is_in_switchdev, main_netdev
 from mooring import node_guid
 from mooring.indexes import LAST, Indexes
 from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
 from mooring.settings import VfSettings
+from mooring.vf_addresses import vf_guid as vf_guid
+from mooring.vf_addresses import vf_mac as vf_mac
 
 # The driver of a PF's VFs, if it differs from the PF's.
 _VF_DRIVERS = {"ice": "iavf", "i40e": "iavf", "ixgbe": "ixgbevf", "igb": "igbvf"}
-_LOCALLY_ADMINISTERED = 0x02
 # A PF's answer for a VF without an admin MAC.
 NO_MAC = "00:00:00:00:00:00"
 _FIRMWARE = (
@@ -53,7 +54,7 @@ class Plan:
     """What to make of one PF.
 
     ``recreate``: its present VFs are removed first, ``left_out`` names the settings of the offer that it does not
-    support.
+    support. ``has_rates``: whether the VFs' rates can be reset.
     """
 
     pci: str
@@ -63,6 +64,7 @@ class Plan:
     driver: str
     settings: VfSettings
     left_out: tuple[str, ...] = ()
+    has_rates: bool = True
 
 
 def plan(
@@ -77,6 +79,9 @@ def plan(
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
         raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
+    if link == "infiniband" and main_netdev(function.netdevs) is None:
+        why = "the PF has no netdev, through which init gives its VFs GUIDs and a link state"
+        raise ForbiddenError(f"{pf}: {why}: load ib_ipoib in the host's network namespace, or make the VFs otherwise")
     total, present = (_number(function, name) for name in ("totalvfs", "numvfs"))
     if total == 0:
         raise ForbiddenError(f"{pf}: SR-IOV is off in the device's firmware (sriov_totalvfs 0): {_advice(function, 1)}")
@@ -89,20 +94,33 @@ def plan(
         some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
         why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
+    if present == 0 and not init.end_lag and _may_be_in_roce_lag(function):
+        why = "the PF is in a bond, and its VFs would end the RoCE LAG that mlx5_core makes of PFs without VFs"
+        raise ForbiddenError(f"{pf}: {why}: write `end_lag: true` beside `vfs` in the offer if that is as it should be")
     own = function.driver or ""
-    left_out = refused_settings(init.settings, function.driver, link)
+    left_out = refused_settings(init.settings, function, link)
     return Plan(
         pci=function.address,
         pf=pf,
         vfs=wanted,
         recreate=present != wanted,
         driver=init.driver or _VF_DRIVERS.get(own, own),
-        settings=_settings(init.settings, left_out, link, function.driver),
+        settings=_settings(init.settings, left_out, link, function),
         left_out=left_out,
+        has_rates=link == "ethernet" and manages_switch(function),
     )
 
 
-def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, driver: str | None) -> VfSettings:
+def _may_be_in_roce_lag(function: PciFunction) -> bool:
+    """Return whether a PF without VFs may be part of a RoCE LAG, whose RDMA device the host may use.
+
+    mlx5_core makes one of bonded PFs in legacy mode without VFs (mlx5_lag_is_roce_lag), and VFs end it:
+    mlx5_eswitch_enable takes the LAG down, and mlx5_lag_check_prereq then refuses to make it again (Linux 6.12).
+    """
+    return function.driver == "mlx5_core" and any(netdev.bonded for netdev in function.netdevs)
+
+
+def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, function: PciFunction) -> VfSettings:
     """Return what the PF supports of an offer's settings, and what it gets where the offer names none.
 
     On Ethernet spoof check: without it a pod may send from any MAC, and on mlx5 take another VF's (mlx5e_set_mac in
@@ -111,7 +129,7 @@ def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, dri
     theirs would become active.
     """
     taken = replace(wished, **dict.fromkeys(left_out))
-    if link == "ethernet" and taken.spoofchk is None and "spoofchk" in settings_of(driver, link):
+    if link == "ethernet" and taken.spoofchk is None and "spoofchk" in settings_of(function, link):
         return replace(taken, spoofchk=True)
     if link == "infiniband" and taken.link_state is None:
         return replace(taken, link_state="auto")
@@ -133,31 +151,6 @@ def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
     return ForbiddenError(f"{plan.pf}: {what}: {why}; see the kernel's log")
 
 
-def vf_mac(pf_mac: str, index: int) -> str:
-    """Return a VF's MAC: locally administered, the same at every boot, different for each VF of each PF of a maker.
-
-    02-with-index:index:maker:and the PF's own last three bytes, which are unique within a maker's OUI.
-    """
-    own = bytes.fromhex(pf_mac.replace(":", ""))
-    if len(own) != 6 or not 0 <= index < 1 << 14:
-        raise ValueError(f"no MAC for VF {index} of a PF with the MAC {pf_mac!r}")
-    first = _LOCALLY_ADMINISTERED | index >> 8 << 2
-    maker = own[0] ^ own[1] ^ own[2]
-    return bytes((first, index & 0xFF, maker, *own[3:])).hex(":")
-
-
-def vf_guid(pf_guid: str, index: int) -> str:
-    """Return a VF's GUID on InfiniBand, made from the PF's node GUID as a VF's MAC is from a MAC.
-
-    ``pf_guid`` reads as in /sys/class/infiniband/*/node_guid: 0c42:a103:0012:3456.
-    """
-    own = bytes.fromhex(pf_guid.replace(":", ""))
-    if len(own) != 8 or not 0 <= index < 1 << 14:
-        raise ValueError(f"no GUID for VF {index} of a PF with the GUID {pf_guid!r}")
-    first = _LOCALLY_ADMINISTERED | index >> 8 << 2
-    return bytes((first, index & 0xFF, own[0] ^ own[1] ^ own[2], *own[3:])).hex(":")
-
-
 def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: Collection[str]) -> tuple[int, ...]:
     """Return the VFs that `init` gives a node GUID: bound, on the host, offered, and held by nobody.
 
@@ -176,13 +169,13 @@ def unchecked_vfs(plan: Plan, kept: Indexes, found: Mapping[int, VfSettings]) ->
     return Indexes.of(index for index in kept if index in found and found[index].spoofchk is False)
 
 
-def settings_in_order(settings: VfSettings, mac: str | None) -> tuple[VfSettings, ...]:
+def settings_in_order(settings: VfSettings, mac: str | None, *, has_rates: bool = True) -> tuple[VfSettings, ...]:
     """Return what to write, one message each: MAC, rates, trust, spoofchk, link state.
 
     spoofchk follows the MAC: some drivers check frames against the MAC that the PF has by then. ``mac`` is None on
     InfiniBand, which does not support rates either.
     """
-    rates = VfSettings(min_tx_rate=0, max_tx_rate=0) if mac is not None else VfSettings()
+    rates = VfSettings(min_tx_rate=0, max_tx_rate=0) if mac is not None and has_rates else VfSettings()
     wishes = (
         VfSettings(mac=mac),
         rates,

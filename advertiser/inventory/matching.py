@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advertiser.inventory import port
-from advertiser.inventory.facts import Host, Netdev, PciFunction
+from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.guest_nics import why_without_sriov
 from advertiser.inventory.offer import Candidate, Offer, Terms
 from advertiser.inventory.port import Port
 from mooring.names import LinkType
+from mooring.pci import pf_name
 
 # The most NICs named in one message.
 _MOST_NAMED = 3
@@ -20,7 +21,7 @@ class UnfitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OfferedPf:
-    """A PF that the offer matches: its netdev's name, its link type, and the terms."""
+    """A PF that the offer matches: its name, its link type, and the terms."""
 
     name: str
     link: LinkType
@@ -30,9 +31,10 @@ class OfferedPf:
 def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
     """Return the values that the offer's globs match; those that the NIC does not have are empty."""
     netdev = port.main_netdev(function.netdevs)
-    at = None if netdev is None else port.read_port(netdev, function.rdma)
+    at = port.read_port(netdev, function.rdma)
+    own = () if at is None else (pf_name(function.address), *(device.name for device in function.rdma))
     return Candidate(
-        names=() if netdev is None else (netdev.name, *host.altnames.get(netdev.name, ())),
+        names=own if netdev is None else (netdev.name, *host.altnames.get(netdev.name, ())),
         node=node,
         pci=function.address,
         vendor=(function.vendor or "").removeprefix("0x"),
@@ -42,26 +44,30 @@ def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
     )
 
 
-def pf_port(function: PciFunction) -> tuple[Netdev, Port]:
-    """Return the netdev that represents a PF, and its port; raise UnfitError for a NIC that cannot have VFs."""
+def pf_port(function: PciFunction) -> tuple[str, Port]:
+    """Return a PF's name and its port; raise UnfitError for a NIC that cannot have VFs.
+
+    An InfiniBand PF without a netdev (ib_ipoib is not loaded) is named by its PCI address: its RDMA device can be
+    renumbered at every boot.
+    """
     if not function.sriov:
         raise UnfitError(why_without_sriov(function))
     netdev = port.main_netdev(function.netdevs)
-    if netdev is None:
-        raise UnfitError("no netdev in the host's network namespace")
     at = port.read_port(netdev, function.rdma)
-    if at is None:
+    if at is None and netdev is not None:
         raise UnfitError(f"netdev type {netdev.type!r} is neither Ethernet (1) nor InfiniBand (32)")
-    return netdev, at
+    if at is None:
+        raise UnfitError("no netdev in the host's network namespace")
+    return pf_name(function.address) if netdev is None else netdev.name, at
 
 
 def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> OfferedPf | None:
-    """Return how a PF is offered whether or not it has VFs; None if it is not a PF with a netdev, or not on offer."""
+    """Return how a PF is offered whether or not it has VFs; None if it cannot have any, or is not on offer."""
     terms = offer.terms(candidate(function, host, node))
     if terms is None or _unfit(function) is not None:
         return None
-    netdev, at = pf_port(function)
-    return OfferedPf(netdev.name, at.link, terms)
+    name, at = pf_port(function)
+    return OfferedPf(name, at.link, terms)
 
 
 def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:

@@ -7,10 +7,13 @@
       network: rail0                        # "default" where absent
       set_aside: "0-3"                      # VFs that the host keeps
       keep_percent: 10                      # of the line rate, for the host
+      port: own                             # PFs with the same word are on one cable, and offer its rate once; with
+                                            # "own" each has a cable of its own; absent: as the NIC shows
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
       repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
-                                            # where given, their trust, spoofchk, link_state and driver
+                                            # where given, their trust, spoofchk, link_state and driver; with
+                                            # end_lag: true also of a bonded mlx5 PF without VFs
     - match: {name: "enp5s0"}
       offer: false
     resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
@@ -36,11 +39,16 @@ from mooring.settings import VfSettings
 RdmaNetns = Literal["shared", "exclusive"]
 
 DEFAULT_NETWORK = "default"
+# The value of ``port`` for PFs that share no cable.
+OWN_PORT = "own"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_KNOWN = frozenset({"match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "repair_node_guid"})
-_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver"})
+_KNOWN = frozenset(
+    {"match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port", "repair_node_guid"}
+)
+_INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "end_lag"})
+_PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
 # sriov_numvfs is 16 bits wide.
 _MOST_VFS = 65_535
@@ -67,22 +75,31 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver."""
+    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver.
+
+    ``end_lag``: also where that ends a RoCE LAG.
+    """
 
     vfs: int | None
     settings: VfSettings = field(default_factory=VfSettings)
     driver: str | None = None
+    end_lag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a PF is offered; ``repair_node_guid`` is as in `mooring.node_offer.PfOffer`."""
+    """How a PF is offered.
+
+    ``port`` names the cable, OWN_PORT one that no other PF is on; ``repair_node_guid`` is as in
+    `mooring.node_offer.PfOffer`.
+    """
 
     network: str = DEFAULT_NETWORK
     set_aside: Indexes = field(default_factory=Indexes)
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
     init: Init | None = None
+    port: str | None = None
     repair_node_guid: bool = True
 
     def offered_mbps(self, mbps: int) -> int:
@@ -145,8 +162,13 @@ def _terms(value: Value) -> Terms:
         keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
         allow=document.optional("allow", _allow) or Allow(),
         init=document.optional("init", _init),
+        port=document.optional("port", _port),
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
     )
+
+
+def _port(value: Value) -> str:
+    return value.match(_PORT, "a name for a cable (at most 63 of a-z 0-9 . _ -, alphanumeric at both ends)")
 
 
 def _init(value: Value) -> Init:
@@ -156,7 +178,12 @@ def _init(value: Value) -> Init:
         spoofchk=document.optional("spoofchk", Value.boolean),
         link_state=document.optional("link_state", lambda state: state.choice("auto", "enable", "disable")),
     )
-    return Init(_wanted_vfs(document.required("vfs")), settings, document.optional("driver", _driver))
+    return Init(
+        vfs=_wanted_vfs(document.required("vfs")),
+        settings=settings,
+        driver=document.optional("driver", _driver),
+        end_lag=document.optional("end_lag", Value.boolean) or False,
+    )
 
 
 def _wanted_vfs(value: Value) -> int | None:

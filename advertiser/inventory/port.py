@@ -49,9 +49,16 @@ def is_representor(netdev: Netdev) -> bool:
     return netdev.phys_port_name is not None and _REPRESENTOR.fullmatch(netdev.phys_port_name) is not None
 
 
-def read_port(netdev: Netdev, rdma: Sequence[RdmaDevice]) -> Port | None:
-    """Judge a PF's port by its netdev and the first of its RDMA devices; None if it is of another kind of link."""
+def read_port(netdev: Netdev | None, rdma: Sequence[RdmaDevice]) -> Port | None:
+    """Judge a PF's port by its netdev and the first of its RDMA devices; None if it is of another kind of link.
+
+    Only InfiniBand works without a netdev: RoCE's addresses are those of the netdev.
+    """
     first = next((port for device in rdma[:1] for port in device.ports), RdmaPort())
+    if netdev is None:
+        up = first.state is not None and first.state.startswith("4:")
+        rate = _text_rate_mbps(first.rate) if up else 0
+        return Port("infiniband", up, rate) if _LINK_BY_LAYER.get(first.link_layer or "") == "infiniband" else None
     link = _LINK_BY_TYPE.get(netdev.type or "") or _LINK_BY_LAYER.get(first.link_layer or "")
     if link is None:
         return None
@@ -82,15 +89,19 @@ def is_in_switchdev(function: PciFunction, mode: EswitchMode | None) -> bool:
     return mode == "switchdev" if mode is not None else any(is_representor(netdev) for netdev in function.netdevs)
 
 
-def obstacle(function: PciFunction, netdev: Netdev, mode: EswitchMode | None) -> str | None:
-    """Return why none of a PF's VFs can be assigned, if so; ``mode`` is from devlink, None if unknown."""
+def obstacle(function: PciFunction, mode: EswitchMode | None) -> str | None:
+    """Return why none of a PF's VFs can be assigned, if so; ``mode`` is from devlink, None if unknown.
+
+    A bond is none in legacy mode: it joins the PFs' netdevs only, and each PF still sets its own VFs. mlx5 makes no
+    hardware LAG of PFs that have VFs then (mlx5_lag_check_prereq in lag.c of Linux 6.12).
+    """
     own = [other for other in function.netdevs if not (other.child or is_representor(other))]
     if is_in_switchdev(function, mode):
         return "the PF is in switchdev mode"
     # An IPoIB PF has one netdev a port, also with mlx4; dev_port distinguishes the ports of one function.
     if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
         return "two ports on one PCI function"
-    return "the PF is in a bond" if netdev.bonded else None
+    return None
 
 
 def _text_rate_mbps(rate: Text) -> int:

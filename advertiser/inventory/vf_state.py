@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
 from mooring.inventory import HELD_BY
 from mooring.ledger import LedgerEntry
+from mooring.names import LinkType
 from mooring.pci import vf_address
 
 # Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
@@ -27,12 +28,13 @@ class VfLayout:
 
 @dataclass(frozen=True, slots=True)
 class PfContext:
-    """The facts for all VFs of the PF ``pf``; ``obstacle`` excludes them all."""
+    """The facts for all VFs of the PF ``pf``, whose link is of this type; ``obstacle`` excludes them all."""
 
     host: Host
     cluster_facts: ClusterFacts
     pf: str
     obstacle: str | None = None
+    link: LinkType = "ethernet"
 
 
 def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfContext) -> Reason | None:
@@ -94,6 +96,7 @@ def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:
         return "no driver"
     if "vfio" in vf.driver or vf.driver in _USER_SPACE:
         return f"bound to {vf.driver}"
-    if not vf.netdev:
+    # Without IPoIB an InfiniBand VF has only its RDMA device, which is all that is given away then.
+    if not vf.netdev and not (context.link == "infiniband" and vf.lacks_netdev and vf.rdma):
         return "no netdev in the host's network namespace"
     return None if vf.rdma else "no RDMA device"

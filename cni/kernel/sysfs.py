@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cni.spec.skel import VF_MISSING, CniError
 from mooring.assignment import AssignedVf
+from mooring.pci import pf_name
 
 # A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
 APPEARS_S = 2.0
@@ -33,6 +34,10 @@ class Sysfs:
         except OSError:
             return None
 
+    def is_vf_netdev(self, name: str) -> bool:
+        """Return whether a name is a VF's netdev in this network namespace."""
+        return (self.root / "class" / "net" / name / "device" / "physfn").exists()
+
     def lacks_netdev(self, pci: str) -> bool:
         """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()
@@ -45,6 +50,17 @@ class Sysfs:
         try:
             verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
             return (verbs / "ibdev").read_text().strip() if verbs is not None else None
+        except FileNotFoundError:
+            return None
+
+    def rdma_identity(self, pci: str) -> int | None:
+        """Return a number of a function's RDMA device that no later one has, None without one in any namespace.
+
+        It is an inode number: sysfs counts them up (kernfs_new_node in fs/kernfs/dir.c).
+        """
+        try:
+            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            return verbs.stat().st_ino if verbs is not None else None
         except FileNotFoundError:
             return None
 
@@ -72,7 +88,10 @@ class Sysfs:
         return named if named != "(null)" else None
 
     def pf_pci(self, vf: AssignedVf) -> str:
-        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned."""
+        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned.
+
+        A PF without a netdev is named by its PCI address.
+        """
         device = self._device(vf.pci)
         if not device.exists():
             raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
@@ -81,9 +100,21 @@ class Sysfs:
             listed = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
         except OSError:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
-        if listed != vf.pci or not (self._device(pf_pci) / "net" / vf.pf).exists():
+        is_named = vf.pf == pf_name(pf_pci) or (self._device(pf_pci) / "net" / vf.pf).exists()
+        if listed != vf.pci or not is_named:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         return pf_pci
+
+    def pf_of(self, pci: str) -> str:
+        """Return the PCI address of a VF's PF; raise OSError for a VF without one."""
+        return (self._device(pci) / "physfn").readlink().name
+
+    def mac(self, pci: str, netdev: str) -> str | None:
+        """Return the MAC of a function's netdev, None if it cannot be read."""
+        try:
+            return (self._device(pci) / "net" / netdev / "address").read_text().strip()
+        except OSError:
+            return None
 
     def current_pf(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
         """Return the current name of a VF's PF, ``pf`` if that is still one of its names, and the VF's index on it.
@@ -95,7 +126,7 @@ class Sysfs:
         # The last known index first: a PF has up to 256 VFs.
         links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
         index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
-        names = sorted(entry.name for entry in (device / "net").iterdir())
+        names = sorted(entry.name for entry in (device / "net").glob("*")) or [pf_name(device.name)]
         if index is None or (pf not in names and len(names) != 1):
             raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
         return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))

@@ -165,16 +165,28 @@ def symbol(failed: OSError) -> str:
     return f"{name} ({failed.strerror})"
 
 
-def check_rates(pf: str, line_mbps: int, found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings]) -> None:
-    """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s."""
-    if not any(settings.min_tx_rate for settings in wanted.values()):
-        return
+def reserved_mbps(found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings]) -> int:
+    """Return the sum of the min rates of a PF's VFs, once those that are wanted are set."""
     after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
     after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
-    total = sum(after.values())
+    return sum(after.values())
+
+
+def check_rates(
+    pf: str, line_mbps: int, found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings], beside: int = 0
+) -> None:
+    """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s.
+
+    ``beside`` are those of other PFs on the same cable.
+    """
+    if not any(settings.min_tx_rate for settings in wanted.values()):
+        return
+    total = reserved_mbps(found, wanted) + beside
     if total > line_mbps:
+        on_cable = f", {beside} of them on other PFs of its cable," if beside else ""
         raise CniError(
-            NIC_REFUSED, f"pf {pf!r}: min rates of {total} Mb/s would exceed its line rate of {line_mbps} Mb/s"
+            NIC_REFUSED,
+            f"pf {pf!r}: min rates of {total} Mb/s{on_cable} would exceed its line rate of {line_mbps} Mb/s",
         )
 
 

@@ -27,7 +27,7 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
-from mooring.vf_settings import VfSettingsApi
+from mooring.vf_settings import SettingsOfNetdevs, VfSettingsApi
 
 _log = structlog.get_logger()
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -88,7 +88,11 @@ def _dispatch(
     check_version(call.command, call.conf)
     conf = read_conf(call, {**defaults, **call.conf}, version)
     node = Node(
-        Sysfs(Path(conf.sysfs)), Ledger(Path(conf.state)), Path(conf.run), vf_settings(), BOOT_ID.read_text().strip()
+        Sysfs(Path(conf.sysfs)),
+        Ledger(Path(conf.state)),
+        Path(conf.run),
+        SettingsOfNetdevs(vf_settings()),
+        BOOT_ID.read_text().strip(),
     )
     match call.command:
         case "ADD":

@@ -6,6 +6,7 @@ failure, every VF that has an entry is released by it; a killed call leaves the 
 the same.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,10 +19,10 @@ from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf import guid, rdma_users
+from cni.vf import guid, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
-from cni.vf.node import Node, netdev_of, temporary_name
+from cni.vf.node import Node, netdev_of, pfs_of_port, temporary_name
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
@@ -48,8 +49,8 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         for pending in entered:
             _take_down(pending, names)
         entered = [guid.give_node_guid(node, pending) for pending in entered]
-        _set(node, conf, entered)
-        entered = [guid.take_effect(node, pending) for pending in entered]
+        set_all(node, entered)
+        entered = [guid.take_effect(node, _with_present_device(node, pending)) for pending in entered]
         for pending in entered:
             if not has_netdev(pending):
                 move_device_in(node, pending.entry)
@@ -124,17 +125,28 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     return own, device
 
 
-def _set(node: Node, conf: Conf, entered: Sequence[PendingAttachment]) -> None:
-    """Set every VF, with all their PFs locked, and read back the resulting settings."""
-    with hold_all(node.run, [pending.pf_pci for pending in entered], _LOCK_S):
-        for pf in sorted({pending.vf.pf for pending in entered}):
+def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
+    """Set every VF, with all PFs of their ports locked, and read back the resulting settings."""
+    wanted: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
+    for pending in entered:
+        wanted[pending.vf.pf][pending.vf.vf] = pending.settings
+    ports = {pending.vf.pf: pfs_of_port(node, pending.pf_pci) for pending in entered}
+    with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
+        for pf in sorted(wanted):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
-            wanted = {pending.vf.vf: pending.settings for pending in of_pf}
             rate = node.sysfs.line_rate_mbps(of_pf[0].pf_pci, pf)
             found = node.vf_settings.read_all(pf)
-            attachment.check_rates(pf, rate, found, wanted)
+            others = _other_pfs(node, of_pf[0].pf_pci, ports[pf])
+            beside = sum(attachment.reserved_mbps(node.vf_settings.read_all(other), wanted[other]) for other in others)
+            attachment.check_rates(pf, rate, found, wanted[pf], beside)
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])
+
+
+def _other_pfs(node: Node, pf_pci: str, port: Sequence[str]) -> list[str]:
+    """Return the netdevs of the port's other PFs; the VFs of a PF without one have no rates."""
+    netdevs = (node.sysfs.netdev(pci) for pci in port if pci != pf_pci)
+    return [netdev for netdev in netdevs if netdev is not None]
 
 
 def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
@@ -144,13 +156,23 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     changes = attachment.changes(settings, found)
     try:
         if changes != VfSettings():
-            node.vf_settings.write(vf.pf, vf.vf, changes)
+            vf_reset.write(node, vf.pci, vf.pf, vf.vf, changes, found)
     except OSError as refused:
         raise _refusal(node, vf, changes, refused) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
         raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
     if settings.mac is not None and has_netdev(pending):
         _set_mac(pending, settings.mac)
+
+
+def _with_present_device(node: Node, pending: PendingAttachment) -> PendingAttachment:
+    """Return a VF with its RDMA device's present name: a PF's driver may have reset the VF for a setting."""
+    device = node.sysfs.rdma(pending.vf.pci)
+    if device is None or device == pending.entry.rdma:
+        return pending
+    entry = replace(pending.entry, rdma=device)
+    node.ledger.write(entry)
+    return replace(pending, entry=entry)
 
 
 def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:

@@ -8,6 +8,8 @@ from cni.kernel import netlink, rdma
 from cni.kernel.sysfs import Sysfs
 from cni.kernel.wait import wait_until
 from cni.vf.ledger import Ledger
+from mooring import ports
+from mooring.files import read_file
 from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
 from mooring.vf_settings import VfSettingsApi
@@ -28,6 +30,13 @@ class Node:
     run: Path
     vf_settings: VfSettingsApi
     boot: str
+
+
+def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
+    """Return the PCI addresses of all PFs on a PF's cable, itself included; raise RecordError."""
+    text = read_file(node.run / ports.FILE)
+    shared = ports.read_ports(text) if text is not None else ()
+    return next((port for port in shared if pf_pci in port), (pf_pci,))
 
 
 def temporary_name(pci: str) -> str:

@@ -9,8 +9,11 @@ from dataclasses import replace
 import structlog
 
 from cni.kernel import driver, netlink, rdma
+from cni.kernel.wait import wait_until
+from cni.plan import admin_mac
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf import vf_reset
 from cni.vf.node import RETURNS_S, Node, netdev_of, temporary_name
 from mooring import node_guid
 from mooring.ledger import LedgerEntry
@@ -19,6 +22,7 @@ from mooring.settings import SETTING_NAMES, VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
+_RATES = ("min_tx_rate", "max_tx_rate")
 # Spoof check first: with it on, some drivers refuse to change the MAC.
 _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
@@ -67,18 +71,37 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, _pf_pci(node, entry), _LOCK_S):
         found = node.vf_settings.read(entry.pf, entry.vf)
+        wanted = _unpinned(node, entry, wanted, found)
         for attribute in _ATTRIBUTES:
             values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
             reported = {name for name in values if name == "guid" or getattr(found, name) is not None}
             differs = any(getattr(found, name) != values[name] for name in reported)
-            if differs and changed & set(attribute):
+            is_hidden = attribute == _RATES and _hides_rates(node, entry)
+            if (differs or is_hidden) and changed & set(attribute):
                 settings = VfSettings(**values)
                 try:
-                    node.vf_settings.write(entry.pf, entry.vf, settings)
+                    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
                 except OSError as refused:
-                    refusals.append(refusal_text(entry, settings, refused))
+                    # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
+                    refusals += [refusal_text(entry, settings, refused)] if differs else []
     if refusals:
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+
+
+def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
+    """Return whether a VF's PF may hold a max rate that reads as 0: mlx4 does so without a VLAN.
+
+    It would limit the next pod that has one (mlx4_get_vf_config, mlx4_set_vf_vlan).
+    """
+    return bool(entry.set.max_tx_rate) and node.sysfs.driver(_pf_pci(node, entry)) == "mlx4_core"
+
+
+def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
+    """Return what is wanted, without an admin MAC where the PF had reported the VF's own; once only."""
+    is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
+    pf_pci = _pf_pci(node, entry)
+    own = admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
+    return replace(wanted, mac=NO_MAC) if own and not is_done else wanted
 
 
 def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
@@ -114,7 +137,7 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
         netlink.set_queue_length(link.name, original.txqueuelen)
     if original.flags is not None and link.flags != original.flags:
         netlink.set_flags(link.name, original.flags)
-    name = _restore_name(entry, link, original.name)
+    name = _restore_name(node, entry, link, original.name)
     _restore_altnames(name, link.altnames, original.altnames)
     if original.up:
         netlink.set_up(name, up=True)
@@ -132,8 +155,12 @@ def _restore_device(node: Node, entry: LedgerEntry) -> None:
         _log.warning("rdma device keeps another name", pci=entry.pci, wanted=entry.rdma, reason=str(refused))
 
 
-def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
-    """Restore a netdev's name; if another link took it meanwhile, it keeps our temporary one, which is unique."""
+def _restore_name(node: Node, entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
+    """Restore a netdev's name; if another link keeps it, the netdev keeps our temporary one, which is unique.
+
+    The kernel names a netdev that it makes again: the first free "ib%d" (ipoib_add_one) may be the name of another VF
+    that is on its way back, and that one may have ours. So each takes its temporary name before it waits for its own.
+    """
     try:
         netlink.rename(link.name, wanted)
     except OSError as taken:
@@ -141,9 +168,22 @@ def _restore_name(entry: LedgerEntry, link: netlink.Link, wanted: str) -> str:
             raise
         temporary = temporary_name(entry.pci)
         netlink.rename(link.name, temporary)
+        limit_s = RETURNS_S if node.sysfs.is_vf_netdev(wanted) else 0.0
+        if wait_until(lambda: _is_renamed(temporary, wanted), limit_s):
+            return wanted
         _log.warning("vf's name is another link's now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
         return temporary
     return wanted
+
+
+def _is_renamed(name: str, wanted: str) -> bool:
+    try:
+        netlink.rename(name, wanted)
+    except OSError as taken:
+        if taken.errno != errno.EEXIST:
+            raise
+        return False
+    return True
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:

@@ -9,6 +9,7 @@ would (speed and carrier of a closed netdev: EINVAL) there is none.
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,7 +148,9 @@ def _show_port(folder: Path, function: Function, *, up: bool) -> None:
     if not port.is_dir() or function.pf.link != "ethernet":
         return
     state, physical = ("4: ACTIVE", "5: LinkUp") if up else ("1: DOWN", "3: Disabled")
-    _update_port(port, {"state": state, "phys_state": physical})
+    # The VF may be reset at this moment (`devcluster.hosts.vf_reset`): its device is gone then.
+    with suppress(FileNotFoundError):
+        _update_port(port, {"state": state, "phys_state": physical})
 
 
 def _update_port(port: Path, attributes: Mapping[str, str]) -> None:

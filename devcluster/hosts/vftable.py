@@ -70,7 +70,8 @@ class VfTable:
     def reset(self, host: Host, *, admin_macs: bool = False) -> None:
         """Make the table as a boot leaves it: every VF of the host fresh.
 
-        ``admin_macs``: each Ethernet VF was given its netdev's MAC before its driver was bound, as `init` does.
+        ``admin_macs``: each Ethernet VF was given its netdev's MAC before its driver was bound, as `init` does. One
+        whose PF reports its own address has no other.
         """
         pfs: dict[str, dict[str, object]] = {}
         for pf in host.pfs:
@@ -79,11 +80,12 @@ class VfTable:
             nic |= {"refuse": list(pf.refuse), "own": {}, "macs": {}, "set": {}}
             pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
         for function in host.functions():
-            own, macs = (pfs[function.pf.name][name] for name in ("own", "macs"))
-            if function.vf is not None and function.pf.personality.reports_own_mac and isinstance(own, dict):
-                own[str(function.vf)] = function.mac
-            if function.vf is not None and admin_macs and function.pf.link == "ethernet" and isinstance(macs, dict):
-                macs[str(function.vf)] = function.mac
+            reports_own = function.pf.personality.reports_own_mac
+            has_admin_mac = admin_macs and function.pf.link == "ethernet" and not reports_own
+            for name, is_so in (("own", reports_own), ("macs", has_admin_mac)):
+                addresses = pfs[function.pf.name][name]
+                if function.vf is not None and is_so and isinstance(addresses, dict):
+                    addresses[str(function.vf)] = function.mac
         with self._locked():
             write_file(self._path, dump({"v": 1, "pfs": pfs}))
 
@@ -111,6 +113,14 @@ class VfTable:
         """Open or close a PF's netdev."""
         with self._changing(pf) as found, found.every_vf() as vfs:
             found.personality.set_up(found.pf, vfs, up=up)
+
+    def bring_up(self, pf: str) -> None:
+        """Open a PF's netdev, as RtnetlinkVfSettings does."""
+        self.set_up(pf, up=True)
+
+    def write_guid(self, pf: str, vf: int, guid: str) -> None:
+        """Set a VF's node and port GUID on InfiniBand, as RtnetlinkVfSettings does."""
+        self.write(pf, vf, VfSettings(guid=guid))
 
     def reload(self, pf: str) -> None:
         """Reload a PF's driver or recover its firmware, its VFs staying."""

@@ -14,6 +14,7 @@ from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
 from scheduler.constraints.protocol import Proposal
 from scheduler.placement.place import REMEMBERED, OutOfBudget, PfCapacity, Placed, VfDemand, eligible_pfs, place
+from scheduler.placement.ports import Ports
 from scheduler.placement.vf_accounting import FreeVfs
 
 # Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
@@ -53,10 +54,10 @@ def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]
 
 @lru_cache(maxsize=16 * REMEMBERED)
 def place_on(
-    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None
+    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: Ports = ()
 ) -> Placement | str:
     """Return where the interfaces fit, or the reason why they do not."""
-    outcome = place(demands, capacities, spreading)
+    outcome = place(demands, capacities, spreading, ports=ports)
     if isinstance(outcome, Placed):
         return Placement(outcome.pfs)
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]

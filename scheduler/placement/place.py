@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 from mooring.inventory import Pf
 from mooring.request import Spreading, VfRequest
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
+from scheduler.placement.ports import Ports, pack_on_ports, sizes_by_port
 
 # The hardest instances of bench/place.py then take under 5 ms with some margin; a third more decides 7 % more of them.
 BUDGET = 3_000
@@ -40,7 +41,10 @@ class VfDemand(NamedTuple):
 
 
 class PfCapacity(NamedTuple):
-    """What a PF has free: VFs, and Mb/s that no VF reserves. A negative number (of a degraded link) counts as 0."""
+    """What a PF has free: VFs, and Mb/s that no VF reserves. A negative number (of a degraded link) counts as 0.
+
+    PFs that share a port each show the Mb/s that the port has left.
+    """
 
     vfs: int
     mbps: int
@@ -105,40 +109,51 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
 
 
 def place(
-    demands: Sequence[VfDemand], free: Sequence[PfCapacity], spreading: Spreading | None = None, budget: int = BUDGET
+    demands: Sequence[VfDemand],
+    free: Sequence[PfCapacity],
+    spreading: Spreading | None = None,
+    budget: int = BUDGET,
+    ports: Ports = (),
 ) -> Outcome:
-    """Choose a PF for each demand; equal arguments give equal outcomes."""
+    """Choose a PF for each demand; equal arguments give equal outcomes. ``ports`` are those that the PFs share."""
     known = (1 << len(free)) - 1
     items = tuple([Item(rate, pfs & known) for rate, pfs in demands])
     most = 1 if spreading == "distinct" else len(demands)
     bins = tuple([Bin(max(0, min(vfs, most)), max(0, mbps)) for vfs, mbps in free])
-    return decide(items, bins, spreading, budget)
+    return decide(items, bins, spreading, budget, ports)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int) -> Outcome:
+def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: Ports = ()) -> Outcome:
     """Decide one instance of the problem: nodes with as much free on their PFs share the outcome."""
-    why = _broken_bound(items, bins, spreading)
+    why = _broken_bound(items, bins, spreading, ports)
     if why is not None:
         return NoFit(why)
     steps = Steps(budget)
     try:
-        found = pack_items(items, bins, steps)
-        return NoFit("combination") if found is None else Placed(_as_wished(found, items, bins, spreading, steps))
+        found = _pack(items, bins, ports, steps)
+        if found is None:
+            return NoFit("combination")
+        return Placed(_as_wished(found, items, bins, spreading, steps, ports))
     except BudgetSpent:
         return OutOfBudget(budget)
     finally:
         _taken.steps += budget - max(steps.left, 0)
 
 
+def _pack(items: Items, bins: Bins, ports: Ports, steps: Steps) -> tuple[int, ...] | None:
+    return pack_on_ports(items, bins, ports, steps) if ports else pack_items(items, bins, steps)
+
+
 def _as_wished(
-    found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps
+    found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps, ports: Ports
 ) -> tuple[int, ...]:
     """Return the placement that honours the preference most, or the one found if the steps run out."""
     with suppress(BudgetSpent):
         for narrowed in _narrowed(found, bins, spreading):
             steps.spend(len(bins))
-            better = None if _broken_bound(items, narrowed, spreading) else pack_items(items, narrowed, steps)
+            broken = _broken_bound(items, narrowed, spreading, ports)
+            better = None if broken else _pack(items, narrowed, ports, steps)
             if better is not None:
                 return better
     return found
@@ -155,11 +170,12 @@ def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -
                 yield tuple(capacity if index in chosen else Bin(0, 0) for index, capacity in enumerate(bins))
 
 
-def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None) -> Why | None:
+def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None, ports: Ports) -> Why | None:
     if 0 in [item.bins for item in items]:
         return "selectors"
     if sum([capacity.slots for capacity in bins]) < len(items):
         return "distinct" if spreading == "distinct" else "vfs"
-    if sum([capacity.size for capacity in bins]) < sum([item.size for item in items]):
+    sizes = sizes_by_port(bins, ports).values() if ports else [capacity.size for capacity in bins]
+    if sum(sizes) < sum([item.size for item in items]):
         return "rate"
     return None

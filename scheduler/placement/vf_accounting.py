@@ -2,7 +2,8 @@
 
 A claim counts only if its VF exists in the inventory. Two pods may claim one VF (after a race between schedulers, or
 by a forged annotation): both claims stand, so the VF is free only when both pods are gone. An inventory's ``out`` entry
-withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once.
+withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once. PFs that
+share a port each show what the port has left.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
+from scheduler.placement.ports import Ports, joined, offers_of, ports_of
 
 # PFs of a node, and entries of theirs that are out: a node with more is hardly like another.
 _FEW = 16
@@ -25,11 +27,15 @@ class Claim(NamedTuple):
 
 
 class FreeVfs(NamedTuple):
-    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted."""
+    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted.
+
+    ``ports`` are those that the PFs share.
+    """
 
     pfs: tuple[Pf, ...] = ()
     free: tuple[int, ...] = ()
     capacities: tuple[PfCapacity, ...] = ()
+    ports: Ports = ()
 
     @property
     def vf_count(self) -> int:
@@ -37,7 +43,10 @@ class FreeVfs(NamedTuple):
 
     @property
     def free_mbps(self) -> int:
-        """The Mb/s that no VF reserves on any PF; a PF with more reserved than it offers counts as 0."""
+        """The Mb/s that no VF reserves on any port; one with more reserved than it offers counts as 0."""
+        if self.ports:
+            firsts = set(self.ports)
+            return sum([max(capacity.mbps, 0) for index, capacity in enumerate(self.capacities) if index in firsts])
         return sum([capacity.mbps for capacity in self.capacities if capacity.mbps > 0])
 
     @property
@@ -57,8 +66,25 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
         for vf in existing(inventory, claim.assignment):
             rates = held[vf.pf]
             rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
-    left = [_left(pf, held[pf.name]) for pf in inventory.pfs]
-    return FreeVfs(inventory.pfs, tuple(mask for mask, _ in left), tuple(capacity for _, capacity in left))
+    pfs, ports = inventory.pfs, ports_of(inventory.pfs)
+    left = [_left(pf, held[pf.name]) for pf in pfs]
+    reserved = [rate for _, rate in left]
+    return FreeVfs(
+        pfs,
+        tuple(mask for mask, _ in left),
+        tuple(
+            PfCapacity(mask.bit_count(), offered - taken)
+            for (mask, _), offered, taken in zip(
+                left, offers_of(pfs, ports), joined(reserved, ports) if ports else reserved, strict=True
+            )
+        ),
+        ports,
+    )
+
+
+def capacities_unused(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
+    """Return what PFs have if no VF is used."""
+    return tuple(PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, ports_of(pfs)), strict=True))
 
 
 def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
@@ -71,7 +97,8 @@ def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
     ]
 
 
-def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, PfCapacity]:
+def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, int]:
+    """Return a PF's free VFs as bits, and the Mb/s that its VFs reserve."""
     rates = dict(held)
     for entry in pf.out:
         for index in entry.vfs if entry.min_tx_rate else ():
@@ -79,7 +106,7 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, PfCapacity]:
     free = pf.usable.mask
     for index in held:
         free &= ~(1 << index)
-    return free, PfCapacity(free.bit_count(), pf.offer_mbps - sum(rates.values()))
+    return free, sum(rates.values())
 
 
 class _PfAccount:
@@ -137,17 +164,20 @@ class _PfAccount:
 class VfAccounting:
     """What one node has left, kept up to date claim by claim; always equal to `free_vfs_of` of the same claims."""
 
-    __slots__ = ("_any_out", "_index", "_pf_accounts", "free_vfs", "pfs")
+    __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "free_vfs", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _shared(inventory.pfs) if inventory is not None else ()
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         self._pf_accounts = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
+        self._ports = ports_of(self.pfs) if any(pf.port is not None for pf in self.pfs) else ()
+        self._offers = offers_of(self.pfs, self._ports) if self._ports else []
         self.free_vfs = FreeVfs(
             self.pfs,
             tuple(one.free for one in self._pf_accounts),
-            tuple(one.capacity() for one in self._pf_accounts),
+            tuple(self._port_capacities() if self._ports else [one.capacity() for one in self._pf_accounts]),
+            self._ports,
         )
         for claim in claims:
             self.add(claim)
@@ -200,7 +230,15 @@ class VfAccounting:
         free, capacities = list(self.free_vfs.free), list(self.free_vfs.capacities)
         for index in indexes:
             free[index], capacities[index] = self._pf_accounts[index].free, self._pf_accounts[index].capacity()
-        self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities))
+        if self._ports:
+            capacities = self._port_capacities()
+        self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities), self._ports)
+
+    def _port_capacities(self) -> list[PfCapacity]:
+        """Return what each PF has left where PFs share a port: all of them are counted again."""
+        reserved = joined([one.reserved for one in self._pf_accounts], self._ports)
+        accounts = zip(self._pf_accounts, self._offers, reserved, strict=True)
+        return [PfCapacity(one.free.bit_count(), offer - taken) for one, offer, taken in accounts]
 
 
 def _shared(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:

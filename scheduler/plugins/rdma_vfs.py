@@ -18,7 +18,8 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.joint import section
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand, steps_taken
-from scheduler.placement.vf_accounting import FreeVfs, VfAccounting
+from scheduler.placement.ports import Ports, ports_of
+from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, capacities_unused
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -107,9 +108,9 @@ class _Demands:
             known = self._known[id(pfs)] = pfs, demands_on(self._request, pfs)
         return known[1]
 
-    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...]) -> Placement | str:
+    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: Ports) -> Placement | str:
         demands = self.on(pfs)
-        return demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading)
+        return demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading, ports)
 
 
 def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
@@ -125,7 +126,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 
     def choose(row: int) -> Placement | str:
         free_vfs = nodes.free_vfs_of_row[row]
-        return demands.place(free_vfs.pfs, free_vfs.capacities)
+        return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.ports)
 
     return choose
 
@@ -187,7 +188,8 @@ class _Vfs(ExactDevices):
         return _VfSums(self._vf_accounting, demands, self._demands.spreading)
 
     def _place(self) -> Placement | str:
-        return self._demands.place(self._vf_accounting.pfs, self._vf_accounting.free_vfs.capacities)
+        free_vfs = self._vf_accounting.free_vfs
+        return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.ports)
 
 
 class _VfSums(PreFilterExtensions):
@@ -197,6 +199,7 @@ class _VfSums(PreFilterExtensions):
         self._vf_accounting, self._demands, self._spreading = vf_accounting, demands, spreading
         self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
         self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
+        self._ports = vf_accounting.free_vfs.ports
         # The VFs of each moved pod: a pair of PF index and rate for each VF.
         self._held: dict[str, list[tuple[int, int]]] = {}
 
@@ -208,7 +211,7 @@ class _VfSums(PreFilterExtensions):
 
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
-        found = place_on(self._demands, capacities, self._spreading)
+        found = place_on(self._demands, capacities, self._spreading, self._ports)
         return (found,) if isinstance(found, str) else ()
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
@@ -220,7 +223,16 @@ class _VfSums(PreFilterExtensions):
                 held = self._held[assigned.uid] = self._vf_accounting.held(assigned.uid, assigned.assignment)
             for index, rate in held:
                 self._vfs[index] -= sign
-                self._mbps[index] -= sign * rate
+                if self._ports and rate:
+                    self._move_on_port(self._ports[index], sign * rate)
+                else:
+                    self._mbps[index] -= sign * rate
+
+    def _move_on_port(self, port: int, rate: int) -> None:
+        """Subtract a rate from every PF that shares a port."""
+        for index, own in enumerate(self._ports):
+            if own == port:
+                self._mbps[index] -= rate
 
 
 def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
@@ -249,7 +261,7 @@ def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], M
             # Too much was searched already: as where a single search runs out of steps.
             return True
         _, pfs = offer
-        found = demands.place(pfs, tuple(PfCapacity(len(pf.vfs), pf.offer_mbps) for pf in pfs))
+        found = demands.place(pfs, capacities_unused(pfs), ports_of(pfs))
         return not isinstance(found, str) or found == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:

@@ -105,7 +105,7 @@ class Make:
             "container": SANDBOX,
             "ifname": "net1",
             "netns": Netns("/run/netns/x", 7),
-            "original": Original(),
+            "original": Original("enp4s0f0v3"),
             "addresses": ("10.0.0.2/24",),
         }
         return LedgerEntry(**(fields | replaced))

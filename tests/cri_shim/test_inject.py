@@ -25,6 +25,7 @@ from cri_shim.inject import (
 )
 from cri_shim.pb import cri_pb2 as cri
 from mooring.assignment import read_assignment
+from mooring.ledger import Original
 from mooring.podrecord import PodRecord
 
 REQUEST, ASSIGNMENT = "mooring.dev/interfaces", "mooring.dev/assignment"
@@ -223,6 +224,15 @@ def test_the_environment_names_the_vfs_and_their_rdma_devices_exactly(make: Any)
         "ips": ["10.0.0.2/24"],
     }
     assert variables["NCCL_IB_HCA"] == "=mlx5_3,mlx5_4"
+
+
+def test_a_vf_without_a_network_interface_has_no_name(make: Any) -> None:
+    """An InfiniBand VF on a host without ib_ipoib: the container gets its RDMA device all the same."""
+    vf = recorded(make).assignment.vfs[0]
+    variables = environment([(vf, make.entry(make.first, original=Original(), addresses=()), DEVICES[0])])
+    (described,) = json.loads(variables["MOORING_DEVICES"])
+    assert (described["name"], described["rdma"], described["ips"]) == (None, "mlx5_3", [])
+    assert variables["NCCL_IB_HCA"] == "=mlx5_3"
 
 
 def seen_by_the_runtime(raw: bytes) -> Any:

@@ -29,9 +29,9 @@ def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
     """Return the largest ``most`` of each; all networks."""
     known = [(node.name, use) for node in found for use in node.pfs if use.used is not None]
     sums = {
-        "networks": (("NETWORK",), _largest([((use.pf.network,), use) for _, use in known])),
-        "nodes": (("NODE",), _largest([((node,), use) for node, use in known])[:most]),
-        "pfs": (("NODE", "PF"), _largest([((node, use.pf.name), use) for node, use in known])[:most]),
+        "networks": (("NETWORK",), _largest([((use.pf.network,), node, use) for node, use in known])),
+        "nodes": (("NODE",), _largest([((node,), node, use) for node, use in known])[:most]),
+        "pfs": (("NODE", "PF"), _largest([((node, use.pf.name), node, use) for node, use in known])[:most]),
     }
     greedy = _greedy(pods)[:most]
     document = {"kind": "MooringTop", "v": 1} | {
@@ -45,13 +45,18 @@ def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
     return Answer(document, (*tables, biggest))
 
 
-def _largest(uses: Iterable[tuple[tuple[str, ...], PfUse]]) -> list[_Sum]:
+def _largest(uses: Iterable[tuple[tuple[str, ...], str, PfUse]]) -> list[_Sum]:
+    """Sum by key; what a cable offers counts once in a sum, whichever of its PFs are in it. A use has its node."""
     sums: dict[tuple[str, ...], _Sum] = {}
-    for key, use in uses:
+    counted: set[tuple[object, ...]] = set()
+    for key, node, use in uses:
         one = sums.get(key, _Sum(key, 0, 0, 0, 0))
         reserved, used = use.reserved_mbps or 0, use.used or 0
+        cable = (key, node, use.pf.port) if use.pf.port is not None else (key, node, use.pf.name, None)
+        offered = 0 if cable in counted else use.port_mbps
+        counted.add(cable)
         sums[key] = _Sum(
-            key, one.used + used, one.vfs + len(use.pf.vfs), one.reserved + reserved, one.offered + use.pf.offer_mbps
+            key, one.used + used, one.vfs + len(use.pf.vfs), one.reserved + reserved, one.offered + offered
         )
     return sorted(sums.values(), key=lambda one: (-one.reserved, -one.used, one.names))
 

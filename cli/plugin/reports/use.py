@@ -1,12 +1,13 @@
 """The use of each node's PFs: the VFs that live pods hold, by the scheduler's own derivation. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cli.plugin.reports.objects import Node, Pod
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory
+from scheduler.placement.ports import offers_of, ports_of
 from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of
 
 NO_INVENTORY = "no inventory"
@@ -14,9 +15,10 @@ NO_INVENTORY = "no inventory"
 
 @dataclass(frozen=True, slots=True)
 class PfUse:
-    """One PF: how many of its VFs on offer are free, held and out, and what is reserved, in Mb/s.
+    """One PF: how many of its VFs on offer are free, held and out, and what they reserve, in Mb/s.
 
-    All but the inventory's own fields are None if pods could not be read.
+    ``left_mbps`` and ``port_mbps``, the Mb/s left and on offer, are the whole cable's where PFs share one. All but the
+    inventory's own fields are None if pods could not be read.
     """
 
     pf: Pf
@@ -24,10 +26,8 @@ class PfUse:
     used: int | None
     out: int
     left_mbps: int | None
-
-    @property
-    def reserved_mbps(self) -> int | None:
-        return None if self.left_mbps is None else self.pf.offer_mbps - self.left_mbps
+    reserved_mbps: int | None
+    port_mbps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,22 @@ def _inventory(node: Node) -> tuple[Inventory | None, str]:
 
 
 def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, ...]:
+    offers = offers_of(inventory.pfs, ports_of(inventory.pfs))
     if claims is None:
-        return tuple(PfUse(pf, None, None, len(pf.vfs - pf.usable), None) for pf in inventory.pfs)
+        outs = [len(pf.vfs - pf.usable) for pf in inventory.pfs]
+        of_pfs = zip(inventory.pfs, outs, offers, strict=True)
+        return tuple(PfUse(pf, None, None, out, None, None, offer) for pf, out, offer in of_pfs)
     held: dict[str, set[int]] = {}
     for claim in claims:
         for vf in existing(inventory, claim.assignment):
             held.setdefault(vf.pf, set()).add(vf.vf)
-    left = free_vfs_of(inventory, claims)
+    left = free_vfs_of(inventory, claims).capacities
+    alone = replace(inventory, pfs=tuple(replace(pf, port=None) for pf in inventory.pfs))
+    own = free_vfs_of(alone, claims).capacities
     found = []
-    for pf, room in zip(inventory.pfs, left.capacities, strict=True):
+    for pf, room, own_room, offer in zip(inventory.pfs, left, own, offers, strict=True):
         used = len(held.get(pf.name, ()))
         # A VF that is both out and held counts as held.
-        found.append(PfUse(pf, room.vfs, used, len(pf.vfs) - room.vfs - used, room.mbps))
+        out, reserved = len(pf.vfs) - room.vfs - used, pf.offer_mbps - own_room.mbps
+        found.append(PfUse(pf, room.vfs, used, out, room.mbps, reserved, offer))
     return tuple(found)

@@ -1,5 +1,7 @@
 """/getpfs of rit-k8s-rdma, field for field."""
 
+from dataclasses import replace
+
 from advertiser.formats.getpfs import pfs_document
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Out, Pf
@@ -84,3 +86,11 @@ def test_what_the_kernel_does_not_report_is_the_ledgers() -> None:
 def test_no_pf_is_an_empty_list() -> None:
     """The answer is an empty list, neither null nor an error."""
     assert pfs_document(Inventory("b", ()), {}, {}) == []
+
+
+def test_a_pf_shows_the_rates_of_its_whole_cable() -> None:
+    """The daemon's reader subtracts them from the capacity of each PF."""
+    pfs = (replace(PF, port="c"), replace(PF, name="enP2p4s0f0", pci="0002:04:00.0", port="c"), replace(PF, name="x"))
+    settings = {"enp4s0f0": {0: KERNEL}, "enP2p4s0f0": {1: KERNEL}, "x": {0: KERNEL}}
+    found = pfs_document(Inventory("b", pfs), settings, {})
+    assert [pf["used_tx_rate"] for pf in found] == [30_000, 30_000, 15_000]

@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,8 +70,17 @@ class Closed(Nic):
         raise OSError(errno.EIO, "Input/output error")
 
 
+class WithoutRates(Nic):
+    """A ConnectX-3 whose firmware has no rates: mlx4_set_vf_rate answers EPROTONOSUPPORT, to 0/0 too."""
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        if settings.max_tx_rate is not None:
+            raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
+        super().write(pf, vf, settings)
+
+
 class TableNic:
-    """The VF table of PFs: one on InfiniBand takes a link state and GUIDs, as IPoIB does."""
+    """The VF table of PFs: it takes what their drivers take."""
 
     def __init__(self, table: VfTable) -> None:
         self.table = table
@@ -84,7 +92,7 @@ class TableNic:
         self.table.write(pf, vf, VfSettings(guid=guid))
 
     def bring_up(self, pf: str) -> None:
-        """Do nothing: the VFs are there."""
+        self.table.set_up(pf, up=True)
 
     def read_all(self, pf: str) -> dict[int, VfSettings]:
         return dict(self.table.read_all(pf))
@@ -222,9 +230,13 @@ def test_a_pf_that_has_its_vfs_stays_down(roots: Roots) -> None:
 @pytest.fixture
 def infiniband(tmp_path: Path) -> tuple[Roots, VfTable]:
     """A host with two InfiniBand PFs whose two VFs each have no driver yet."""
-    host = describe_host("n1", 1, vfs=2)
-    host = replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs))
-    roots = Roots(tmp_path / "ib", tmp_path / "state", tmp_path / "run")
+    return unbound(tmp_path, "mlx5-infiniband")
+
+
+def unbound(tmp_path: Path, nic: str) -> tuple[Roots, VfTable]:
+    """A host with two PFs of a driver, whose two VFs each have no driver yet."""
+    host = describe_host("n1", 1, vfs=2, nics=[nic])
+    roots = Roots(tmp_path / nic, tmp_path / "state", tmp_path / "run")
     build(roots.sysfs, host)
     for pf in (FIRST, SECOND):
         (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")
@@ -254,3 +266,29 @@ def test_an_infiniband_vf_gets_what_its_pf_takes(
     made = [*table.read_all("enp4s0f0").values(), *table.read_all("enp4s0f1").values()]
     assert [each.link_state for each in made] == [state] * 4
     assert len({each.guid for each in made} - {None}) == 4
+
+
+@pytest.mark.parametrize("nic", ["mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3"])
+def test_an_offer_for_all_nics_prepares_those_of_every_driver(tmp_path: Path, nic: str) -> None:
+    """Each VF gets what its PF takes: MAC and settings, and on the host of a BlueField the MAC alone.
+
+    Whose switch another system manages answers EPERM to rates 0/0, trust, spoof check and link state
+    (mlx5_esw_allowed); mlx4_netdev_ops_master has no trust.
+    """
+    roots, table = unbound(tmp_path, nic)
+    before = table.read("enp4s0f0", 0)
+    offer = Offer((OfferEntry((), Terms(init=Init(2, VfSettings(trust=True, spoofchk=True, link_state="enable")))),))
+    assert PfPreparer(roots, TableNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
+    made = [table.read(pf, vf) for pf in ("enp4s0f0", "enp4s0f1") for vf in (0, 1)]
+    assert len({each.mac for each in made} - {before.mac}) == 4
+    expected = {"mlx5-bluefield": (False, False, "auto"), "mlx4": (None, True, "enable")}
+    found = {(each.trust, each.spoofchk, each.link_state) for each in made}
+    assert found == {expected.get(nic, (True, True, "enable"))}
+
+
+def test_a_nic_without_rates_has_none_to_reset(roots: Roots) -> None:
+    """mlx4 answers with another errno than the kernel does for a driver without the operation."""
+    for physfn in (roots.sysfs / "bus/pci/devices").glob("*/physfn"):
+        (physfn.parent / "driver").unlink()
+        (physfn.parent / "driver_override").write_text("\n")
+    assert prepared(roots, WithoutRates()) == ([], ["enp4s0f0", "enp4s0f1"])

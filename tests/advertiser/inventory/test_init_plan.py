@@ -59,6 +59,34 @@ def test_a_pf_in_switchdev_mode_is_left_as_it_is() -> None:
     assert plan(switched, "eth0", "ethernet", Init(2), {}, "legacy").vfs == 2
 
 
+@pytest.mark.parametrize(
+    ("pf", "wish", "is_refused"),
+    [
+        (function(0), Init(4), True),
+        (function(0), Init(4, end_lag=True), False),
+        # It has VFs, so that there is no LAG to end; and another driver makes none of this kind.
+        (function(2), Init(4), False),
+        (function(2), Init(2), False),
+        (function(0, driver="ice"), Init(4), False),
+    ],
+)
+def test_vfs_do_not_end_a_roce_lag_unless_the_offer_says_so(pf: PciFunction, wish: Init, is_refused: bool) -> None:
+    """mlx5_lag_is_roce_lag and mlx5_lag_check_prereq in Linux 6.12: bonded PFs have one only without VFs."""
+    bonded = replace(pf, netdevs=(Netdev("eth0", type="1", bonded=True),))
+    assert plan(replace(bonded, netdevs=(Netdev("eth0", type="1"),)), "eth0", "ethernet", wish, {}).vfs == wish.vfs
+    if is_refused:
+        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond, .* `end_lag: true` beside `vfs`"):
+            plan(bonded, "eth0", "ethernet", wish, {})
+    else:
+        assert plan(bonded, "eth0", "ethernet", wish, {}).vfs == wish.vfs
+
+
+def test_an_infiniband_pf_without_a_netdev_gets_no_vfs_from_init() -> None:
+    """GUIDs and link states go through it, and no port of such VFs would become active."""
+    with pytest.raises(ForbiddenError, match=r"^0000-3b-00.0: the PF has no netdev.*load ib_ipoib"):
+        plan(function(0), "0000-3b-00.0", "infiniband", Init(4), {})
+
+
 def test_a_limit_of_the_firmware_is_told_with_what_to_do() -> None:
     with pytest.raises(ForbiddenError, match=r"64 VFs are wanted, sriov_totalvfs is 16: .*NUM_OF_VFS=64"):
         plan(function(0), "eth0", "ethernet", Init(64), {})
@@ -144,10 +172,11 @@ def test_a_guid_travels_as_the_kernel_reads_it() -> None:
 
 def test_the_offer_says_what_init_makes() -> None:
     document = (
-        '{"v":1,"pfs":[{"init":{"vfs":"max","trust":true,"driver":"vfio-pci"}},{"init":{"vfs":8}}],'
+        '{"v":1,"pfs":[{"init":{"vfs":"max","trust":true,"driver":"vfio-pci"}},{"init":{"vfs":8,"end_lag":true},"port":"own"}],'
         '"rdma_netns":"exclusive"}'
     )
     offer = read_offer(document, "offer.yaml")
     inits = [rule.terms.init for rule in offer.entries if rule.terms is not None]
-    assert inits == [Init(None, VfSettings(trust=True), "vfio-pci"), Init(8)]
+    assert inits == [Init(None, VfSettings(trust=True), "vfio-pci"), Init(8, end_lag=True)]
+    assert [rule.terms.port for rule in offer.entries if rule.terms is not None] == [None, "own"]
     assert offer.rdma_netns == "exclusive"

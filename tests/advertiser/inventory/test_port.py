@@ -32,7 +32,7 @@ def test_any_other_port_name_is_a_pfs_own(port_name: str | None) -> None:
     netdev = Netdev("eth0", type="1", phys_port_name=port_name, phys_switch_id="e61a3b0003a1420c")
     function = PciFunction("0000:03:00.0", driver="mlx5_core", netdevs=(netdev,))
     assert main_netdev(function.netdevs) == netdev
-    assert obstacle(function, netdev, None) is None
+    assert obstacle(function, None) is None
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("legacy", False), ("switchdev", True)])
@@ -41,4 +41,4 @@ def test_what_devlink_says_comes_before_any_netdev(mode: EswitchMode, expected: 
     for netdevs in ((UPLINK,), (UPLINK, representor("pf0vf0"))):
         function = PciFunction("0000:03:00.0", driver="mlx5_core", netdevs=netdevs)
         assert is_in_switchdev(function, mode) is expected
-        assert (obstacle(function, UPLINK, mode) == "the PF is in switchdev mode") is expected
+        assert (obstacle(function, mode) == "the PF is in switchdev mode") is expected

@@ -108,6 +108,26 @@ def test_top_adds_up_by_network_node_and_pf_and_names_the_biggest_first() -> Non
     assert document["pods"] == [{"pod": "default/big", "node": "n2", "vfs": 2, "reserved_mbps": 27_000}]
 
 
+def test_a_cable_with_two_pfs_offers_its_rate_once() -> None:
+    """Each PF shows what the cable has left; sums count its rate once, and each pod's rate where it is held."""
+    pfs = (pf(0, port="c"), pf(1, port="c", network="rail0"), pf(2))
+    holding = as_pods(bound("a", "n1", (pfs[0], 0, 30_000), (pfs[1], 0, 15_000)))
+    found = uses(as_nodes(node("n1", pfs)), holding)
+    shown = text(nodes.report(found, wide=False))
+    assert [row[-2:] for row in shown] == [["45000", "90000"], ["45000", "90000"], ["90000", "90000"]]
+    document = json.loads(json.dumps(top.report(found, holding, 5).document))
+    assert {one["network"]: (one["reserved_mbps"], one["offer_mbps"]) for one in document["networks"]} == {
+        "rail0": (45_000, 90_000),
+        "rail2": (0, 90_000),
+    }
+    assert [(one["reserved_mbps"], one["offer_mbps"], one["percent"]) for one in document["nodes"]] == [
+        (45_000, 180_000, 25)
+    ]
+    assert [(one["pf"], one["reserved_mbps"]) for one in document["pfs"]] == [
+        ("pf0", 30_000), ("pf1", 15_000), ("pf2", 0),
+    ]  # fmt: skip
+
+
 def binding_of(policy: str, action: str) -> Guard:
     spec = {"policyName": policy, "validationActions": [action]}
     return msgspec.convert({"metadata": {"name": policy}, "spec": spec}, Guard)

@@ -65,6 +65,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "numa": "NoneType",
         "vfs": vfs,
         "mbps": numbers,
+        "port": "NoneType",
         "out": "list",
     }
     item = {"node": "str", "ready": "bool", "fault": "str", "pfs": [own]}

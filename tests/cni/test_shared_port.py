@@ -1,0 +1,109 @@
+"""Promise 8 at ADD where two PFs are on one cable: min rates count over all VFs of both."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cni.kernel.sysfs import Sysfs
+from cni.plan.attachment import check_rates, reserved_mbps
+from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf.attach import set_all
+from cni.vf.ledger import Ledger
+from cni.vf.move_in import PendingAttachment
+from cni.vf.node import Node, pfs_of_port
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
+from devcluster.hosts.vftable import VfTable
+from mooring.assignment import AssignedVf
+from mooring.errors import RecordError
+from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.locks import LockBusyError, hold
+from mooring.ports import FILE, dump_ports
+from mooring.settings import VfSettings
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A host with two Ethernet PFs of 100,000 Mb/s."""
+    host = describe_host("n1", 1, vfs=4)
+    build(tmp_path / "sys", host)
+    table = VfTable(tmp_path / "vftable.json")
+    table.reset(host)
+    (tmp_path / "run").mkdir()
+    return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", table, "b")
+
+
+def share(node: Node) -> None:
+    (node.run / FILE).write_text(dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
+
+
+PFS = {"enp4s0f0": "0000:04:00.0", "enp4s0f1": "0000:04:00.1"}
+
+
+def pending(pf: str, vf: int, rate: int) -> PendingAttachment:
+    """Return a VF that was entered in the ledger, with the rate to set."""
+    settings, pci = VfSettings(min_tx_rate=rate), f"{PFS[pf][:-1]}{vf}"
+    assigned = AssignedVf(pf, vf, pci, "ethernet", "default", settings)
+    entry = LedgerEntry(pci, pf, vf, "taking", "b", "u", "ns/p", "c", "net1", Netns("", 1), Original(), settings)
+    return PendingAttachment(assigned, PFS[pf], entry, settings)
+
+
+def put(node: Node, *all_pending: PendingAttachment) -> None:
+    set_all(node, all_pending)
+
+
+def held(node: Node, pfs: Sequence[str] = tuple(PFS)) -> int:
+    return sum(reserved_mbps(node.vf_settings.read_all(pf), {}) for pf in pfs)
+
+
+def test_without_a_record_each_pf_has_its_own_cable(node: Node) -> None:
+    put(node, pending("enp4s0f0", 0, 70_000), pending("enp4s0f1", 0, 70_000))
+    assert held(node) == 140_000
+    assert pfs_of_port(node, PFS["enp4s0f0"]) == (PFS["enp4s0f0"],)
+
+
+def test_what_the_other_pf_has_reserved_counts(node: Node) -> None:
+    """The refusal names both; the last Mb/s of the cable is given."""
+    share(node)
+    put(node, pending("enp4s0f0", 0, 70_000))
+    with pytest.raises(CniError, match="100001 Mb/s, 70000 of them on other PFs of its cable, would exceed") as refused:
+        put(node, pending("enp4s0f1", 0, 30_001))
+    assert refused.value.code == NIC_REFUSED
+    put(node, pending("enp4s0f1", 0, 30_000))
+    assert held(node) == 100_000
+
+
+def test_two_vfs_of_one_pod_on_both_pfs_count_together(node: Node) -> None:
+    """Before the first one is set: a call that is refused has set nothing."""
+    share(node)
+    with pytest.raises(CniError, match="would exceed its line rate"):
+        put(node, pending("enp4s0f0", 0, 60_000), pending("enp4s0f1", 0, 60_000))
+    assert held(node) == 0
+
+
+def test_a_vf_that_wants_no_rate_is_not_refused(node: Node) -> None:
+    """A cable that was given more than it has keeps nobody else from starting."""
+    put(node, pending("enp4s0f0", 0, 70_000), pending("enp4s0f1", 0, 70_000))
+    share(node)
+    put(node, pending("enp4s0f1", 1, 0))
+
+
+def test_an_add_on_either_pf_waits_for_one_on_the_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else two calls would each see the other's rate too late."""
+    share(node)
+    monkeypatch.setattr("cni.vf.attach._LOCK_S", 0.1)
+    with hold(node.run, PFS["enp4s0f0"], 1.0), pytest.raises(LockBusyError):
+        put(node, pending("enp4s0f1", 0, 1000))
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_none(node: Node) -> None:
+    (node.run / FILE).write_text("{")
+    with pytest.raises(RecordError, match=FILE):
+        put(node, pending("enp4s0f1", 0, 1000))
+
+
+def test_rates_beside_are_added() -> None:
+    check_rates("eth0", 100, {}, {0: VfSettings(min_tx_rate=40)}, 60)
+    with pytest.raises(CniError, match="101 Mb/s"):
+        check_rates("eth0", 100, {}, {0: VfSettings(min_tx_rate=41)}, 60)

@@ -1,0 +1,116 @@
+"""VFs of an InfiniBand PF on a host without ib_ipoib: neither has a netdev, and only RDMA devices are given away.
+
+Here the RDMA stack is shared, or not there: nothing moves, and no network namespace but this one is needed.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni.kernel.sysfs import Sysfs
+from cni.spec.conf import Conf
+from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
+from cni.vf.attach import attach
+from cni.vf.detach import detach
+from cni.vf.ledger import Ledger
+from cni.vf.node import Node
+from cni.vf.observe import differences_of, observe
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
+from mooring.assignment import AssignedVf, Assignment
+from mooring.pci import is_pf_name, pf_name
+from mooring.podrecord import PodRecord
+from mooring.settings import VfSettings
+from mooring.vf_settings import SettingsOfNetdevs
+
+PF_PCI, VF0 = "0000:04:00.0", "0000:04:00.2"
+PF = "0000-04-00.0"
+HERE = "/proc/self/ns/net"
+CALL = Call(command="ADD", container="c1", netns=HERE, ifname="eth0", args={}, path=(), conf={})
+# A network with addresses: the plugin does not exist, so that a call of it fails.
+CONF = Conf("net", "1.0.0", ipam={"type": "no-such-ipam"})
+
+
+class NoNetdev:
+    """Refuses every call: no setting of such a PF may reach the kernel, which has no interface of its name."""
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        raise AssertionError(pf, vf)
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        raise AssertionError(pf)
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        raise AssertionError(pf, vf, settings)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A host on which no function has a netdev."""
+    host = describe_host("n1", 1, vfs=2)
+    build(tmp_path / "sys", replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
+    for folder in (tmp_path / "sys/bus/pci/devices").glob("*/net"):
+        shutil.rmtree(folder)
+    settings = SettingsOfNetdevs(NoNetdev())
+    return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", settings, "b")
+
+
+def add(node: Node, settings: VfSettings | None = None, pf: str = PF) -> None:
+    vf = AssignedVf(pf, 0, VF0, "infiniband", "default", settings or VfSettings())
+    record = PodRecord("ns/p", Assignment("u1", "n1", (vf,)))
+    assert attach(node, CALL, CONF, record, (vf,)) == []
+
+
+def test_a_pf_is_named_by_its_address() -> None:
+    assert pf_name(PF_PCI) == PF
+    assert is_pf_name(PF)
+    assert not any(map(is_pf_name, ("enp4s0f0", "ibp134s0", "mlx5_0", "0000-04-00", "a-b")))
+
+
+def test_its_vf_is_held_and_given_back_without_an_interface(node: Node) -> None:
+    """The whole life: IPAM is not asked, the result lists no interface, CHECK finds no difference, DEL frees the VF."""
+    add(node)
+    entry = node.ledger.read(VF0)
+    assert entry is not None
+    assert (entry.phase, entry.pf, entry.original.name, entry.ipam) == ("held", PF, None, None)
+    assert entry.rdma == "mlx5_2"
+    assert differences_of(entry, observe(node, entry)) == ()
+    assert detach(node, entry)
+    assert node.ledger.read(VF0) is None
+
+
+def test_an_entry_of_another_boot_is_closed(node: Node) -> None:
+    add(node)
+    entry = node.ledger.read(VF0)
+    assert entry is not None
+    assert detach(node, replace(entry, boot="before"))
+    assert node.ledger.read(VF0) is None
+
+
+def test_a_setting_is_refused_by_name_and_nothing_is_kept(node: Node) -> None:
+    """The scheduler places no such request here; the PF may have lost its netdev since."""
+    with pytest.raises(CniError, match=r"refuses guid .*EOPNOTSUPP") as refused:
+        add(node, VfSettings(guid="02:00:00:00:00:00:00:01"))
+    assert refused.value.code == NIC_REFUSED
+    assert node.ledger.read(VF0) is None
+
+
+@pytest.mark.parametrize("name", ["enp4s0f0", "0000-04-00.1"])
+def test_another_pfs_name_is_refused(name: str, node: Node) -> None:
+    """Promise 3: never another VF."""
+    with pytest.raises(CniError, match="is not vf 0 of pf") as refused:
+        add(node, pf=name)
+    assert refused.value.code == VF_MISSING
+
+
+def test_a_vf_is_given_back_though_ipoib_came_or_went_meanwhile(node: Node) -> None:
+    """The PF's name is then another one; the entry is found by PCI address."""
+    add(node)
+    entry = node.ledger.read(VF0)
+    assert entry is not None
+    assert node.sysfs.current_pf(VF0, "ibp4s0", 0) == (PF, 0)
+    (node.sysfs.root / "bus/pci/devices" / PF_PCI / "net/ibp4s0").mkdir(parents=True)
+    assert node.sysfs.current_pf(VF0, entry.pf, 0) == ("ibp4s0", 0)
