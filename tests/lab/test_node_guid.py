@@ -58,6 +58,30 @@ def test_add_gives_a_vf_its_node_guid_once(lab: Lab, mode: str) -> None:
     assert lines == [NONE, "add 0 null", "own mac", "del 0", "own guid", *kept]
 
 
+def test_an_add_that_is_killed_while_the_vf_has_no_driver_is_undone(lab: Lab) -> None:
+    """DEL binds the driver; the VF has its MAC, its name and a node GUID, and the next pod gets it."""
+    lines = run(
+        lab,
+        f"""
+        mac=$(own 0); name=$(ls $functions/0000:3b:01.0/net)
+        {record("pod", FIRST)}
+        export CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod
+        export CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_UID=pod'
+        CNI_COMMAND=ADD {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log & pid=$!
+        until [ ! -e $functions/0000:3b:01.0/driver ]; do :; done
+        kill -9 $pid; wait $pid 2>/dev/null || echo killed
+        phase; jq -r .set.mac /var/lib/mooring/vfs/0000:3b:01.0.json | sed "s/$mac/own/"
+        del; phase
+        [ $(ls $functions/0000:3b:01.0/net) = $name ] && [ $(own 0) = $mac ] && echo back
+        [ $(guid 0) = $(of_mac $mac) ] && echo own guid
+        add; del
+        """,
+    )
+    # The shell may name the job that was killed.
+    expected = ["killed", "taking", "own", "del 0", "none", "back", "own guid", "add 0 null", "del 0"]
+    assert [line for line in lines if line != "Killed"] == expected
+
+
 def test_init_gives_bound_vfs_a_node_guid_and_spoof_check_to_new_ones(lab: Lab) -> None:
     """Four VFs were made by hand; then two are made by `init`."""
     lines = run(
