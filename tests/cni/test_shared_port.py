@@ -26,10 +26,9 @@ from mooring.settings import VfSettings
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A host with two Ethernet PFs of 100,000 Mb/s."""
-    host = describe_host("n1", 1, vfs=4)
-    build(tmp_path / "sys", host)
+    build(tmp_path / "sys", HOST)
     table = VfTable(tmp_path / "vftable.json")
-    table.reset(host)
+    table.reset(HOST)
     (tmp_path / "run").mkdir()
     return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", table, "b")
 
@@ -38,12 +37,14 @@ def share(node: Node) -> None:
     (node.run / FILE).write_text(dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
 
 
-PFS = {"enp4s0f0": "0000:04:00.0", "enp4s0f1": "0000:04:00.1"}
+HOST = describe_host("n1", 1, vfs=4)
+PFS = {pf.name: pf.pci for pf in HOST.pfs}
+VFS = {(one.pf.name, one.vf): one.pci for one in HOST.functions() if one.vf is not None}
 
 
 def pending(pf: str, vf: int, rate: int) -> PendingAttachment:
     """Return a VF that was entered in the ledger, with the rate to set."""
-    settings, pci = VfSettings(min_tx_rate=rate), f"{PFS[pf][:-1]}{vf}"
+    settings, pci = VfSettings(min_tx_rate=rate), VFS[pf, vf]
     assigned = AssignedVf(pf, vf, pci, "ethernet", "default", settings)
     entry = LedgerEntry(pci, pf, vf, "taking", "b", "u", "ns/p", "c", "net1", Netns("", 1), Original(), settings)
     return PendingAttachment(assigned, PFS[pf], entry, settings)

@@ -188,7 +188,11 @@ class Cluster:
         name = f"p{self._serial}"
         annotations = {} if request is None else {names.REQUEST: request}
         annotations |= {fake_units.REQUEST: str(more["units"])} if more.get("units") else {}
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": more.get("cpu", "100m")}}}
+        resources = {"requests": {"cpu": more.get("cpu", "100m")}}
+        if more.get("spec", {}).get("schedulerName") == "default-scheduler":
+            # kube-scheduler sends a pod to its extender only if a container names a managed resource.
+            resources["limits"] = {names.SEED_DEVICES: "1"}
+        container = {"name": "c", "image": "i", "resources": resources}
         owners = [{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
         body = {
             "metadata": {
