@@ -129,8 +129,14 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     link = netdev_of(node, vf.pci, APPEARS_S)
     if link is None:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
-    own = Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
+    # A name that is no UTF-8 cannot be recorded: DEL removes it.
+    altnames = tuple(name for name in link.altnames if _is_utf8(name))
+    own = Original(link.name, altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
     return own, device
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:

@@ -28,7 +28,7 @@ def _call(command: str, own: Mapping[str, object], conf: Mapping[str, object], *
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> dict[str, object]:
+def own(tmp_path: Path) -> dict[str, str]:
     """The node's own folders: an entry of a VF that is gone is in the ledger."""
     places = {name: tmp_path / "own" / name for name in ("state", "run", "sysfs")}
     for place in places.values():
@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("folder", ["state", "run", "sysfs"])
-def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[str, object], tmp_path: Path) -> None:
+def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[str, str], tmp_path: Path) -> None:
     """Under Multus a tenant writes it: a ledger of his own would let him have VFs of other pods."""
     other = {folder: str(tmp_path / "other")}
     refused = _call("ADD", own, other, fixed=True)
@@ -53,9 +53,9 @@ def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[s
     assert _call("ADD", own, other, fixed=False).code != 7
 
 
-def test_a_del_works_in_the_nodes_own_ledger(own: dict[str, object], tmp_path: Path) -> None:
+def test_a_del_works_in_the_nodes_own_ledger(own: dict[str, str], tmp_path: Path) -> None:
     """It is never refused for its configuration: the entry of its container is closed."""
-    entry = Path(str(own["state"])) / FOLDER / f"{PCI}.json"
+    entry = Path(own["state"]) / FOLDER / f"{PCI}.json"
     assert _call("DEL", own, {"state": str(tmp_path / "other")}, fixed=False).code == 0
     assert entry.exists()
     assert _call("DEL", own, {"state": str(tmp_path / "other")}, fixed=True).code == 0
