@@ -24,7 +24,7 @@ def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
     """The file that the installation page shows is one that `mooring-cni` takes."""
     [text] = blocks("install.md", "json")
     read = {name: read_network(one, f"networks.{name}") for name, one in json.loads(text)["networks"].items()}
-    assert [(name, one.mtu) for name, one in read.items()] == [("rail0", 9000)]
+    assert [(name, one.mtu) for name, one in read.items()] == [("rail0", None)]
 
 
 def test_the_offers_are_ones_that_the_advertiser_takes() -> None:
