@@ -20,7 +20,7 @@ from cni.spec.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answ
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring import log
-from mooring.config import ConfigError, load, option
+from mooring.config import ConfigError, is_configured, load, option
 from mooring.files import write_file
 from mooring.vf_settings import RtnetlinkVfSettings, SettingsOfNetdevs, VfSettingsApi
 
@@ -89,7 +89,8 @@ def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
         error = failed if isinstance(failed, CniError) else CniError(BAD_CONFIG, str(failed))
         sys.stdout.write(error_answer(error, VERSIONS[0]))
         return 1
-    done = answer(dict(os.environ), stdin, vf_settings, options.defaults())
+    # A node with a configuration file is installed: its folders are the operator's, whoever wrote the network's own.
+    done = answer(dict(os.environ), stdin, vf_settings, options.defaults(), fixed=is_configured(os.environ))
     sys.stdout.write(done.text)
     return done.status
 

@@ -52,6 +52,11 @@ def load(
     return command, kind(**values)
 
 
+def is_configured(environment: Mapping[str, str]) -> bool:
+    """Return whether this machine has a configuration file."""
+    return Path(environment.get("MOORING_CONFIG") or DEFAULT_FILE).exists()
+
+
 def host_and_port(address: str) -> tuple[str | None, int]:
     """Split ``host:port``, IPv6 as ``[::1]:port``; the host is None for all addresses. Raise ConfigError."""
     host, colon, port = address.rpartition(":")

@@ -37,10 +37,14 @@ def hold(run: Path, pci: str, limit_s: float) -> Iterator[int]:
 
 @contextmanager
 def hold_all(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
-    """Hold the locks of several functions of one kind, taken in the order of their addresses."""
+    """Hold the locks of several functions of one kind, taken in the order of their addresses.
+
+    Raise LockBusyError after ``limit_s`` seconds of waiting for all of them together.
+    """
+    deadline = time.monotonic() + limit_s
     with ExitStack() as stack:
         for pci in sorted(set(pcis)):
-            stack.enter_context(hold(run, pci, limit_s))
+            stack.enter_context(hold(run, pci, deadline - time.monotonic()))
         yield
 
 

@@ -29,7 +29,7 @@ def shared_ports(pfs: Iterable[Pf]) -> Ports:
 
 def read_ports(text: str) -> Ports:
     """Read the record; raise RecordError."""
-    document = parse(text, FILE, RecordError).version(1).fields({"v", "ports"})
+    document = parse(text, FILE, RecordError).version(1).fields()
     groups = document.required("ports").items(_MOST)
     return tuple(tuple(names.address(address) for address in group.items(_MOST)) for group in groups)
 

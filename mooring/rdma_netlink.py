@@ -95,5 +95,10 @@ def u32(value: int) -> bytes:
 
 
 def text(value: bytes) -> str:
-    """Read a string that ends with a zero byte."""
-    return value.split(b"\0", 1)[0].decode(errors="replace")
+    """Read a string that ends with a zero byte; bytes that are no UTF-8 become lone surrogates, as in file names."""
+    return value.split(b"\0", 1)[0].decode(errors="surrogateescape")
+
+
+def packed_text(value: str) -> bytes:
+    """Return a string, as `text` read it, with its ending zero byte."""
+    return value.encode(errors="surrogateescape") + b"\0"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import structlog
 
+from advertiser.inventory.driver_settings import settings_of
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.matching import OfferedPf, offered_pf
 from advertiser.inventory.offer import Offer
@@ -27,7 +28,8 @@ def leave_offer(state: Path, host: Host, offer: Offer, node: str) -> None:
 def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
     """Return a PF's part; a share is for NICs on which min_tx_rate is one, and elsewhere left out with a warning."""
     share = found.terms.default_share_mbps
-    if share and (found.link != "ethernet" or function.driver not in MIN_RATE_IS_A_WEIGHT):
+    is_share = function.driver in MIN_RATE_IS_A_WEIGHT and "min_tx_rate" in settings_of(function, found.link)
+    if share and not is_share:
         _log.warning(
             "setting of the offer is left out: min_tx_rate is no share on this NIC",
             pf=found.name,

@@ -55,8 +55,8 @@ class Vf:
     """A VF behind its PF's link ``virtfnN``; ``address`` is None if that is not a link to a PCI function.
 
     ``exists``: the function exists, ``netdev``: it has one in this namespace, ``lacks_netdev``: it has none in any,
-    ``rdma``: it has an RDMA device, in whichever
-    namespace. ``node_guid`` is that device's, None if it is not in this namespace.
+    ``rdma``: it has an RDMA device, in whichever namespace. ``node_guid`` is that device's, None if it is not in this
+    namespace.
     """
 
     address: str | None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from advertiser.inventory.driver_settings import manages_switch, refused_settings, settings_of
-from advertiser.inventory.facts import EswitchMode, PciFunction
+from advertiser.inventory.facts import EswitchMode, PciFunction, Vf
 from advertiser.inventory.offer import Init, Terms
 from advertiser.inventory.port import is_in_switchdev, main_netdev
 from mooring import node_guid
@@ -214,5 +214,10 @@ def _users(function: PciFunction, link: LinkType, held: Mapping[str, LedgerEntry
         if vf.address in held:
             entry = held[vf.address]
             yield vf.address, "its ledger entry cannot be read" if entry is None else f"pod {entry.pod}"
-        elif vf.driver is not None and not vf.netdev and link == "ethernet":
+        elif vf.driver is not None and not vf.netdev and not _is_by_device(vf, link):
             yield vf.address, f"driver {vf.driver}, no netdev in the host"
+
+
+def _is_by_device(vf: Vf, link: LinkType) -> bool:
+    """Return whether a VF is on the host by its RDMA device alone: InfiniBand without IPoIB."""
+    return link == "infiniband" and vf.lacks_netdev and vf.rdma

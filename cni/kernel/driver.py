@@ -21,8 +21,8 @@ _WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 def rebind(sysfs: Sysfs, pci: str) -> None:
     """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time.
 
-    driver_override names the driver before it is unbound: `ensure_bound` can then finish what was interrupted, whatever
-    autoprobe is. A driver_override that another program has set is kept, and is the one that counts.
+    driver_override names the driver before it is unbound: `finish_rebind` can then complete what was interrupted,
+    whatever autoprobe is. A driver_override that another program has set is kept, and is the one that counts.
     """
     driver, override = sysfs.driver(pci), sysfs.root / "bus/pci/devices" / pci / "driver_override"
     is_ours = driver is not None and sysfs.driver_override(pci) is None
@@ -30,15 +30,24 @@ def rebind(sysfs: Sysfs, pci: str) -> None:
         if is_ours:
             _write(override, driver)
         _write(sysfs.root / "bus/pci/drivers" / driver / "unbind", pci)
-    ensure_bound(sysfs, pci)
+    _ensure_bound(sysfs, pci)
     if sysfs.driver(pci) is None:
         raise OSError(errno.ENODEV, f"no driver takes {pci}")
     if is_ours:
         _write(override, "\n")
 
 
-def ensure_bound(sysfs: Sysfs, pci: str) -> None:
-    """Bind a VF that has no driver to its own: the process that rebound it may have been killed in the middle."""
+def finish_rebind(sysfs: Sysfs, pci: str) -> None:
+    """Complete a rebind whose process was killed: bind a VF without a driver, and clear an override that names it.
+
+    An override of another driver than the one that the VF has is the operator's.
+    """
+    _ensure_bound(sysfs, pci)
+    if (override := sysfs.driver_override(pci)) is not None and override == sysfs.driver(pci):
+        _write(sysfs.root / "bus/pci/devices" / pci / "driver_override", "\n")
+
+
+def _ensure_bound(sysfs: Sysfs, pci: str) -> None:
     if sysfs.driver(pci) is None:
         _write(sysfs.root / "bus/pci/drivers_probe", pci)
 

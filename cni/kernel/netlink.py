@@ -14,7 +14,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from cni.kernel import rtnetlink
 from cni.kernel.rtnetlink import CREATE, DUMP, EXCLUSIVE, NESTED
-from mooring.rdma_netlink import Attribute, number, read_attributes, text, u32
+from mooring.rdma_netlink import Attribute, number, packed_text, read_attributes, text, u32
 
 ETHERNET = 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
@@ -100,13 +100,13 @@ def set_up(index: int, *, up: bool) -> None:
 def rename(index: int, to: str) -> None:
     """Rename a link, which must be down before Linux 6.2 (EBUSY); first remove its altname if that is the new name."""
     try:
-        _set(index, (_IFNAME, _string(to)))
+        _set(index, (_IFNAME, packed_text(to)))
     except OSError as refused:
         link = get(index) if refused.errno == errno.EEXIST else None
         if link is None or to not in link.altnames:
             raise
         remove_altname(index, to)
-        _set(index, (_IFNAME, _string(to)))
+        _set(index, (_IFNAME, packed_text(to)))
 
 
 def set_flags(index: int, flags: int) -> None:
@@ -135,7 +135,7 @@ def move(index: int, netns: str, to: str) -> None:
     """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set(index, (_NET_NS_FD, u32(descriptor)), (_IFNAME, _string(to)))
+        _set(index, (_NET_NS_FD, u32(descriptor)), (_IFNAME, packed_text(to)))
     finally:
         os.close(descriptor)
 
@@ -236,16 +236,12 @@ def _set(index: int, *attributes: Attribute) -> None:
 
 
 def _alter(kind: int, index: int, altname: str, flags: int) -> None:
-    properties = rtnetlink.pack(_ALT_IFNAME, _string(altname))
+    properties = rtnetlink.pack(_ALT_IFNAME, packed_text(altname))
     rtnetlink.exchange(kind, _ifinfo(index), [(_PROP_LIST | NESTED, properties)], flags)
 
 
 def _ifinfo(index: int) -> bytes:
     return _IFINFO.pack(0, 0, index, 0, 0)
-
-
-def _string(value: str) -> bytes:
-    return value.encode() + b"\0"
 
 
 def _link(body: bytes) -> Link:

@@ -115,7 +115,7 @@ def move(index: int, netns: str) -> None:
 
 
 def rename(index: int, to: str) -> None:
-    _set(index, {rdma_netlink.DEV_NAME: to.encode() + b"\0"})
+    _set(index, {rdma_netlink.DEV_NAME: rdma_netlink.packed_text(to)})
 
 
 def _set(index: int, attributes: Mapping[int, bytes]) -> None:

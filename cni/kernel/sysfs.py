@@ -65,7 +65,7 @@ class Sysfs:
         """
         try:
             verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
-            return (verbs / "ibdev").read_text().strip() if verbs is not None else None
+            return (verbs / "ibdev").read_text(errors="surrogateescape").strip() if verbs is not None else None
         except FileNotFoundError:
             return None
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of_package
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import structlog
 
 from cni import cmd_add, cmd_check, cmd_del, cmd_gc, cmd_status
 from cni.kernel.sysfs import Sysfs
+from cni.spec import fields
 from cni.spec.conf import read_conf
 from cni.spec.skel import (
     IO_FAILURE,
@@ -30,6 +31,7 @@ from mooring.locks import LockBusyError
 from mooring.vf_settings import SettingsOfNetdevs, VfSettingsApi
 
 _log = structlog.get_logger()
+_FOLDERS = ("state", "run", "sysfs")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -48,16 +50,21 @@ def answer(
     vf_settings: Callable[[], VfSettingsApi],
     defaults: Mapping[str, object] | None = None,
     caller: int | None = None,
+    *,
+    fixed: bool = False,
 ) -> Answer:
     """Answer a call; every failure becomes an error object of the specification.
 
-    ``defaults`` are the node's own folders and name, for fields that the network configuration leaves out. ``caller``
-    is the socket of the process that waits for the answer: an ADD whose caller has left ends early.
+    ``defaults`` are the node's own folders and name, for fields that the network configuration leaves out; ``fixed``
+    refuses other folders there. ``caller`` is the socket of the process that waits for the answer: an ADD whose caller
+    has left ends early.
     """
     version = ""
     try:
         call = read_call(environment, stdin)
         version = version_of(call.conf)
+        if fixed:
+            call = replace(call, conf=_with_own_folders(call, defaults or {}))
         return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller), 0)
     except CniError as refused:
         return _refusal(refused, version)
@@ -69,6 +76,19 @@ def answer(
     except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
         _log.exception("call failed unexpectedly")
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
+
+
+def _with_own_folders(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
+    """Return a call's configuration with the node's own folders; raise CniError code 7 where it names others.
+
+    Under Multus a tenant writes the configuration (NetworkAttachmentDefinition): other folders would hold records and a
+    ledger of his own. A DEL is never refused for its configuration, and finds the VF in the node's own ledger.
+    """
+    own = {name: defaults[name] for name in _FOLDERS if name in defaults}
+    for name, value in own.items():
+        if call.command != "DEL" and call.conf.get(name, value) != value:
+            fields.refuse(name, f": {call.conf[name]!r:.80} is not {value!r}, which this node's configuration names")
+    return {**call.conf, **own}
 
 
 def _refusal(error: CniError, version: str) -> Answer:

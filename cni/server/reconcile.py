@@ -112,7 +112,8 @@ class Reconciler:
                 stuck = "a process still has its rdma device"
                 # Its driver has been rebound without success; that must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
-        except (CniError, OSError) as failed:
+        except (CniError, OSError, ValueError) as failed:
+            # Whatever is wrong with one VF keeps no other.
             stuck = failed
         if stuck is not None:
             self._metrics.repair(reason, done=False)

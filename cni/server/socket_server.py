@@ -88,7 +88,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
         started = time.monotonic()
-        done = answer(environment, stdin, self._vf_settings, self._defaults, caller)
+        done = answer(environment, stdin, self._vf_settings, self._defaults, caller, fixed=True)
         if self.observe is not None:
             self.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
         return done

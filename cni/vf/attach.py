@@ -129,17 +129,30 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     link = netdev_of(node, vf.pci, APPEARS_S)
     if link is None:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
-    own = Original(link.name, link.altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
+    # A name that is no UTF-8 cannot be recorded: DEL removes it.
+    altnames = tuple(name for name in link.altnames if _is_utf8(name))
+    own = Original(link.name, altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
     return own, device
 
 
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
-    """Set every VF, with all PFs of their ports locked, and read back the resulting settings."""
+    """Set every VF, with all PFs of their ports locked, and read back the resulting settings.
+
+    A port's other PFs matter to a VF that reserves a rate only: the others do not wait for them.
+    """
     wanted: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
     shares = {(pending.vf.pf, pending.vf.vf) for pending in entered if pending.entry.share}
     for pending in entered:
         wanted[pending.vf.pf][pending.vf.vf] = pending.settings
-    ports = {pending.vf.pf: pfs_of_port(node, pending.pf_pci) for pending in entered}
+    reserving = {one.pf_pci for one in entered if one.settings.min_tx_rate and not one.entry.share}
+    ports = {
+        pending.vf.pf: pfs_of_port(node, pending.pf_pci) if pending.pf_pci in reserving else (pending.pf_pci,)
+        for pending in entered
+    }
     with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
         for pf in sorted(wanted):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]

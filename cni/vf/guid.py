@@ -20,7 +20,7 @@ from cni.vf.node import Node, name_device, netdev_of, set_aside
 from mooring import node_guid
 from mooring.assignment import AssignedVf
 from mooring.ledger import Original
-from mooring.locks import hold
+from mooring.locks import LockBusyError, hold
 from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
@@ -48,6 +48,8 @@ def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
         return pending
     try:
         _set_admin_mac(node, pending, pending.guid_mac)
+    except LockBusyError:
+        raise
     except OSError as refused:
         _log.warning("vf keeps no node guid: its mac is refused", pci=pending.vf.pci, reason=str(refused))
         entry = replace(pending.entry, set=pending.settings)

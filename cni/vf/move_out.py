@@ -30,7 +30,7 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
     if not node.sysfs.exists(entry.pci):
         return False
     # The process that rebound its driver may have been killed in the middle.
-    driver.ensure_bound(node.sysfs, entry.pci)
+    driver.finish_rebind(node.sysfs, entry.pci)
     if not in_host_netns(node, entry, RETURNS_S):
         raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
     return True

@@ -24,9 +24,10 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
         again = resets.forgotten(entry.set, found[vf])
         if again == VfSettings():
             return again
+        # First: an Event that was told for nothing is better than one that nobody gets.
+        node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
         rates.enrol(node, pf_pci, pf, found, [again])
         node.vf_settings.write(pf, vf, again)
         if still := resets.forgotten(entry.set, node.vf_settings.read(pf, vf)).to_fields():
             raise CniError(NIC_REFUSED, f"pf {pf!r} took {', '.join(still)} of vf {vf} and has them unset again")
-    node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
     return again

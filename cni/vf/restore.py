@@ -108,10 +108,11 @@ def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSetti
 def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
     """Return what a reset leaves set, without what it does not touch: nothing, and link state "auto".
 
-    A setting that was unsupported before is not changed, nor one that is not as that boot had changed it. Settings that
-    share a netlink attribute are reset together.
+    It does not touch the spoof check: that of a VF that `init` made since is on, as a pod's may have been. A setting
+    that was unsupported before is not changed, nor one that is not as that boot had changed it. Settings that share a
+    netlink attribute are reset together.
     """
-    fresh = VfSettings(0, 0, None, 0, 0, trust=False, spoofchk=False, link_state="auto")
+    fresh = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
     ours = [attribute for attribute in ATTRIBUTES if _is_ours(attribute, entry, found)]
     known = {name for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
     return VfSettings(**{name: getattr(fresh, name) for attribute in ours for name in attribute if name in known})

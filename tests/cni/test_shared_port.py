@@ -75,6 +75,17 @@ def test_what_the_other_pf_has_reserved_counts(node: Node) -> None:
     assert held(node) == 100_000
 
 
+def test_a_vf_that_reserves_nothing_does_not_wait_for_the_other_pf(node: Node) -> None:
+    """`init` may hold that one's lock for minutes; an unreadable record of the cables is none of its concern."""
+    share(node)
+    with hold(node.run, PFS["enp4s0f1"], 0):
+        put(node, pending("enp4s0f0", 0, 0))
+    (node.run / FILE).write_text("{")
+    put(node, pending("enp4s0f0", 1, 0))
+    with pytest.raises(RecordError):
+        put(node, pending("enp4s0f0", 1, 1))
+
+
 def test_two_vfs_of_one_pod_on_both_pfs_count_together(node: Node) -> None:
     """Before the first one is set: a call that is refused has set nothing."""
     share(node)

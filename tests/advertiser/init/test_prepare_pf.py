@@ -350,6 +350,16 @@ def unbound(tmp_path: Path, nic: str) -> tuple[Roots, VfTable]:
     return roots, table
 
 
+def test_a_share_is_for_pfs_that_take_rates(tmp_path: Path) -> None:
+    """The host's PF of a BlueField refuses them all (mlx5_esw_allowed): with a share every ADD would fail."""
+    for nic, share in (("mlx5-ethernet", 500), ("mlx5-bluefield", 0), ("ice", 0)):
+        roots, _ = unbound(tmp_path / nic, nic)
+        offer = Offer((OfferEntry((), Terms(default_share_mbps=500)),))
+        assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(offer, "n1") == ()
+        left = read_node_offer((roots.state / "offer.json").read_text())
+        assert left == {FIRST: PfOffer(default_share_mbps=share), SECOND: PfOffer(default_share_mbps=share)}
+
+
 @pytest.mark.parametrize(
     ("wishes", "state"),
     [

@@ -49,6 +49,15 @@ def test_a_vf_in_use_forbids_another_number_and_is_named() -> None:
     assert not plan(function(2, netdev=False), "eth0", "ethernet", Init(2), {"0000:3b:00.2": None}).recreate
 
 
+def test_an_infiniband_vf_that_left_the_host_forbids_another_number_too() -> None:
+    """One with vfio-pci, or in another namespace, is in use; one without IPoIB is there by its RDMA device alone."""
+    there = replace(function(2, netdev=False), netdevs=(Netdev("ib0"),))
+    with pytest.raises(ForbiddenError, match="no netdev in the host"):
+        plan(there, "ib0", "infiniband", Init(4), {})
+    vfs = {index: replace(vf, lacks_netdev=True, rdma=True) for index, vf in there.vfs.items()}
+    assert plan(replace(there, vfs=vfs), "ib0", "infiniband", Init(4), {}).recreate
+
+
 def test_a_pf_in_switchdev_mode_is_left_as_it_is() -> None:
     """The mode is devlink's, else that of a representor. The command back is printed. Devlink's other answer stands."""
     switched = replace(function(0), netdevs=(Netdev("eth1", phys_port_name="pf0vf0"),))

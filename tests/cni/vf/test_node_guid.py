@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cni.kernel import driver, netlink, netns
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.skel import NIC_REFUSED, Call, CniError
 from cni.vf import attach as attaching
+from cni.vf import guid
 from cni.vf.attach import attach
 from cni.vf.detach import detach
 from cni.vf.ledger import Ledger
@@ -28,6 +30,7 @@ from mooring import node_offer
 from mooring.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.ledger import LedgerEntry
+from mooring.locks import LockBusyError, hold
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 
@@ -203,6 +206,15 @@ def test_a_vf_whose_pf_refuses_a_mac_is_handed_over_as_it_is(tmp_path: Path, mon
         assert found.delete()
 
 
+def test_an_add_that_waits_in_vain_for_the_pf_tries_again(fresh: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`init` may hold the PF for minutes: that is no refusal of the MAC, and the VF is not handed over without one."""
+    monkeypatch.setattr(guid, "_LOCK_S", 0.0)
+    monkeypatch.setattr(attaching, "_LOCK_S", 0.0)
+    with capture_logs() as logs, hold(fresh.node.run, "0000:04:00.0", 0), pytest.raises(LockBusyError):
+        fresh.add()
+    assert [line["event"] for line in logs if "node guid" in line["event"]] == []
+
+
 def test_an_add_that_dies_between_unbind_and_bind_is_undone(fresh: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry says already that the MAC is changed; DEL binds the driver and puts the rest back."""
     fresh.bus.dies_after_unbind = True
@@ -232,14 +244,17 @@ CHANGED = VfSettings(min_tx_rate=5000, mac=WISH, vlan=7, trust=True, spoofchk=Tr
 
 
 def test_a_reboots_reset_leaves_what_was_set_since(fresh: Machine) -> None:
-    """`init` has given the VF its MAC and turned spoof check on; what still equals the pod's settings is reset."""
+    """`init` has given the VF its MAC; what still equals the pod's settings is reset, but for the spoof check.
+
+    `init` turns that on for every VF that it makes: whether it is the pod's cannot be told.
+    """
     fresh.add(CHANGED)
     _ip(f"-n {Path(POD).name} link set net1 netns {Path(HOST).name}")
     fresh.bus.table.write(PF, 0, VfSettings(mac=fresh.own, vlan=8, min_tx_rate=9000))
     assert fresh.delete(boot="next")
     now = fresh.bus.table.read(PF, 0)
     assert (now.mac, now.vlan, now.min_tx_rate) == (fresh.own, 8, 9000)
-    assert (now.trust, now.spoofchk) == (False, False)
+    assert (now.trust, now.spoofchk) == (False, True)
 
 
 def test_a_reboots_reset_leaves_what_the_pod_found(fresh: Machine) -> None:

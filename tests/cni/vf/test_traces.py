@@ -35,6 +35,18 @@ def test_flags_and_queue_that_a_pod_changed_are_put_back(host: Any) -> None:
     assert traits(host, OWN) == before == (False, False, before[2])
 
 
+def test_an_altname_of_any_bytes_keeps_no_vf(host: Any) -> None:
+    """The kernel takes names that are no UTF-8 from a container with NET_ADMIN; the next pod finds none of them."""
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    inside = (b"ip", b"-n", host.pod.encode(), b"link", b"property", b"add", b"dev", b"net1", b"altname", b"a\xff\xfe")
+    subprocess.run(inside, check=True)
+    assert host.call("DEL") == {"status": 0}
+    (link,) = json.loads(host.enter("ip", "-j", "link", "show", OWN).stdout)
+    assert "altnames" not in link
+    assert host.ledger() == {}
+
+
 def test_a_promiscuous_netdev_of_the_hosts_own_making_stays_one(host: Any) -> None:
     """DEL restores the flags that the netdev had before the pod."""
     host.enter("ip", "link", "set", OWN, "promisc", "on", "txqueuelen", "77")

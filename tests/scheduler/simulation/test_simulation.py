@@ -17,6 +17,8 @@ from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
 
 STEPS = 1000
+# In some runs so many pods are deleted that few are bound: 10 in that of seed 77.
+FEWEST = 5
 SEEDS, LONG_SEEDS = range(20), range(20, 240)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
@@ -47,7 +49,7 @@ def _told(seed: int) -> World:
 @pytest.mark.parametrize("seed", sorted({*SEEDS, *FAILED_ONCE}))
 def test_guarantees_hold_whatever_is_lost_late_repeated_or_killed(seed: int) -> None:
     """Watches torn, requests failing before and after the write, nodes vanishing, schedulers killed and frozen."""
-    assert _told(seed).promises.binds > 10
+    assert _told(seed).promises.binds > FEWEST
 
 
 def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
@@ -64,8 +66,7 @@ def test_guarantees_hold_for_many_more_seeds(seed: int, request: pytest.FixtureR
     """Run with --long; each seed has its own time limit and its own name."""
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
-    # In some runs so many pods are deleted that few are bound: 6 in that of seed 30.
-    assert _told(seed).promises.binds > 5
+    assert _told(seed).promises.binds > FEWEST
 
 
 def test_a_seed_gives_the_same_run_twice() -> None:
