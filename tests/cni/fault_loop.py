@@ -130,6 +130,10 @@ def state(setting: Setting) -> dict[str, Any]:
     rdma = subprocess.run(("rdma", "-j", "dev", "show"), capture_output=True, check=False).stdout.decode()
     kept = ("ifname", "address", "mtu", "flags", "altnames", "vfinfo_list", "parentdev")
     links = [{name: link.get(name) for name in kept} for link in json.loads(shown)]
+    for link in links:
+        # The carrier is LOWER_UP; the operational state follows it up to a second later (__linkwatch_run_queue of
+        # net/core/link_watch.c), and until then `ip` has NO-CARRIER for a netdev that is up.
+        link["flags"] = [flag for flag in link["flags"] if flag != "NO-CARRIER"]
     table = Path(setting["vf_table"]).read_text() if setting["vf_table"] else None
     ledger = sorted(path.name for path in Path(setting["ledger"]).glob("*.json"))
     addresses = sorted(
