@@ -15,13 +15,14 @@ from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
 from cli.node.plan.states import Change, Host, Link, Placed, VenvBuild
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
+from mooring import node_offer
 from mooring.files import record_paths
 from mooring.inventory import CNI, CRI_SHIM
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 _COMMAND_S = 300.0
 # Records of pods and of the VFs that they hold; empty folders are removed with the installation.
-_PODS, _VFS = "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
+_STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
 _VERSIONS = "/run/mooring/version"
 
 
@@ -150,7 +151,9 @@ def _leave(root: Path, journal: Journal) -> None:
         # The shim removes a pod's record a while after its end, and the shim is already removed.
         for record in record_paths(below(root, _PODS)):
             record.unlink()
-    for folder in (_PODS, _VFS):
+        # What the advertiser's init has left for ADD.
+        (below(root, _STATE) / node_offer.NAME).unlink(missing_ok=True)
+    for folder in (_PODS, _VFS, _STATE):
         remove_empty(below(root, folder))
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
     for program in (CNI, CRI_SHIM):

@@ -299,6 +299,7 @@ def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
 ) -> None:
     """What the VF had before the pod (VLAN 55, 700 Mb/s) is that boot's; what a NIC kept of the pod's is reset.
 
+    Trust was on before the pod asked for it, so it is not the pod's, and stays.
     Also where the PFs come up under each other's names: an entry's PF is the one that the VF belongs to.
     """
     state = tmp_path / "state"
@@ -322,7 +323,7 @@ def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
     )
     assert lines[0] == "4"
     closed, of_other_pf, of_nobody = (json.loads(line) for line in lines[1:4])
-    assert closed == [0, 0, None, False]
+    assert closed == [0, 0, None, True]
     assert of_other_pf == [100, 2000, 7, True]
     assert of_nobody == [0, 500, 99, False]
     assert {json.loads(line)[4] for line in lines[4:]} == {"of another boot"}

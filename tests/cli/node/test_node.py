@@ -332,6 +332,14 @@ def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm
         assert record.exists() == held
 
 
+def test_what_init_left_for_add_goes_with_the_installation(kubeadm: NodeHost) -> None:
+    """The state folder with it, unless VFs are held."""
+    kubeadm.run("install")
+    kubeadm.write("/var/lib/mooring/offer.json", "{}")
+    assert kubeadm.run("remove")[0] == 0
+    assert not (kubeadm.root / "var/lib/mooring").exists()
+
+
 def test_a_removed_shim_no_longer_tells_that_it_has_started(kubeadm: NodeHost) -> None:
     """The scheduler gives the VFs of a node whose shim has started in this boot; the advertiser's version stays."""
     kubeadm.run("install")
