@@ -189,7 +189,8 @@ class NodeColumns:
                 used.pop(resource, None)
             line = LINES.get(resource)
             if line is not None:
-                self._left[line, row] = max(self._allocatable.item(line, row) - total, _LEAST)
+                left = self._allocatable.item(line, row) - total
+                self._left[line, row] = left if left > _LEAST else _LEAST
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)

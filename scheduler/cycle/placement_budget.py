@@ -45,13 +45,19 @@ class PlacementBudget:
             return OUT_OF_BUDGET
         if self.turn_is_spent:
             raise TurnSpent
-        return self.charge(lambda: choose(row))
+        before = steps_taken()
+        found = choose(row)
+        if spent := steps_taken() - before:
+            self._spend(spent)
+        return found
 
     def charge(self, search: Callable[[], T]) -> T:
         """Return what a search returns, and count its steps."""
         before = steps_taken()
         found = search()
-        spent = steps_taken() - before
-        self._left -= spent
-        self._left_this_turn -= spent
+        self._spend(steps_taken() - before)
         return found
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        self._left_this_turn -= steps
