@@ -158,10 +158,6 @@ class Sysfs:
         except (OSError, ValueError):
             return 0
 
-    def physfn(self, pci: str) -> str:
-        """Return the PCI address of a VF's PF; raise OSError for a function that is no VF."""
-        return (self._device(pci) / "physfn").readlink().name
-
     def mtu(self, pci: str, netdev: str) -> int | None:
         """Return the MTU of a function's netdev in this network namespace, None if it cannot be read."""
         try:

@@ -18,7 +18,7 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
     The PF's lock is not waited for: `init` may hold it for minutes.
     """
     pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
-    pf_pci = node.sysfs.physfn(entry.pci)
+    pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, limit_s=0):
         found = node.vf_settings.read_all(pf)
         again = resets.forgotten(entry.set, found[vf])

@@ -45,7 +45,7 @@ def reset(node: Node, entry: LedgerEntry) -> None:
 
     What differs was set since, by `init` or by the operator. The MAC stays in any case: a VF needs one.
     """
-    pf_pci = _pf_pci(node, entry)
+    pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, _LOCK_S):
         found = node.vf_settings.read(entry.pf, entry.vf)
     _restore_settings(node, entry, _default_settings(entry, found))
@@ -57,7 +57,11 @@ def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
     With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.node_guid`).
     """
     settings, own = entry.original.settings, entry.original.netdev_mac
-    if settings.mac == NO_MAC and own is not None and node_guid.follows_mac(node.sysfs.driver(_pf_pci(node, entry))):
+    if (
+        settings.mac == NO_MAC
+        and own is not None
+        and node_guid.follows_mac(node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
+    ):
         return replace(settings, mac=own)
     return settings
 
@@ -70,7 +74,7 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
     """
     refusals = []
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
-    with hold(node.run, _pf_pci(node, entry), _LOCK_S):
+    with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
         found = node.vf_settings.read(entry.pf, entry.vf)
         wanted = _unpinned(node, entry, wanted, found)
         for attribute in _ATTRIBUTES:
@@ -94,13 +98,13 @@ def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
 
     It would limit the next pod that has one (mlx4_get_vf_config, mlx4_set_vf_vlan).
     """
-    return bool(entry.set.max_tx_rate) and node.sysfs.driver(_pf_pci(node, entry)) == "mlx4_core"
+    return bool(entry.set.max_tx_rate) and node.sysfs.driver(node.sysfs.pf_of(entry.pci)) == "mlx4_core"
 
 
 def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
     """Return what is wanted, without an admin MAC where the PF had reported the VF's own; once only."""
     is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
-    pf_pci = _pf_pci(node, entry)
+    pf_pci = node.sysfs.pf_of(entry.pci)
     own = admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
     return replace(wanted, mac=NO_MAC) if own and not is_done else wanted
 
@@ -181,7 +185,7 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
         if admin_mac in (None, NO_MAC):
             raise
         # A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one.
-        with hold(node.run, _pf_pci(node, entry), _LOCK_S):
+        with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
             node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=mac))
             netlink.set_mac(link.index, mac)
             node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
@@ -203,7 +207,3 @@ def _restore_altnames(entry: LedgerEntry, index: int) -> None:
                 if taken.errno != errno.EEXIST:
                     raise
                 _log.warning("vf's altname is another link's now", pci=entry.pci, altname=altname)
-
-
-def _pf_pci(node: Node, entry: LedgerEntry) -> str:
-    return (node.sysfs.root / "bus/pci/devices" / entry.pci / "physfn").readlink().name

@@ -36,7 +36,7 @@ def write(node: Node, pci: str, pf: str, vf: int, settings: VfSettings, found: V
 
 def _resetting(node: Node, pci: str, settings: VfSettings, found: VfSettings) -> frozenset[str]:
     """Return which of ``settings`` reset the VF: a value that it has already does not."""
-    driver = node.sysfs.driver(node.sysfs.pf_of(pci) or "")
+    driver = node.sysfs.driver(node.sysfs.pf_of(pci))
     changed = {name for name, value in settings.to_fields().items() if value != getattr(found, name)}
     return _RESETTING.get(driver or "", frozenset()) & changed
 

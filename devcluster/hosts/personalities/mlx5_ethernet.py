@@ -66,7 +66,7 @@ class Mlx5Ethernet(Personality):
         """Take any rates: neither the line rate nor the sum of min rates is checked (mlx5_esw_qos_set_vport_rate).
 
         The first write enrols the VF, with weight 0, whatever the rates are (esw_qos_vport_enable). All weights are
-        calculated anew only if a min changes (esw_qos_set_vport_min_rate).
+        calculated again only if a min changes (esw_qos_set_vport_min_rate).
         """
         vf.kept.setdefault(BW_SHARE, 0)
         pf.min_changed |= min_tx_rate != vf.min_tx_rate
