@@ -1,4 +1,4 @@
-"""Hard instances for `scheduler.placement.place`: up to 64 VFs, 2 to 16 PFs (8 unless named), just feasible and just not.
+"""Hard instances for `scheduler.placement.place`: up to 64 VFs, 2 to 16 PFs (8 unless named), at the edge of fitting.
 
 Each family is a function of a random source to demands, capacities and the policy. Those named ``…-fits`` are built
 from a solution; in the others the slack is so small that both answers occur. Where the hardness lies: with many items a
