@@ -23,7 +23,8 @@ from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
 from mooring import log
 from mooring.config import ConfigError, load, option
-from mooring.files import write_file
+from mooring.files import make_folder, write_shared
+from mooring.run_folder import VERSIONS
 
 PROGRAM = "mooring-cri-shim"
 _SYSFS, _DEV = Path("/sys"), Path("/dev")
@@ -80,9 +81,10 @@ async def _serve(config: Config) -> None:
     metrics = Metrics()
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
-    write_file(config.run / "version" / PROGRAM, version("mooring"))
+    make_folder(config.run / VERSIONS, 0o755)
+    write_shared(config.run / VERSIONS / PROGRAM, version("mooring"), mode=0o644)
     systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
-    interceptors = Interceptors(rules, Records(config.state), _roots(config))
+    interceptors = Interceptors(rules, Records(config.state, config.run), _roots(config))
     await serve(config.listen, config.runtime, interceptors, metrics.observe, stop, systemd)
 
 

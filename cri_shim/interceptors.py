@@ -7,7 +7,7 @@ reports its own error.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -40,6 +40,7 @@ from mooring.ledger import LedgerEntry
 
 RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
 CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"
+STOP_POD_SANDBOX = f"{SERVED}RuntimeService/StopPodSandbox"
 
 _log = structlog.get_logger()
 _Request = TypeVar("_Request", bound=Message)
@@ -62,6 +63,8 @@ class Interceptors:
         self._roots = roots
         self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
+        # The pod uids of sandboxes, by id.
+        self._sandboxes: dict[str, str] = {}
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
@@ -85,11 +88,38 @@ class Interceptors:
             return
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
             found = self._records.pod(request.sandbox_config.metadata.uid)
+            if found is not None:
+                self._sandboxes[request.pod_sandbox_id] = found.assignment.uid
             decision = decide_container(request, found, self._rules)
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
             forwarded = raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
         yield forwarded
+
+    @asynccontextmanager
+    async def stop_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
+        """Yield the bytes as they are; hide a pod whose VFs this sandbox has: it is to run here no more."""
+        request = _decode(cri.StopPodSandboxRequest, raw)
+        uid = self._sandboxes.get(request.pod_sandbox_id) if request is not None else None
+        if request is not None and uid is not None:
+            await asyncio.to_thread(self._hide, uid, request.pod_sandbox_id)
+        yield raw
+
+    def _hide(self, uid: str, sandbox: str) -> None:
+        """Hide a pod whose VFs this sandbox holds: an older sandbox of it is stopped, too, while it runs in another."""
+        try:
+            record = self._records.pod(uid)
+            entries = [self._records.vf(vf.pci) for vf in record.assignment.vfs] if record is not None else []
+            if any(entry is not None and entry.container == sandbox for entry in entries):
+                self._records.hide_pod(uid)
+        except (RecordError, OSError) as reason:
+            _log.warning("pod is still shown as running", uid=uid, sandbox=sandbox, reason=str(reason))
+
+    def know_sandboxes(self, listed: Mapping[str, str]) -> None:
+        """Take the uids of all sandboxes listed, by id; forget those that are gone and whose pods have no record."""
+        records = self._records.pods()
+        newer = {sandbox: uid for sandbox, uid in self._sandboxes.items() if uid in records}
+        self._sandboxes = {**listed, **newer}
 
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
         """Remove the records of deleted pods, given the uids of all sandboxes listed; return their uids."""
@@ -112,13 +142,16 @@ class Interceptors:
         uid = request.config.metadata.uid
         with self._in_use(uid) as use:
             async with use.turn:
-                decision = decide_sandbox(request, self._records.pod(uid), self._rules)
+                found = self._records.pod(uid)
+                decision = decide_sandbox(request, found, self._rules)
                 if isinstance(decision, Refuse):
                     raise RefusedError(decision.reason)
                 if isinstance(decision, Record):
                     # Its fsyncs may take long; other calls go on meanwhile.
                     await asyncio.to_thread(self._records.write_pod, decision.record)
                     _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+                elif found is not None:
+                    await asyncio.to_thread(self._records.show_pod, found)
 
     def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}

@@ -1,19 +1,30 @@
-"""Read and write the node's two records below the state folder: the shim owns pod records, mooring-cni the ledger."""
+"""Read and write the node's two records below the state folder: the shim owns pod records, mooring-cni the ledger.
+
+Of each pod record the advertiser reads an extract below the run folder, where there is a place for it. It goes before
+the record does: when the kubelet stops the pod's sandbox, what still holds a VF is a pod that should be gone.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.files import read_file, record_paths, remove_file, write_file
+import structlog
+
+from mooring.extract import PODS as FOLDER_OF_EXTRACTS
+from mooring.extract import pod_extract
+from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
 from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
 from mooring.names import is_uid
 from mooring.podrecord import FOLDER, PodRecord, dump_pod_record, pod_record_name, read_pod_record
 
+_log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records below ``state``; every method raises RecordError or OSError."""
+    """The records below ``state``, their extracts below ``run``; every method raises RecordError or OSError."""
 
     state: Path
+    run: Path | None = None
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record of a pod; None for a uid that cannot name a record."""
@@ -25,8 +36,28 @@ class Records:
 
     def write_pod(self, record: PodRecord) -> None:
         write_file(self.state / pod_record_name(record.assignment.uid), dump_pod_record(record))
+        self.show_pod(record)
+
+    def show_pod(self, record: PodRecord) -> None:
+        """Put the extract of a record in place, where it is not: its pod is to run here. A failure is logged."""
+        path = self._extract(record.assignment.uid)
+        try:
+            if path is not None and path.parent.is_dir() and not path.exists():
+                write_shared(path, pod_extract(record))
+        except OSError as refused:
+            _log.warning("extract of a pod record is not written", pod=record.pod, reason=str(refused))
+
+    def hide_pod(self, uid: str) -> None:
+        """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""
+        path = self._extract(uid)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def _extract(self, uid: str) -> Path | None:
+        return None if self.run is None else self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"
 
     def remove_pod(self, uid: str) -> None:
+        self.hide_pod(uid)
         remove_file(self.state / pod_record_name(uid))
 
     def pods(self) -> frozenset[str]:

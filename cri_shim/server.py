@@ -7,7 +7,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, Interceptors
+from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SANDBOX, Interceptors
 from cri_shim.listen import bind, owned, socket_path
 from cri_shim.notify import notify
 from cri_shim.pb import cri_pb2 as cri
@@ -45,6 +45,7 @@ async def serve(
             intercepts = {
                 RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
                 CREATE_CONTAINER: interceptors.create_container,
+                STOP_POD_SANDBOX: interceptors.stop_pod_sandbox,
             }
             server.add_generic_rpc_handlers((Proxy(channel, intercepts, observe),))
             bind(server, path)
@@ -69,6 +70,7 @@ async def _collect_records(channel: grpc.aio.Channel, interceptors: Interceptors
     while True:
         try:
             answer = cri.ListPodSandboxResponse.FromString(await ask(b"", timeout=_LIST_S))
+            interceptors.know_sandboxes({sandbox.id: sandbox.metadata.uid for sandbox in answer.items})
             await interceptors.collect_records(frozenset(sandbox.metadata.uid for sandbox in answer.items))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("sandboxes not listed", reason=str(reason))

@@ -3,8 +3,11 @@
 Each write is a temporary file, fsync, rename, fsync of the folder; root only (0600). Callers hold their own locks.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 _TEMPORARY = ".tmp"
@@ -40,6 +43,43 @@ def _place(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def make_folder(folder: Path, mode: int, group: int | None = None) -> None:
+    """Make a folder for others than root too: of this mode, and of a group that all files made in it get (setgid).
+
+    Files that are there already get the group as well. A user namespace without that group leaves root's: then only
+    root reads them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if group is not None:
+        for path in (folder, *folder.iterdir()):
+            with _without_that_group():
+                os.chown(path, -1, group, follow_symlinks=False)
+    # After chown, which clears the bit.
+    folder.chmod(mode if group is None else mode | stat.S_ISGID)
+
+
+def write_shared(path: Path, text: str, mode: int = 0o640) -> None:
+    """Put ``text`` at ``path`` for readers in the folder's group, by rename; it need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _without_that_group() -> Iterator[None]:
+    try:
+        yield
+    except OSError as refused:
+        if refused.errno not in (errno.EPERM, errno.EINVAL, errno.ENOENT):
+            raise
 
 
 def remove_file(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The record ``<run>/ports.json``: which PFs of this node share a port, that is, are on one cable.
+"""The record ``<run>/advertiser/ports.json``: which PFs of this node share a port, that is, are on one cable.
 
     {"v":1,"ports":[["0000:01:00.0","0002:01:00.0"]]}
 
@@ -12,8 +12,9 @@ from mooring import names
 from mooring.errors import RecordError
 from mooring.inventory import Pf
 from mooring.parsing import dump, parse
+from mooring.run_folder import ADVERTISER
 
-FILE = "ports.json"
+FILE = f"{ADVERTISER}/ports.json"
 _MOST = 256
 Ports = tuple[tuple[str, ...], ...]
 

@@ -14,8 +14,10 @@ from cli.node.plan.states import Change, Edit, VenvBuild
 from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
 from mooring.files import read_file
+from mooring.inventory import ADVERTISER
+from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 
-_VERSIONS = "/run/mooring/version"
+_RUN = "/run/mooring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,13 @@ def _difference(step: Step, change: Change) -> Finding:
     return Finding(step.name, change.path, "missing" if change.before is None else "altered")
 
 
+def _version(program: str) -> str:
+    """Return the version that a program has recorded; the advertiser's is in a folder of its own."""
+    paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
+    found = [text for path in paths if (text := read_file(below(Path("/"), path))) is not None]
+    return found[-1].strip() if found else ""
+
+
 def _running(choices: Choices) -> Iterator[Finding]:
     """Query systemd for the services, and each program for its version."""
     for unit in choices.units:
@@ -66,6 +75,6 @@ def _running(choices: Choices) -> Iterator[Finding]:
         if asked.returncode != 0:
             yield Finding("services", unit, asked.stdout.strip() or "not known to systemd")
     for program in ("mooring-cni", "mooring-cri-shim", "mooring-advertiser"):
-        running = (read_file(below(Path("/"), f"{_VERSIONS}/{program}")) or "").strip()
+        running = _version(program)
         if running and running != version("mooring"):
             yield Finding("services", program, f"runs version {running}, {version('mooring')} is installed")
