@@ -10,6 +10,7 @@ from cli.plugin.reports.objects import Event, Guard
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
+from mooring.assignment_signature import Signature, dump_signature
 from mooring.indexes import Indexes
 from mooring.inventory import Out
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
@@ -213,6 +214,24 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         "warning scheduler no pod has the label app.kubernetes.io/name=mooring-scheduler: it may run elsewhere",
     ]
     assert answer.status == 1
+
+
+def test_the_doctor_counts_the_pods_without_a_signature_once_others_have_one() -> None:
+    """Where nobody signs, none is missing; `explain` names the key that is said to have signed."""
+    unsigned, signed = (bound(name, "n1", (pf(), index, 0)) for index, name in enumerate("ab"))
+    signed["metadata"]["annotations"][names.SIGNATURE] = dump_signature(Signature("0" * 16, bytes(64)))
+    patient, subject = well(), "signatures"
+    for those, is_found in (([unsigned], False), ([signed], False), ([unsigned, signed], True)):
+        read = as_pods(*those)
+        one = doctor.Patient(
+            uses(as_nodes(node("n1", (pf(),))), read), read, patient.policies, patient.bindings, "0.1.0"
+        )
+        assert (subject in found_by(one)) == is_found
+    assert found_by(one)[subject].startswith("warning: 1 assignments have no signature, others have: default/a")
+    shown = [str(explain.report(pod, explain.DecisionReport("none", "", {})).tables[0]) for pod in read]
+    assert [f"key {'0' * 16}" in each for each in shown] == [False, True]
+    (broken,) = as_pods(pod("c", annotations={names.SIGNATURE: "{"}))
+    assert "not valid JSON" in broken.signed_by()
 
 
 def event(uid: str, when: str, reason: str, why: str) -> Event:
