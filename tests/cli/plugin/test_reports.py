@@ -1,6 +1,7 @@
 """The reports, from values alone."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from cli.plugin.reports.objects import Event, Guard
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
+from mooring.admission_policies import POLICIES
 from mooring.indexes import Indexes
 from mooring.inventory import Out
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
@@ -143,8 +145,8 @@ def well() -> doctor.Patient:
     """Return an installation of which nothing is wrong."""
     label = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
     running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in doctor.POLICIES]
-    binding = [binding_of(name, "Deny") for name in doctor.POLICIES]
+    guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in POLICIES]
+    binding = [binding_of(name, "Deny") for name in POLICIES]
     scheduler = as_pods(pod("s", labels=label, status=running))
     return doctor.Patient(uses(as_nodes(node("n1", (pf(),))), scheduler), scheduler, guard, binding, "0.1.0")
 
@@ -175,6 +177,30 @@ def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
     assert sorted(found) == ["guard/mooring-assignment", "guard/mooring-bindings"]
     assert all(one.startswith("error") for one in found.values())
     assert doctor.report(sick).status == 1
+
+
+def test_a_guard_that_guards_only_in_part_is_found_and_an_operators_word_makes_it_a_warning() -> None:
+    """A policy that lets pass what it cannot judge, and a binding that exempts objects."""
+    patient = well()
+    assert patient.policies is not None
+    assert patient.bindings is not None
+    lenient = {"metadata": {"name": "mooring-assignment"}, "spec": {"failurePolicy": "Ignore"}}
+    spec = {
+        "policyName": "mooring-bindings",
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": {"matchLabels": {"guarded": "yes"}}},
+    }
+    narrow = {"metadata": {"name": "mooring-bindings"}, "spec": spec}
+    policies = [msgspec.convert(lenient, Guard), *patient.policies[1:]]
+    bindings = [patient.bindings[0], msgspec.convert(narrow, Guard), *patient.bindings[2:]]
+    sick = replace(patient, policies=policies, bindings=bindings)
+    assert found_by(sick) == {
+        "guard/mooring-assignment": "error: failurePolicy is Ignore: a write that it cannot judge passes",
+        "guard/mooring-bindings": "error: matchResources of its ValidatingAdmissionPolicyBinding exempts objects",
+    }
+    told = replace(sick, without_guard=True)
+    assert all(one.startswith("warning") for one in found_by(told).values())
+    assert doctor.report(told).status == 0
 
 
 def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
