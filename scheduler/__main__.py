@@ -26,6 +26,7 @@ from scheduler.server.http.health import serve
 from scheduler.server.installed_constraints import installed
 from scheduler.server.leader import Election
 from scheduler.server.loop import ApiClients, Loop
+from scheduler.server.policy_check import OwnPod, PolicyCheck
 from scheduler.server.reporting.log_encoder import quickly
 from scheduler.server.reporting.writer import Writer
 from scheduler.server.signing_key import load_signing_key
@@ -59,6 +60,9 @@ class Config:
         "evict a pod whose assignment its node contradicts for 5 min, if it never started and a controller owns it",
     )
     metrics_addr: str = option("127.0.0.1:10259", "host:port of /metrics, /healthz, /livez and /readyz, empty for none")
+    pod_name: str = option(
+        "", "this scheduler's own pod in that namespace, which gets a condition about the admission policies"
+    )
     extender_addr: str = option(
         "", "host:port on which a stock kube-scheduler is answered as its extender, empty for none"
     )
@@ -126,8 +130,13 @@ async def _run(config: Config, access: Access) -> None:
             handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
+            policies = PolicyCheck(reporting_client, OwnPod(config.lease_namespace, config.pod_name))
             async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, handlers, tls):
-                await (_stand(election, loop) if config.leader_elect else _alone(loop))
+                checking = asyncio.create_task(policies.run())
+                try:
+                    await (_stand(election, loop) if config.leader_elect else _alone(loop))
+                finally:
+                    checking.cancel()
 
 
 def _no_guard() -> None:

@@ -147,8 +147,8 @@ def _terms(function: PciFunction, offer: Offer, host: Host, node: str) -> Terms:
     terms = offer.terms(candidate(function, host, node))
     if terms is None:
         raise UnfitError("not on offer")
-    # A VF that was assigned had an RDMA device then, wherever it is now.
-    if not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
+    # A VF that was assigned had an RDMA device then, wherever it is now; one whose entry went meanwhile, too.
+    if not any(vf.rdma or vf.address in host.ledger or vf.address in host.unsettled for vf in function.vfs.values()):
         raise UnfitError("none of its VFs has an RDMA device")
     return terms
 

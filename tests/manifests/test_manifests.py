@@ -79,9 +79,10 @@ def test_whoever_is_named_exists(objects: tuple[Document, ...]) -> None:
     for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
         role = binding["roleRef"]
         assert role["name"] in {one["metadata"]["name"] for one in of_kind(objects, role["kind"])}
-        assert {(one["name"], one["namespace"]) for one in binding["subjects"]} <= {
-            (one, NAMESPACE) for one in accounts
-        }
+        own = {(one["name"], one["namespace"]) for one in binding["subjects"] if one["kind"] == "ServiceAccount"}
+        assert own <= {(one, NAMESPACE) for one in accounts}
+        # Kubernetes' own group of all kubelets.
+        assert {one["name"] for one in binding["subjects"] if one["kind"] != "ServiceAccount"} <= {"system:nodes"}
     for flow in of_kind(objects, "FlowSchema"):
         for rule in flow["spec"]["rules"]:
             assert {one["serviceAccount"]["name"] for one in rule["subjects"]} <= accounts

@@ -118,6 +118,8 @@ class Event(Struct):
 class GuardSpec(Struct):
     policy_name: str = ""
     validation_actions: list[str] | None = None
+    failure_policy: str | None = None
+    match_resources: dict[str, object] | None = None
 
 
 class Guard(Struct):
