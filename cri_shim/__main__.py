@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import structlog
@@ -23,7 +22,6 @@ from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
 from mooring import log
 from mooring.config import ConfigError, load, option
-from mooring.files import write_file
 
 PROGRAM = "mooring-cri-shim"
 _SYSFS, _DEV = Path("/sys"), Path("/dev")
@@ -80,9 +78,8 @@ async def _serve(config: Config) -> None:
     metrics = Metrics()
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
-    write_file(config.run / "version" / PROGRAM, version("mooring"))
     systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
-    interceptors = Interceptors(rules, Records(config.state), _roots(config))
+    interceptors = Interceptors(rules, Records(config.state, config.run), _roots(config))
     await serve(config.listen, config.runtime, interceptors, metrics.observe, stop, systemd)
 
 

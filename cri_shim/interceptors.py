@@ -8,7 +8,7 @@ reports its own error.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -65,15 +65,17 @@ class Interceptors:
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
-        """Yield the bytes to forward, once the pod's assignment is recorded."""
+        """Yield the bytes to forward, once the pod's assignment is recorded; the call of such a pod is marked."""
         request = _decode(cri.RunPodSandboxRequest, raw)
         if request is None:
             yield raw
             return
-        with self._in_use(request.config.metadata.uid):
+        uid = request.config.metadata.uid
+        with self._in_use(uid), ExitStack() as mark:
             with _refusals(request.config, "RunPodSandbox"):
                 # A write that has begun completes, even if its caller has left by then.
-                await asyncio.shield(self._settle_record(request))
+                if await asyncio.shield(self._settle_record(request)):
+                    mark.enter_context(self._records.marked(uid))
             yield raw
 
     @asynccontextmanager
@@ -90,6 +92,10 @@ class Interceptors:
                 raise RefusedError(decision.reason)
             forwarded = raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
         yield forwarded
+
+    def begin(self) -> None:
+        """Say that calls are marked from now on; raise OSError."""
+        self._records.begin()
 
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
         """Remove the records of deleted pods, given the uids of all sandboxes listed; return their uids."""
@@ -108,17 +114,20 @@ class Interceptors:
         _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
         return True
 
-    async def _settle_record(self, request: cri.RunPodSandboxRequest) -> None:
+    async def _settle_record(self, request: cri.RunPodSandboxRequest) -> bool:
+        """Record the pod's assignment unless it is recorded; return whether the pod has a record."""
         uid = request.config.metadata.uid
         with self._in_use(uid) as use:
             async with use.turn:
-                decision = decide_sandbox(request, self._records.pod(uid), self._rules)
+                found = self._records.pod(uid)
+                decision = decide_sandbox(request, found, self._rules)
                 if isinstance(decision, Refuse):
                     raise RefusedError(decision.reason)
                 if isinstance(decision, Record):
                     # Its fsyncs may take long; other calls go on meanwhile.
                     await asyncio.to_thread(self._records.write_pod, decision.record)
                     _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+                return found is not None or isinstance(decision, Record)
 
     def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}

@@ -37,9 +37,10 @@ async def serve(
     systemd: Systemd,
     list_interval_s: float = LIST_INTERVAL_S,
 ) -> None:
-    """Serve until ``stop`` is set; raise ListenError if the socket is another server's."""
+    """Serve until ``stop`` is set; raise ListenError if the socket is another server's, OSError if /run is full."""
     path = socket_path(listen)
     with owned(path):
+        interceptors.begin()
         async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
             server = grpc.aio.server(options=SERVER_OPTIONS)
             intercepts = {

@@ -45,7 +45,7 @@ class Shim:
 
     async def start(self) -> None:
         roots = Roots(self.folder / "sys", self.folder / "dev")
-        interceptors = Interceptors(Rules("n1"), Records(self.folder / "state"), roots)
+        interceptors = Interceptors(Rules("n1"), Records(self.folder / "state", self.folder / "run"), roots)
         sockets = f"unix://{self.socket}", f"unix://{self.runtime_socket}"
         self._task = asyncio.create_task(serve(*sockets, interceptors, self.metrics.observe, self._stop, Systemd()))
         await until(lambda: self.socket.exists() or self._task.done())
