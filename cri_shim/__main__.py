@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
 from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
@@ -45,6 +46,9 @@ class Config:
         "runc,crun,nvidia", "runtime handlers, by commas, that can use a VF's devices; a VM's kernel cannot by itself"
     )
     management_devices: bool = option(False, "true gives containers umad and issm too, which can manage the fabric")
+    stop_without_devices: bool = option(
+        False, "true stops containers that lack their VFs' devices, once the kubelet calls here: it starts them again"
+    )
     check: bool = option(False, "true says whether this node is ready, and what is not, instead of serving")
 
 
@@ -79,8 +83,11 @@ async def _serve(config: Config) -> None:
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
     systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
-    interceptors = Interceptors(rules, Records(config.state, config.run), _roots(config))
-    await serve(config.listen, config.runtime, interceptors, metrics.observe, stop, systemd)
+    records = Records(config.state, config.run)
+    check = DeviceCheck(records, _roots(config), config.run, metrics, stops=config.stop_without_devices)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, check.ask)
+    interceptors = Interceptors(rules, records, _roots(config))
+    await serve(config.listen, config.runtime, interceptors, check, metrics.observe, stop, systemd)
 
 
 def _check(config: Config) -> int:

@@ -94,9 +94,12 @@ def decide_container(
         return Pass()
     if found is None:
         return Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
-    container = request.config.metadata.name
-    entitled = tuple(vf for vf in settled.vfs if vf.containers is None or container in vf.containers)
-    return Inject(settled, entitled)
+    return Inject(settled, entitled_vfs(settled, request.config.metadata.name))
+
+
+def entitled_vfs(assignment: Assignment, container: str) -> tuple[AssignedVf, ...]:
+    """Return the VFs of a pod whose devices a container of that name gets."""
+    return tuple(vf for vf in assignment.vfs if vf.containers is None or container in vf.containers)
 
 
 def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEntry | None]) -> str | None:
