@@ -160,7 +160,8 @@ def add_to_container(
         envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in variables.items() if key not in present],
         devices=added,
     )
-    kept = [device for device in request.config.devices if not _replaced(device, added)]
+    replaced = _paths_and_folders(added)
+    kept = [device for device in request.config.devices if _normal(device.container_path) not in replaced]
     if len(kept) == len(request.config.devices):
         return raw + cri.CreateContainerRequest(config=addition).SerializeToString()
     changed = cri.CreateContainerRequest()
@@ -171,10 +172,20 @@ def add_to_container(
     return changed.SerializeToString()
 
 
-def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
-    """Return whether a device occupies the path of an added one; a folder occupies all paths below it."""
-    path = posixpath.normpath(device.container_path)
-    return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
+def _normal(path: str) -> str:
+    # POSIX lets two leading slashes stand for something else; no runtime does.
+    return posixpath.normpath(f"/{path.lstrip('/')}")
+
+
+def _paths_and_folders(added: Sequence[cri.Device]) -> frozenset[str]:
+    """Return the paths at which another device would occupy that of an added one: its own, and the folders above."""
+    found: set[str] = set()
+    for device in added:
+        path = device.container_path
+        while path not in found and path != "/":
+            found.add(path)
+            path = posixpath.dirname(path)
+    return frozenset(found)
 
 
 def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) -> Assignment | Refuse | None:

@@ -1,8 +1,10 @@
 """What the shim itself asks of the runtime, beside the kubelet's calls that it forwards.
 
-Every method raises grpc's AioRpcError, and DecodeError for an answer that is not CRI.
+Every method raises grpc's AioRpcError, and DecodeError for an answer that is not CRI. A list holds the annotations of
+every pod of the node: its entries are read one at a time, so that the event loop never waits for all of them.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import grpc
@@ -26,13 +28,13 @@ class Runtime:
 
     async def sandboxes(self) -> Mapping[str, str]:
         """Return the pods' uids by the ids of their sandboxes."""
-        answer = cri.ListPodSandboxResponse.FromString(await self._ask("ListPodSandbox", b"", _LIST_S))
-        return {sandbox.id: sandbox.metadata.uid for sandbox in answer.items}
+        raw = await self._ask("ListPodSandbox", b"", _LIST_S)
+        return await asyncio.to_thread(_read_sandboxes, raw)
 
     async def running(self) -> Sequence[cri.Container]:
         """Return the containers that run."""
         raw = await self._ask("ListContainers", _RUNNING.SerializeToString(), _LIST_S)
-        return cri.ListContainersResponse.FromString(raw).containers
+        return await asyncio.to_thread(_read_containers, raw)
 
     async def devices_of(self, container: str) -> frozenset[str]:
         """Return the devices of a container as ``major:minor``; raise UnreadableSpecError."""
@@ -49,3 +51,12 @@ class Runtime:
         call = self._channel.unary_unary(f"{SERVED}RuntimeService/{method}")
         answer: bytes = await call(request, timeout=limit_s)
         return answer
+
+
+def _read_sandboxes(raw: bytes) -> dict[str, str]:
+    sandboxes = map(cri.PodSandbox.FromString, cri.ListPodSandboxResponse.FromString(raw).items)
+    return {sandbox.id: sandbox.metadata.uid for sandbox in sandboxes}
+
+
+def _read_containers(raw: bytes) -> list[cri.Container]:
+    return list(map(cri.Container.FromString, cri.ListContainersResponse.FromString(raw).containers))

@@ -343,15 +343,17 @@ Global___Device: _TypeAlias = Device  # noqa: Y015
 
 @_typing.final
 class ListPodSandboxResponse(_message.Message):
+    """CRI says PodSandbox, and Container below. On the wire a message is bytes: the entries of a list are read one at a time."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodSandbox]: ...
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
         self,
         *,
-        items: _abc.Iterable[Global___PodSandbox] | None = ...,
+        items: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -449,11 +451,11 @@ class ListContainersResponse(_message.Message):
 
     CONTAINERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Container]: ...
+    def containers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
         self,
         *,
-        containers: _abc.Iterable[Global___Container] | None = ...,
+        containers: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
