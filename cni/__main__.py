@@ -51,7 +51,7 @@ class Options:
     def defaults(self) -> dict[str, object]:
         """Return what a network configuration may leave out."""
         node = self.node_name or platform.node().lower()
-        places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs)}
+        places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "server": str(self.socket)}
         return {**places, "node": node, "awaitInit": self.await_init}
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
