@@ -1,14 +1,17 @@
-"""Read and write the node's two records below the state folder: the shim owns pod records, mooring-cni the ledger.
+"""Read and write the node's two records, of which the shim owns pod records, and the marks of its calls.
 
 Of each pod record the advertiser reads an extract below the run folder, where there is a place for it. It goes before
 the record does: when the kubelet stops the pod's sandbox, what still holds a VF is a pod that should be gone.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import structlog
 
+from mooring import sandbox_marks
 from mooring.extract import PODS as FOLDER_OF_EXTRACTS
 from mooring.extract import pod_extract
 from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
@@ -21,10 +24,18 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records below ``state``, their extracts below ``run``; every method raises RecordError or OSError."""
+    """The records below ``state``, marks and extracts below ``run``; every method raises RecordError or OSError."""
 
     state: Path
-    run: Path | None = None
+    run: Path
+
+    def begin(self) -> None:
+        """Write this program's version, and that it marks its calls."""
+        sandbox_marks.promise_marks(self.state, self.run, version("mooring"))
+
+    def marked(self, uid: str) -> AbstractContextManager[None]:
+        """Mark a RunPodSandbox of a pod while the block runs."""
+        return sandbox_marks.marked(self.run, uid)
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record of a pod; None for a uid that cannot name a record."""
@@ -42,19 +53,17 @@ class Records:
         """Put the extract of a record in place, where it is not: its pod is to run here. A failure is logged."""
         path = self._extract(record.assignment.uid)
         try:
-            if path is not None and path.parent.is_dir() and not path.exists():
+            if path.parent.is_dir() and not path.exists():
                 write_shared(path, pod_extract(record))
         except OSError as refused:
             _log.warning("extract of a pod record is not written", pod=record.pod, reason=str(refused))
 
     def hide_pod(self, uid: str) -> None:
         """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""
-        path = self._extract(uid)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        self._extract(uid).unlink(missing_ok=True)
 
-    def _extract(self, uid: str) -> Path | None:
-        return None if self.run is None else self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"
+    def _extract(self, uid: str) -> Path:
+        return self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"
 
     def remove_pod(self, uid: str) -> None:
         self.hide_pod(uid)

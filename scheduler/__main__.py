@@ -29,6 +29,7 @@ from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.policy_check import OwnPod, PolicyCheck
 from scheduler.server.reporting.log_encoder import quickly
 from scheduler.server.reporting.writer import Writer
+from scheduler.server.signing_key import load_signing_key
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
@@ -67,6 +68,10 @@ class Config:
     )
     extender_tls_cert: str = option("", "certificate file of that server, for HTTPS; reloaded when it changes")
     extender_tls_key: str = option("", "key file of that certificate")
+    signing_key: str = option(
+        "",
+        "PEM file of an ed25519 private key that signs each assignment, for nodes that believe no other; off if empty",
+    )
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
@@ -103,7 +108,12 @@ def _reason(failed: BaseException) -> str:
 
 async def _run(config: Config, access: Access) -> None:
     tls = server_tls(config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
-    machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started, kinds=installed())
+    machine = Machine(
+        config.scheduler_name,
+        evict_never_started=config.evict_never_started,
+        kinds=installed(),
+        sign=load_signing_key(config.signing_key),
+    )
     metrics.expose(machine)
     async with (
         Client(access, connections=_READ_CONNECTIONS, timeout_s=_READ_S) as api,

@@ -16,13 +16,14 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring import extract, ledger, podrecord
+from mooring import extract, ledger, podrecord, without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
 from mooring.inventory import ADVERTISER
 from mooring.ledger import LedgerEntry, read_ledger_entry
 from mooring.pci import is_address
 from mooring.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
+from mooring.without_devices import WithoutDevices, read_without_devices
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_VERSION = 128
@@ -47,7 +48,7 @@ class Roots:
     def folders(self) -> tuple[Path, ...]:
         """The folders in which a changed file changes the inventory."""
         records = (root / name for root in (self.state, self.run / extract.FOLDER) for name in _RECORDS)
-        return (self.run, self.run / VERSIONS, self.run / PREPARING, *records)
+        return (self.run, self.run / VERSIONS, self.run / PREPARING, self.run / extract.FOLDER, *records)
 
 
 def read_boot_id() -> str:
@@ -73,6 +74,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         programs=_programs(roots.run),
         preparing=_preparing(roots.run / PREPARING),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
+        without_devices=_without_devices(roots.run / without_devices.NAME),
     )
 
 
@@ -100,6 +102,15 @@ def _programs(run: Path) -> dict[str, str]:
     files[ADVERTISER] = run / ADVERTISER_VERSION
     found = ((name, read_file(path)) for name, path in sorted(files.items()))
     return {name: version.strip()[:_LONGEST_VERSION] for name, version in found if version is not None}
+
+
+def _without_devices(path: Path) -> frozenset[WithoutDevices]:
+    try:
+        text = read_file(path)
+        return frozenset() if text is None else read_without_devices(text)
+    except (OSError, RecordError) as broken:
+        _log.error("report of containers without devices cannot be read", reason=str(broken))
+        return frozenset()
 
 
 def _preparing(folder: Path) -> frozenset[str]:

@@ -13,6 +13,8 @@ from cli.node.look import below
 from cli.node.plan.states import Change, Edit, VenvBuild
 from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
+from mooring import without_devices
+from mooring.errors import RecordError
 from mooring.files import read_file
 from mooring.inventory import ADVERTISER
 from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
@@ -42,6 +44,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
             yield from (_difference(step, change) for change in step.plan(host))
         except NodeError as wrong:
             yield Finding(step.name, "", str(wrong))
+    yield from _without_devices(site.root)
     if site.root == Path("/"):
         yield from _running(choices)
 
@@ -64,6 +67,21 @@ def _version(program: str) -> str:
     paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
     found = [text for path in paths if (text := read_file(below(Path("/"), path))) is not None]
     return found[-1].strip() if found else ""
+
+
+def _without_devices(root: Path) -> Iterator[Finding]:
+    """Report what the shim's last look for containers without their devices has found."""
+    name = f"{_RUN}/{without_devices.NAME}"
+    try:
+        text = read_file(below(root, name))
+        found = without_devices.read_without_devices(text) if text is not None else ()
+    except (RecordError, OSError) as unreadable:
+        yield Finding("containers", name, str(unreadable))
+        return
+    for each in sorted(found):
+        then = "the shim stops it" if each.stopped else "delete the pod"
+        what = f"runs without the devices of VF {', '.join(each.vfs)}: {then}"
+        yield Finding("containers", f"{each.pod} {each.container}", what)
 
 
 def _running(choices: Choices) -> Iterator[Finding]:

@@ -126,7 +126,7 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
     _, config = load(SchedulerConfig, "mooring-scheduler", flags, {})
     assert (config.leader_elect, config.lease_namespace, config.metrics_addr) == (True, NAMESPACE, ":10259")
     mounted = {one["mountPath"] for one in container.get("volumeMounts", ())}
-    files = (config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
+    files = (config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca, config.signing_key)
     assert {str(Path(file).parent) for file in files if file} == mounted
     (role,) = of_kind(objects, "Role")
     assert role["rules"][1]["resourceNames"] == [f"{config.scheduler_name}-scheduler"]

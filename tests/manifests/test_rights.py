@@ -271,7 +271,7 @@ async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:
         netns=Netns("/n", 1),
         original=Original(),
     )
-    Records(folder / "state").write_pod(PodRecord("default/holder", assignment))
+    Records(folder / "state", folder / "run").write_pod(PodRecord("default/holder", assignment))
     write_file(folder / "state" / ledger_name(_VF), dump_ledger_entry(entry))
 
 

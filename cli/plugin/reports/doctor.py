@@ -8,6 +8,7 @@ from typing import Literal
 from cli.plugin.reports.objects import Guard, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NO_INVENTORY, NodeUse
+from mooring import names
 from mooring.admission_policies import POLICIES, PolicyBinding, exempts, judge
 from mooring.inventory import CRI_SHIM, NODE_PROGRAMS
 
@@ -94,6 +95,7 @@ def _findings(patient: Patient) -> Iterator[Finding]:
     yield from _skew(patient)
     yield from _scheduler(patient.pods)
     yield from _guard(patient)
+    yield from _unsigned(patient.pods or ())
     for pod in patient.pods or ():
         yield from _of_pod(pod)
 
@@ -176,6 +178,15 @@ def _guard(patient: Patient) -> Iterator[Finding]:
     for policy in POLICIES:
         if (found := judge(policy, there.get(policy), bound)).state != "bound":
             yield Finding("warning" if patient.without_guard else "error", f"guard/{policy}", found.why)
+
+
+def _unsigned(pods: Sequence[Pod]) -> Iterator[Finding]:
+    """Yield the pods without a signature where others have one: a node with keys does not start them again."""
+    given = [pod for pod in pods if names.ASSIGNMENT in pod.annotations and not pod.is_over]
+    unsigned = [pod.key for pod in given if names.SIGNATURE not in pod.annotations]
+    if unsigned and len(unsigned) < len(given):
+        rule = f"{len(unsigned)} assignments have no signature, others have: {_some(unsigned)}"
+        yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys refuse such pods")
 
 
 def _of_pod(pod: Pod) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
 from mooring.admission_policies import POLICIES
+from mooring.assignment_signature import Signature, dump_signature
 from mooring.indexes import Indexes
 from mooring.inventory import Out
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
@@ -239,6 +241,26 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         "warning scheduler no pod has the label app.kubernetes.io/name=mooring-scheduler: it may run elsewhere",
     ]
     assert answer.status == 1
+
+
+def test_the_doctor_counts_the_pods_without_a_signature_once_others_have_one() -> None:
+    """Where nobody signs, none is missing; `explain` names the key that is said to have signed."""
+    unsigned, signed = (bound(name, "n1", (pf(), index, 0)) for index, name in enumerate("ab"))
+    signed["metadata"]["annotations"][names.SIGNATURE] = dump_signature(Signature("0" * 16, bytes(64)))
+    assert "signatures" not in _found_among(unsigned) | _found_among(signed)
+    found = _found_among(unsigned, signed)["signatures"]
+    assert found.startswith("warning: 1 assignments have no signature, others have: default/a")
+    none = explain.DecisionReport("none", "", {})
+    shown = [str(explain.report(one, none).tables[0]) for one in as_pods(unsigned, signed)]
+    assert [f"key {'0' * 16}" in each for each in shown] == [False, True]
+    (broken,) = as_pods(pod("c", annotations={names.SIGNATURE: "{"}))
+    assert "not valid JSON" in broken.signed_by()
+
+
+def _found_among(*documents: dict[str, Any]) -> dict[str, str]:
+    there, patient = as_pods(*documents), well()
+    used = uses(as_nodes(node("n1", (pf(),))), there)
+    return found_by(doctor.Patient(used, there, patient.policies, patient.bindings, "0.1.0"))
 
 
 def event(uid: str, when: str, reason: str, why: str) -> Event:
