@@ -118,6 +118,27 @@ def _is_own(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid()) and not by_group and not status.st_mode & stat.S_IWOTH
 
 
+def read_foreign_file(path: Path, most: int) -> str | None:
+    """Return the text of a file that a program with fewer rights writes, None if it is absent.
+
+    Raise OSError for a link, a pipe or a device, which would have its reader read another file or wait for ever, and
+    for more than ``most`` bytes.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content = os.read(descriptor, most + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"longer than {most} bytes", str(path))
+    return content.decode(errors="replace")
+
+
 def record_paths(folder: Path) -> Iterator[Path]:
     """Yield the records in a folder by name; leftovers of interrupted writes are skipped."""
     if folder.is_dir():

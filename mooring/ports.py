@@ -2,6 +2,7 @@
 
     {"v":1,"ports":[["0000:01:00.0","0002:01:00.0"]]}
 
+The folder is the advertiser's, which serves with fewer rights than its readers have: they follow no link there.
 Written by the advertiser at each scan that finds them otherwise, from the facts and the offer that its inventory is
 made of; read by mooring-cni, which counts min rates per port too. Without it every PF has a cable of its own.
 """
@@ -16,6 +17,7 @@ from mooring.run_folder import ADVERTISER
 
 FILE = f"{ADVERTISER}/ports.json"
 _MOST = 256
+MOST_BYTES = 64 * 1024
 Ports = tuple[tuple[str, ...], ...]
 
 

@@ -15,11 +15,12 @@ from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
 from mooring import without_devices
 from mooring.errors import RecordError
-from mooring.files import read_file
+from mooring.files import read_file, read_foreign_file
 from mooring.inventory import ADVERTISER
 from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
+_LONGEST_VERSION = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ def _difference(step: Step, change: Change) -> Finding:
 def _version(program: str) -> str:
     """Return the version that a program has recorded; the advertiser's is in a folder of its own."""
     paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
-    found = [text for path in paths if (text := read_file(below(Path("/"), path))) is not None]
-    return found[-1].strip() if found else ""
+    found = (read_foreign_file(below(Path("/"), path), _LONGEST_VERSION) for path in paths)
+    return next((text.strip() for text in reversed([*found]) if text is not None), "")
 
 
 def _without_devices(root: Path) -> Iterator[Finding]:

@@ -12,7 +12,8 @@ from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
 from mooring import ports, run_folder
-from mooring.files import read_file
+from mooring.errors import RecordError
+from mooring.files import read_file, read_foreign_file
 from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
 from mooring.vf_settings import VfSettingsApi
@@ -40,7 +41,10 @@ class Node:
 
 def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
     """Return the PCI addresses of all PFs on a PF's cable, itself included; raise RecordError."""
-    text = read_file(node.run / ports.FILE)
+    try:
+        text = read_foreign_file(node.run / ports.FILE, ports.MOST_BYTES)
+    except OSError as unusable:
+        raise RecordError(ports.FILE, "", str(unusable)) from unusable
     if text is None and not (node.run / run_folder.ADVERTISER_VERSION).exists():
         # Where an advertiser of an earlier version puts it.
         text = read_file(node.run / Path(ports.FILE).name)
