@@ -98,9 +98,12 @@ def decide_container(
         return Pass()
     if found is None:
         return Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
-    container = request.config.metadata.name
-    entitled = tuple(vf for vf in settled.vfs if vf.containers is None or container in vf.containers)
-    return Inject(settled, entitled)
+    return Inject(settled, entitled_vfs(settled, request.config.metadata.name))
+
+
+def entitled_vfs(assignment: Assignment, container: str) -> tuple[AssignedVf, ...]:
+    """Return the VFs of a pod whose devices a container of that name gets."""
+    return tuple(vf for vf in assignment.vfs if vf.containers is None or container in vf.containers)
 
 
 def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEntry | None]) -> str | None:
@@ -161,7 +164,8 @@ def add_to_container(
         envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in variables.items() if key not in present],
         devices=added,
     )
-    kept = [device for device in request.config.devices if not _replaced(device, added)]
+    replaced = _paths_and_folders(added)
+    kept = [device for device in request.config.devices if _normal(device.container_path) not in replaced]
     if len(kept) == len(request.config.devices):
         return raw + cri.CreateContainerRequest(config=addition).SerializeToString()
     changed = cri.CreateContainerRequest()
@@ -172,10 +176,20 @@ def add_to_container(
     return changed.SerializeToString()
 
 
-def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
-    """Return whether a device occupies the path of an added one; a folder occupies all paths below it."""
-    path = posixpath.normpath(device.container_path)
-    return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
+def _normal(path: str) -> str:
+    # POSIX lets two leading slashes stand for something else; no runtime does.
+    return posixpath.normpath(f"/{path.lstrip('/')}")
+
+
+def _paths_and_folders(added: Sequence[cri.Device]) -> frozenset[str]:
+    """Return the paths at which another device would occupy that of an added one: its own, and the folders above."""
+    found: set[str] = set()
+    for device in added:
+        path = device.container_path
+        while path not in found and path != "/":
+            found.add(path)
+            path = posixpath.dirname(path)
+    return frozenset(found)
 
 
 def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, rules: Rules) -> Assignment | Refuse | None:

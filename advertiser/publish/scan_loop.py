@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from advertiser.formats.vf_events import lost_vfs, reset_vfs
+from advertiser.formats.vf_events import lost_vfs, missing_devices, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.debounce import CONFIRM_S, LookTime, Sighting, VfKey, debounce
@@ -101,6 +101,7 @@ class ScanLoop:
         happened: tuple[VfEvent, ...] = (
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
+            *missing_devices(scan.host),
         )
         self._publishers.vf_events.update(frozenset(happened))
         if scan.result.ignored != self._ignored:
