@@ -77,7 +77,9 @@ def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost
 
 
 _STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "install")
-_NOTHING = "".join(f"{step:12} nothing to do\n" for step in _STEPS)
+_WHY = "no kubeconfig of the kubelet is known: --kubeconfig"
+_SAID = f"guard        not known whether all admission policies are bound: {_WHY}\n"
+_NOTHING = _SAID + "".join(f"{step:12} nothing to do\n" for step in _STEPS)
 
 
 def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
