@@ -24,6 +24,7 @@ from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
+from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.advertiser.program import Advertiser, advertising, arguments
 from tests.support import polling
 from tests.support.polling import eventually
@@ -202,6 +203,20 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
         await polling.until(lambda: not told_again.times)
         await again.scanned()
         assert "out" in inventory_of(await node(server))
+    assert len(await events(server)) == 1
+
+
+async def test_a_container_without_devices_is_told_on_its_pod_once(server: ApiServer, tmp_path: Path) -> None:
+    """As the CRI shim reports it while the advertiser runs, however often it is scanned."""
+    async with advertising(tmp_path, "--resync", "0.2") as advertiser:
+        await until(server, lambda annotations: INVENTORY in annotations)
+        uid = await bind_pod(server)
+        found = WithoutDevices("default/train", uid, "main", "5f0e", (VF1,))
+        write_file(tmp_path / "run/without-devices.json", dump_without_devices([found]))
+        (event,) = await events(server)
+        await advertiser.scanned()
+    assert (event["reason"], event["involvedObject"]["uid"]) == ("VfDevicesMissing", uid)
+    assert event["message"].startswith(f"container main runs without the devices of VF {VF1}: ")
     assert len(await events(server)) == 1
 
 
