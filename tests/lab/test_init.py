@@ -162,6 +162,6 @@ def test_an_mlx5_pf_is_opened_gets_its_mtu_and_all_its_vfs_take_part(lab: Lab) -
         "simvf.mlx5=3",
     )
     assert (link, shares) == ([9000, True], ["0 0 1 0 2 0 "])
-    assert left == {"0000:3b:00.0": {"default_share_mbps": 500}}
+    assert left == {"0000:3b:00.0": {"default_share_mbps": 500, "network": "default"}}
     assert uses == ["address 10.0.0.1/24"]
     assert "MTU of a PF that the host uses is changed" not in again
