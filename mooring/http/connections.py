@@ -41,6 +41,8 @@ _SAY_AGAIN_S = 60.0
 class Limits:
     """``connections`` at once; seconds for each phase of one; ``body_bytes`` of all request bodies together.
 
+    Each connection and each request takes one of its peer's ``turns_per_s`` turns: whoever asks for more waits.
+
     ``head_s`` is until the first request's headers are complete, ``request_s`` from there until its answer is made,
     ``idle_s`` from there, the answer's transfer included, until the next request's headers are complete: more than the
     90 s after which Go's clients close idle connections, so that they close first.
@@ -51,6 +53,7 @@ class Limits:
     request_s: float = 20.0
     idle_s: float = 100.0
     body_bytes: int = 64 << 20
+    turns_per_s: float = 100.0
 
 
 class Connection:
@@ -94,6 +97,8 @@ class Connections:
         self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
         self._body_bytes = 0
         self._said_s = float("-inf")
+        # By peer, when its next turn is, where that is in the future.
+        self._next_turn_s: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -146,6 +151,16 @@ class Connections:
             connection.task = loop.create_task(self._converse(connection, make, tls))
             connection.task.add_done_callback(partial(self._ended, connection))
 
+    async def turn(self, connection: Connection) -> None:
+        """Wait for the peer's next turn."""
+        now_s = asyncio.get_running_loop().time()
+        if len(self._next_turn_s) > self._limits.connections:
+            self._next_turn_s = {peer: at_s for peer, at_s in self._next_turn_s.items() if at_s > now_s}
+        turn_s = max(now_s, self._next_turn_s.get(connection.peer, now_s))
+        self._next_turn_s[connection.peer] = turn_s + 1 / self._limits.turns_per_s
+        if turn_s > now_s:
+            await asyncio.sleep(turn_s - now_s)
+
     def abort_all(self) -> None:
         for connection in list(self._open):
             connection.abort()
@@ -156,6 +171,7 @@ class Connections:
         self._by_protocol[inner] = connection
         # A handshake that fails, or a peer that left before it: nothing was asked.
         with suppress(OSError):
+            await self.turn(connection)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: watched, connection.accepted, ssl=tls)
             await watched.lost.wait()
 

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 from aiohttp import web
 
-from mooring.http.application import listen, read_body
+from mooring.http.application import Body, listen, read_body
 from mooring.http.connections import Limits
 from scheduler.extender.protocol import ProtocolError, failed
 from scheduler.server import metrics
@@ -22,9 +22,9 @@ _log = structlog.get_logger()
 # In bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that passed its own filters.
 _LARGEST = 32 << 20
 # kube-scheduler opens a connection for each bind that is under way. One waits at most 5 s by default.
-_LIMITS = Limits(connections=512, body_bytes=2 * _LARGEST)
+_LIMITS = Limits(connections=512, body_bytes=_LARGEST + (16 << 20), turns_per_s=5000)
 _PREFIX = "/scheduler"
-Answer = Callable[[bytes], Awaitable[bytes]]
+Answer = Callable[[Body], Awaitable[bytes]]
 
 
 def serve(
