@@ -42,10 +42,10 @@ async def resources_of_waiting_pods(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
-@attack("resources-few", "two hundred waiting pods request 50 invented resources each")
+@attack("resources-few", "twenty waiting pods request 50 invented resources each")
 async def resources_few(stage: Stage) -> AsyncIterator[None]:
     """Each is within the bounds."""
-    async with stage.pods(*(_pod(number, requests=_invented(number, 50)) for number in range(200))):
+    async with stage.pods(*(_pod(number, requests=_invented(number, 50)) for number in range(20))):
         yield
 
 
