@@ -53,12 +53,13 @@ def answer(
     caller: int | None = None,
     *,
     fixed: bool = False,
+    enforces_offer: bool = True,
 ) -> Answer:
     """Answer a call; every failure becomes an error object of the specification.
 
     ``defaults`` are the node's own folders, socket and name, for fields that the network configuration leaves out;
     ``fixed`` refuses other folders and another socket there. ``caller`` is the socket of the process that waits for the
-    answer: an ADD whose caller has left ends early.
+    answer: an ADD whose caller has left ends early. ``enforces_offer`` is as in `cni.vf.node.Node`.
     """
     version = ""
     try:
@@ -66,7 +67,7 @@ def answer(
         version = version_of(call.conf)
         if fixed:
             call = replace(call, conf=_with_own_places(call, defaults or {}))
-        return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller), 0)
+        return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller, enforces_offer=enforces_offer), 0)
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
@@ -104,6 +105,8 @@ def _dispatch(
     vf_settings: Callable[[], VfSettingsApi],
     defaults: Mapping[str, object],
     caller: int | None,
+    *,
+    enforces_offer: bool,
 ) -> str:
     if call.command == "VERSION":
         return version_answer(call.conf)
@@ -115,6 +118,7 @@ def _dispatch(
         Path(conf.run),
         SettingsOfNetdevs(vf_settings()),
         BOOT_ID.read_text().strip(),
+        enforces_offer,
     )
     match call.command:
         case "ADD":
