@@ -77,11 +77,11 @@ async def versions(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
-@attack("inventory-duplicate-key", "the last of 32,000 keys of a node's inventory is there twice")
+@attack("inventory-duplicate-key", "the last of 24,000 keys of a node's inventory is there twice")
 async def duplicate_key(stage: Stage) -> AsyncIterator[None]:
     """It is read whole to see that."""
-    keys = ",".join(f'"{number}":0' for number in range(28_000))
-    async with _node(stage, f'{{{keys},"27999":0}}'[:_LARGEST]):
+    keys = ",".join(f'"{number}":0' for number in range(24_000))
+    async with _node(stage, f'{{{keys},"23999":0}}'):
         yield
 
 

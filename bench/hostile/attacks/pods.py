@@ -158,11 +158,11 @@ async def host_ports(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
-@attack("duplicate-key", "the last of 28,000 keys of a pod's request, and of another's assignment, is there twice")
+@attack("duplicate-key", "the last of 24,000 keys of a pod's request, and of another's assignment, is there twice")
 async def duplicate_key(stage: Stage) -> AsyncIterator[None]:
     """They are read whole to see that."""
-    keys = ",".join(f'"{number}":0' for number in range(28_000))
-    text = f'[{{{keys},"27999":0}}]'
+    keys = ",".join(f'"{number}":0' for number in range(24_000))
+    text = f'[{{{keys},"23999":0}}]'
     bound = _pod(1, {"nodeName": _NODE})
     bound["metadata"]["annotations"] = {names.ASSIGNMENT: text[1:-1]}
     async with stage.pods(_pod(0, request=text), bound):
