@@ -5,7 +5,7 @@ import re
 from functools import cache
 
 from bench.hostile.attack import ATTACKS
-from bench.hostile.attacks import pods
+from bench.hostile.attacks import __all__ as files
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
@@ -28,5 +28,5 @@ def test_every_test_that_is_named_exists() -> None:
 
 def test_every_attack_is_named() -> None:
     """Who adds an attack says what it is against."""
-    assert pods
+    assert "pods" in files
     assert ATTACKS.keys() - set(_HELD.findall(PAGE)) == set()
