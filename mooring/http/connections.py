@@ -28,7 +28,8 @@ from mooring.config import host_and_port
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 _log = structlog.get_logger()
-_BACKLOG = 256
+_BACKLOG = 1024
+_AT_ONCE = 64
 # struct linger: on, 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
 # Seconds until accepting is tried again, for instance after the process ran out of descriptors.
@@ -138,18 +139,28 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, address = await loop.sock_accept(listener)
+                self._admit(*await loop.sock_accept(listener), make, tls)
+                # Those that have queued up meanwhile, too: where the queue is full, a newcomer tries again after 1 s.
+                for _ in range(_AT_ONCE):
+                    self._admit(*listener.accept(), make, tls)
+            except BlockingIOError:
+                continue
             except OSError as failed:
                 _log.warning("connection not accepted", reason=str(failed))
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
-                continue
-            if len(self._open) >= self._limits.connections:
-                self._close_one("connections are at their limit", lambda _: 1)
-            connection = Connection(accepted, str(address[0]))
-            self._open[connection] = None
-            connection.expire_in(self._limits.head_s)
-            connection.task = loop.create_task(self._converse(connection, make, tls))
-            connection.task.add_done_callback(partial(self._ended, connection))
+
+    def _admit(
+        self, accepted: socket.socket, address: tuple[Any, ...], make: MakeProtocol, tls: ssl.SSLContext | None
+    ) -> None:
+        """Let a connection in, if need be in place of another."""
+        accepted.setblocking(False)
+        if len(self._open) >= self._limits.connections:
+            self._close_one("connections are at their limit", lambda _: 1)
+        connection = Connection(accepted, str(address[0]))
+        self._open[connection] = None
+        connection.expire_in(self._limits.head_s)
+        connection.task = asyncio.get_running_loop().create_task(self._converse(connection, make, tls))
+        connection.task.add_done_callback(partial(self._ended, connection))
 
     async def turn(self, connection: Connection) -> None:
         """Wait for the peer's next turn."""
