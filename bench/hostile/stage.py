@@ -30,9 +30,9 @@ NODES = "/api/v1/nodes"
 # The node whose advertiser runs here.
 HOST = "host-0"
 _PYTHON = (sys.executable, "-m")
-# A process that takes less than this share of a core is at rest.
 # Seconds until a connection that the server has closed is opened again.
 _REOPEN_S = 2.0
+# A process that takes less than this share of a core is at rest.
 _REST_SHARE, _REST_S, _LONGEST_S = 0.03, 1.0, 120.0
 _FOLDERS = (("sysfs", "sys"), ("state", "state"), ("run", "run"))
 
