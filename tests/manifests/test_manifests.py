@@ -142,6 +142,25 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
     assert commands == ["init", "serve"]
 
 
+def test_the_extender_answers_nobody_whom_the_operator_has_not_named(objects: tuple[Document, ...]) -> None:
+    """By a certificate of his CA, or by an address: an overlay that starts its server has one of the two."""
+    (deployment,) = of_kind(objects, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    _, config = load(SchedulerConfig, "mooring-scheduler", container["args"], {})
+    policies = list(of_kind(objects, "NetworkPolicy"))
+    assert len(policies) == int(bool(config.extender_addr and not config.extender_client_ca))
+    for policy in policies:
+        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+        assert wanted <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        open_to_all = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+        (named,) = [rule for rule in policy["spec"]["ingress"] if "from" in rule]
+        assert open_to_all == [{"ports": [{"port": "metrics"}]}]
+        assert named == {"ports": [{"port": "extender"}], "from": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}
+        assert ports == {"metrics": 10259, "extender": 8888}
+
+
 def _pods(objects: tuple[Document, ...]) -> Iterator[Document]:
     return (one["spec"]["template"]["spec"] for one in of_kind(objects, *_WORKLOADS))
 
