@@ -19,13 +19,14 @@ from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from mooring import without_devices
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.files import write_shared
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
-from mooring.without_devices import NAME, WithoutDevices, dump_without_devices
+from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.advertiser.program import Advertiser, advertising, arguments
 from tests.support import polling
 from tests.support.polling import eventually
@@ -213,7 +214,7 @@ async def test_a_container_without_devices_is_told_on_its_pod_once(server: ApiSe
         await until(server, lambda annotations: INVENTORY in annotations)
         uid = await bind_pod(server, tmp_path)
         found = WithoutDevices("default/train", uid, "main", "5f0e", (VF1,))
-        write_shared(tmp_path / "run" / NAME, dump_without_devices([found]))
+        write_shared(tmp_path / "run" / without_devices.NAME, dump_without_devices([found]))
         (event,) = await events(server)
         await advertiser.scanned()
     assert (event["reason"], event["involvedObject"]["uid"]) == ("VfDevicesMissing", uid)
