@@ -117,7 +117,7 @@ def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
 
 
 # Far more than an entry without container names has. A node has some hundred VFs, most nodes the same ones.
-_LONGEST_ENTRY = 512
+_LONGEST_ENTRY = 256
 
 
 @lru_cache(maxsize=1 << 15)

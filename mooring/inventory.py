@@ -25,6 +25,8 @@ _MOST_PFS = 256
 MOST_VFS = 4096
 MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
+# Every second one of `MOST_VFS` takes 10 KiB. Each range more copies the set, so the time grows with its square.
+_LONGEST_RANGES = 16_384
 # `Out.why` of a VF that a pod holds without a claim to it any more: this text, then the pod's uid.
 HELD_BY = "held by pod "
 
@@ -244,7 +246,7 @@ def _vf0(document: Fields, vfs: Indexes) -> str | None:
 def indexes(value: Value) -> Indexes:
     """Read ranges such as ``0-9,20``."""
     try:
-        return Indexes.parse(value.string())
+        return Indexes.parse(value.string(longest=_LONGEST_RANGES))
     except ValueError as unreadable:
         if isinstance(unreadable, ContractError):
             raise

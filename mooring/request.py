@@ -18,6 +18,8 @@ from mooring.parsing import Value, dump, parse
 from mooring.settings import SETTING_NAMES, VfSettings, read_settings
 
 MOST_INTERFACES = 64
+# The manifests' policy refuses longer texts too, where they are written.
+MOST_CHARACTERS, MOST_PLACEMENT_CHARACTERS = 32_768, 256
 Spreading = Literal["pack", "spread", "distinct"]
 _SELECTORS = ("network", "pf", "link", "name", "containers")
 _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
@@ -60,17 +62,23 @@ def _read(ours: str | None, seeds: str | None, placement: str | None) -> PodRequ
     if ours is not None and seeds is not None:
         raise AnnotationError(names.REQUEST, "", f"the pod also has {names.SEED_REQUEST!r}; only one may be given")
     if ours is not None:
-        interfaces = _interfaces(parse(ours, names.REQUEST, AnnotationError), strict=True)
+        interfaces = _interfaces(_parse(ours, names.REQUEST), strict=True)
     elif seeds is not None:
-        interfaces = _interfaces(parse(seeds, names.SEED_REQUEST, AnnotationError), strict=False)
+        interfaces = _interfaces(_parse(seeds, names.SEED_REQUEST), strict=False)
     else:
         return None
     return PodRequest(interfaces, _placement(placement))
 
 
+def _parse(text: str, key: str, longest: int = MOST_CHARACTERS) -> Value:
+    if len(text) > longest:
+        raise AnnotationError(key, "", f"longer than {longest} characters")
+    return parse(text, key, AnnotationError)
+
+
 # Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
 _SHORT = 1024
-_read_short = lru_cache(maxsize=4096)(_read)
+_read_short = lru_cache(maxsize=1024)(_read)
 
 
 def dump_interfaces(interfaces: tuple[VfRequest, ...]) -> str:
@@ -132,7 +140,7 @@ def refuse_repeated_names(value: Value, entries: tuple[VfRequest, ...]) -> None:
 def _placement(text: str | None) -> Spreading | None:
     if text is None:
         return None
-    document = parse(text, names.PLACEMENT, AnnotationError).fields({"pfs"})
+    document = _parse(text, names.PLACEMENT, MOST_PLACEMENT_CHARACTERS).fields({"pfs"})
     choices: tuple[Spreading, Spreading, Spreading] = ("pack", "spread", "distinct")
     return document.required("pfs").choice(*choices)
 

@@ -165,6 +165,11 @@ class Queue:
         entry = self._entries.get(uid)
         return entry is not None and entry.place == "in_flight"
 
+    def is_unschedulable(self, uid: str) -> bool:
+        """Return whether a pod waits for an event."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.place == "unschedulable"
+
     @property
     def has_unschedulable(self) -> bool:
         """Return whether any pod is unschedulable."""

@@ -35,8 +35,8 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 _PAGE = 500
-# Objects decoded before other tasks have their turn: a few milliseconds.
-_AT_ONCE = 100
+# Objects, and bytes of them, that are decoded before other tasks have their turn: a few milliseconds.
+_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
 # Seconds after which the server ends a watch, at random so that not all of them return at once.
 _WATCH_S = (240, 300)
 # A server sends a bookmark about every minute if nothing happens. Longer silence, in seconds, means that the
@@ -212,13 +212,16 @@ async def _list(
 
 async def _take_in(page: _List, listed: _Listed[T], decode: Decoder[T], is_known: Callable[[Identity], bool]) -> None:
     listed.version = page.metadata.resource_version
-    for number, raw in enumerate(page.items or (), start=1):
+    number = size = 0
+    for raw in page.items or ():
+        number, size = number + 1, size + len(memoryview(raw))
         identity = _identify(raw)
         if is_known(identity):
             listed.unchanged.append(identity)
         else:
             listed.entries.append(_read(identity, raw, decode))
-        if number % _AT_ONCE == 0:
+        if number >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+            number = size = 0
             await asyncio.sleep(0)
 
 

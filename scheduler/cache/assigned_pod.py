@@ -1,8 +1,9 @@
 """Read what a bound pod uses on its node from the pod object of the API server."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -13,9 +14,16 @@ from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.affinity import read_affinity_info, without_terms
 from scheduler.kube.objects import Container, Metadata, Pod, PodSpec, Quantities, Resources
-from scheduler.kube.pod_info import HostPort, host_ports
-from scheduler.kube.pod_resources import NO_DEFAULTS, Amounts, pod_requests, scored_requests
-from scheduler.kube.pod_volumes import read_pod_volumes
+from scheduler.kube.pod_info import MOST_PORTS, HostPort, host_ports
+from scheduler.kube.pod_resources import (
+    MOST_AMOUNTS,
+    NO_DEFAULTS,
+    Amounts,
+    amounts_named,
+    pod_requests,
+    scored_requests,
+)
+from scheduler.kube.pod_volumes import NO_VOLUMES, read_pod_volumes
 
 # The reason of the condition DisruptionTarget of a pod that a scheduler preempts.
 PREEMPTED = "PreemptionByScheduler"
@@ -30,10 +38,13 @@ class UnreadablePart:
     fields: Mapping[str, str]
 
 
-def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[AssignedPod, list[UnreadablePart]]:
+def read_assigned_pod(
+    pod: Pod, known: AssignedPod | None = None, published: Set[str] = frozenset()
+) -> tuple[AssignedPod, list[UnreadablePart]]:
     """Return what a bound pod uses; what cannot be read counts as nothing and is listed.
 
-    ``known`` is what the cache held of the pod before.
+    ``known`` is what the cache held of the pod before. ``published`` are the resources that nodes have: of a pod that
+    names more amounts than can be read at once only theirs count.
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     faults: list[UnreadablePart] = []
@@ -43,7 +54,7 @@ def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[Assig
         assignment = _shown(pod, known) or assignment
     except AnnotationError as unreadable:
         faults.append(UnreadablePart("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
-    use = _use_of(pod.spec)
+    use = _use_of(pod.spec, published)
     if use.error:
         faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
     try:
@@ -51,6 +62,11 @@ def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[Assig
     except ValueError as unreadable:
         affinity_info = without_terms(pod)
         faults.append(UnreadablePart("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
+    try:
+        volumes = read_pod_volumes(pod)
+    except ValueError as unreadable:
+        volumes = NO_VOLUMES
+        faults.append(UnreadablePart("pod", "pod's volumes cannot be read", about | {"reason": str(unreadable)}))
     assigned = AssignedPod(
         uid=uid,
         pod=pod.key,
@@ -60,7 +76,7 @@ def read_assigned_pod(pod: Pod, known: AssignedPod | None = None) -> tuple[Assig
         ports=use.ports,
         assignment=assignment,
         affinity_info=affinity_info,
-        volumes=read_pod_volumes(pod),
+        volumes=volumes,
         priority=pod.spec.priority or 0,
         preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
@@ -83,28 +99,34 @@ class _Use:
 _encode = msgspec.json.Encoder().encode
 _ResourceFields = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
 _decode = msgspec.json.Decoder(_ResourceFields).decode
-# A longer text is rare, and must not fill the memory.
-_SHORT = 4096
+# A longer text is rare, and must not fill the memory; nor is a text made of so many containers.
+_SHORT, _FEW = 2048, 32
+# Resources that every node has.
+_OF_ALL = frozenset({"cpu", "memory"})
 
 
-def _use_of(spec: PodSpec) -> _Use:
+def _use_of(spec: PodSpec, published: Set[str]) -> _Use:
     """Return what the containers use; replicas request the same and share one value."""
+    if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amounts_named(spec) > MOST_AMOUNTS:
+        return _read_use(spec, published | _OF_ALL)
     asked = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
-    return _read_short(asked) if len(asked) <= _SHORT else _read_use(asked)
+    return _read_short(asked) if len(asked) <= _SHORT else _read_use(spec)
 
 
-def _read_use(asked: bytes) -> _Use:
+@lru_cache(maxsize=2048)
+def _read_short(asked: bytes) -> _Use:
     containers, starting, overhead, together = _decode(asked)
-    spec = PodSpec(containers, starting, overhead=overhead, resources=together)
-    ports = frozenset(host_ports(spec))
+    return _read_use(PodSpec(containers, starting, overhead=overhead, resources=together))
+
+
+def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
+    ports = frozenset(islice(host_ports(spec), MOST_PORTS))
+    only = published if amounts_named(spec) > MOST_AMOUNTS else None
     try:
-        resources = pod_requests(spec)
+        resources = pod_requests(spec, only=only)
         return _Use(resources, scored_requests(spec, resources), ports)
     except ValueError as unreadable:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
-
-
-_read_short = lru_cache(maxsize=4096)(_read_use)
 
 
 def _is_preempted(pod: Pod) -> bool:

@@ -1,6 +1,6 @@
 """A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic
 
 import numpy as np
@@ -52,6 +52,17 @@ class Column(Generic[Fact]):
         for number in np.flatnonzero(present):
             judged[number] = judge(self.values[number])
         return judged[ids]
+
+    def among(self, values: Collection[Fact], rows: Rows) -> NDArray[np.bool_]:
+        """Return which rows have one of these values, none of which is the empty one."""
+        if len(values) <= len(self._ids_of):
+            numbers = [number for value in values if (number := self._ids_of.get(value)) is not None]
+        else:
+            numbers = [number for value, number in self._ids_of.items() if value in values]
+        present = np.zeros(len(self.values), np.bool_)
+        present[numbers] = True
+        found: NDArray[np.bool_] = present[self.ids[rows]]
+        return found
 
     def _new_number(self, value: Fact) -> int:
         if self._unused:

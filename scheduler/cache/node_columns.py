@@ -26,7 +26,7 @@ publish take no more than their objects. A column drops a value with the last ro
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +122,11 @@ class NodeColumns:
         # Changes of what a node is (labels, taints, capacity); and of anything at all.
         self.renewals = Journal()
         self.changes = Journal()
+
+    @property
+    def published_names(self) -> Set[str]:
+        """The resources that any node publishes."""
+        return self._publishers.keys()
 
     def all_rows(self) -> Rows:
         """Return the rows that have a node."""

@@ -14,6 +14,8 @@ from scheduler.kube.quantity import parse_resources
 NOT_READY_S = 60.0
 # The longest name of a node. Source: apimachinery's DNS1123SubdomainMaxLength.
 _LONGEST_NAME = 253
+# What a node may have of each; one that has more is left out. Node feature discovery sets some hundred labels.
+MOST_LABELS, MOST_TAINTS, MOST_RESOURCES = 4096, 1000, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
     """Return a node's facts and the error if its inventory cannot be read; raise ValueError if the node is invalid."""
     if len(node.metadata.name) > _LONGEST_NAME:
         raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
+    _hold_to_bounds(node)
     annotations = node.metadata.annotations or {}
     text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, known)
@@ -78,6 +81,16 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
         },
     )
     return node_info, error
+
+
+def _hold_to_bounds(node: Node) -> None:
+    for number, what, most in (
+        (len(node.metadata.labels or ()), "labels", MOST_LABELS),
+        (len(node.spec.taints or ()), "taints", MOST_TAINTS),
+        (len(node.status.allocatable or ()), "resources", MOST_RESOURCES),
+    ):
+        if number > most:
+            raise ValueError(f"{number} {what} are more than {most}")
 
 
 def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | None, str, str]:

@@ -21,6 +21,8 @@ HARD_WEIGHT = 1
 # Questions are dropped beyond so many counts (rows x questions): 32 MiB.
 _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
+# And beyond so many labels, values and namespaces that they name together: some 100 bytes each.
+_MOST_NAMED = 1 << 16
 _NO_LABELS: Mapping[str, str] = {}
 
 
@@ -48,6 +50,13 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         """Return the namespaces that the question covers; None if they are selected by labels."""
         named = [scope.namespaces for scope in self.scopes if scope.within.nothing]
         return frozenset.intersection(*named) if named else None
+
+
+def _named_by(question: Question) -> int:
+    """Return how many labels, values and namespaces a question names."""
+    selectors = [one for scope in question.scopes for one in (scope.selector, scope.within)]
+    needs = sum(1 + len(need.values) for one in selectors for need in one.needs)
+    return needs + sum(len(one.equal) for one in selectors) + sum(len(scope.namespaces) for scope in question.scopes)
 
 
 class _Group:
@@ -121,6 +130,7 @@ class PodCounts:
     def __init__(self) -> None:
         self._groups: dict[str, dict[AffinityInfo, _Group]] = {}
         self._questions: OrderedDict[Question, RowCounts] = OrderedDict()
+        self._named = 0
         # Questions by namespace; under None those that select namespaces by labels.
         self._asked_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -232,8 +242,10 @@ class PodCounts:
         if row_counts is not None:
             self._questions.move_to_end(question)
             return row_counts
-        while len(self._questions) >= max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS):
+        named, most = _named_by(question), max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS)
+        while self._questions and (len(self._questions) >= most or self._named + named > _MOST_NAMED):
             self._forget(next(iter(self._questions)))
+        self._named += named
         groups = [group for affinity_info, group in self._groups_for(question) if question.matches(affinity_info)]
         row_counts = self._questions[question] = RowCounts.of([group.rows for group in groups])
         move = (row_counts, 1)
@@ -256,6 +268,7 @@ class PodCounts:
 
     def _forget(self, question: Question) -> None:
         row_counts = self._questions.pop(question)
+        self._named -= _named_by(question)
         for place in self._places(question):
             del self._asked_in[place][question]
         # Not only those that it covers: namespaces may have other labels by now.

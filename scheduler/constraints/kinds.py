@@ -24,12 +24,14 @@ Answer = TypeVar("Answer")
 # Part of annotation keys, so it is valid in one, and of the assignment's own names.
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
 _MOST_UNITS = 4096
+# What a constraint is given to read; the manifests' policies say the same.
+MOST_REQUEST_CHARACTERS, MOST_INVENTORY_CHARACTERS = 16_384, 131_072
 _LONGEST_ID = 253
 _LONGEST_TEXT = 200
 # A constraint that has taken too long this often is not called any more.
 _MOST_SLOW = 16
-# Judgements kept, of some hundred bytes each.
-_MOST_JUDGED = 1 << 14
+# Judgements are kept of so many units together, some 100 bytes each; a request counts as so many units.
+_MOST_JUDGED, _A_REQUEST = 1 << 17, 16
 
 
 class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a reason
@@ -49,6 +51,7 @@ class Kind:
         self._limit = limit
         self._slow = 0
         self._judged: dict[tuple[Hashable, Hashable], int | str] = {}
+        self._judged_units = 0
         self._noted: dict[str, str] = {}
         self._untold: list[str] = []
 
@@ -63,6 +66,9 @@ class Kind:
     def read_inventory(self, node: NodeSide) -> Inventory:
         """Return a node's units by id; raise ValueError with the constraint's words, or `Fault`."""
 
+        if len(node.text) > MOST_INVENTORY_CHARACTERS:
+            raise ValueError(f"longer than {MOST_INVENTORY_CHARACTERS} characters")
+
         def ask(constraint: AnyConstraint) -> Inventory:
             units = dict(constraint.read_inventory(node))
             _refuse_ids(units)
@@ -76,8 +82,11 @@ class Kind:
         """Return how well what is left suits, from 0 to 100, or why it does not fit; a fault is a reason too."""
         known = self._judged.get((request, left))
         if known is None:
-            if len(self._judged) >= _MOST_JUDGED:
+            size = _A_REQUEST + len(left.free)
+            if self._judged_units + size > _MOST_JUDGED:
                 self._judged.clear()
+                self._judged_units = 0
+            self._judged_units += size
             known = self._judged[request, left] = self._judge(request, left)
         return known
 
@@ -158,7 +167,9 @@ class Kinds:
         for name, text in asked_kinds(annotations):
             key, kind = names.REQUEST_OF + name, self._kinds.get(name)
             if kind is None:
-                raise AnnotationError(key, "", f"no constraint {name!r} is installed in this scheduler")
+                raise AnnotationError(key, "", f"no constraint {shorten(name)} is installed in this scheduler")
+            if len(text) > MOST_REQUEST_CHARACTERS:
+                raise AnnotationError(key, "", f"longer than {MOST_REQUEST_CHARACTERS} characters")
             try:
                 request = kind.read_request(PodSide(text, interfaces, dict(resources)))
             except AnnotationError as unread:

@@ -145,7 +145,7 @@ class SchedulingCycle:
         record_phase("PreFilter")
         if isinstance(volumes, NoNode):
             return self._nowhere(pod_info, volumes)
-        signature_scores = self._signature_scores.of(pod_info)
+        signature_scores = self._signature_scores.of(pod_info, search.placement)
         if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
             best = signature_scores.best(search.placement)
@@ -263,7 +263,7 @@ class SchedulingCycle:
         found = self._preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
         if found is None:
             return None
-        verdict = self._unschedulable(pod_info, refused)
+        verdict = replace(self._unschedulable(pod_info, refused), is_incomplete=search.placement.is_spent)
         if found.reason:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):

@@ -40,7 +40,8 @@ class Bind(msgspec.Struct, frozen=True):
 class Unschedulable:
     """No node is possible now; ``requeue_on`` lists the events that can change that.
 
-    ``nominate`` is the node where the pod waits for room that victims make; None for no node.
+    ``nominate`` is the node where the pod waits for room that victims make; None for no node. ``is_incomplete`` if the
+    decision had no steps left for some nodes: another one goes on there.
     """
 
     pod_info: PodInfo
@@ -48,6 +49,7 @@ class Unschedulable:
     requeue_on: ClusterEvent
     why: Why
     nominate: Nominate | None = None
+    is_incomplete: bool = False
 
 
 Decision = Bind | Unschedulable

@@ -5,13 +5,12 @@ Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.selectors import EVERYTHING, NOTHING, Selector, read_selector
-
-_MOST_SIGNATURES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Budgets:
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
         # The budgets that select pods of one signature; cleared whenever a budget changes.
-        self._about: dict[AffinityInfo, tuple[_Budget, ...]] = {}
+        self._about: WeakKeyDictionary[AffinityInfo, tuple[_Budget, ...]] = WeakKeyDictionary()
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or update a budget; raise ValueError for a malformed selector."""
@@ -77,8 +76,6 @@ class Budgets:
     def _speaking_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
         found = self._about.get(affinity_info)
         if found is None:
-            if len(self._about) >= _MOST_SIGNATURES:
-                self._about.clear()
             there = self._budgets.get(affinity_info.namespace, {}).values()
             found = self._about[affinity_info] = tuple(
                 one for one in there if one.selector.selects(affinity_info.labels)

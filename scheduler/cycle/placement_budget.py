@@ -2,14 +2,14 @@
 
 One hard request costs a search on every node whose free VFs and rates differ: a valid pod with 23 rates took 8.8 s at
 2,000 nodes. A turn that has spent its steps ends, so that events are taken in. A decision that has spent all of its own
-refuses the nodes that are left as out of budget, as a single search does, and looks for no victims there.
+leaves the other nodes unsearched, and looks for no victims there: a later decision about the pod goes on with them.
 """
 
 import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from scheduler.placement.assign import OUT_OF_BUDGET, Placement
+from scheduler.placement.assign import Placement
 from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
 
 # Half a second. Most decisions take a few hundred steps.
@@ -40,9 +40,7 @@ class PlacementBudget:
         self._left_this_turn = self._a_turn
 
     def search(self, choose: Callable[[int], Placement | str], row: int) -> Placement | str:
-        """Search a row, unless too much was searched: return that there are no steps left, or raise TurnSpent."""
-        if self.is_spent:
-            return OUT_OF_BUDGET
+        """Search a row; raise TurnSpent if this turn has searched enough."""
         if self.turn_is_spent:
             raise TurnSpent
         before = steps_taken()

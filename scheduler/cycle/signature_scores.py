@@ -9,20 +9,28 @@ of a row in its journals, and `refresh` judges the recorded rows again. Two case
 node's properties if scores are scaled over all passing nodes, and so many changes that this is cheaper.
 
 What it costs: a pod costs what has changed since the last pod of its shape, some 10 microseconds a row. Finding the
-best score among thousands takes a few microseconds. Kept are about 40 bytes a row and shape.
+best score among thousands takes a few microseconds. Kept are about 40 bytes a row and shape, and of a shape's pod what
+the shape itself says.
+
+A row that a decision has no steps left to search is refused for that decision only: the next one goes on there.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.kube.affinity import NO_AFFINITY
+from scheduler.kube.objects import Affinity, Container, Metadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import OUT_OF_BUDGET, Placement
+from scheduler.kube.pod_volumes import NO_VOLUMES
+from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.plugins.interface import (
     FilterPlugin,
     Refusals,
@@ -45,6 +53,10 @@ _FEW_ROWS = 12
 # The limit on rows of all shapes together, but at least so many shapes are kept.
 _MOST_ROWS = 5_000_000
 _FEWEST = 8
+# Shapes are dropped beyond so many characters of them all.
+_MOST_CHARACTERS = 8 << 20
+# Reasons of one shape, beyond which they are counted anew: those that hold for no row any more are many then.
+_MOST_REASONS = 4096
 _NO_NODE = -1
 _OUT = -1
 
@@ -60,6 +72,9 @@ class SignatureScores:
         self._legend: list[tuple[Refusing, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
+        # The rows that a decision had no steps left for, and that decision's budget.
+        self._unsearched: list[int] = []
+        self._left_by: PlacementBudget | None = None
         self._on_budget_spent = on_budget_spent
         self._filters = [
             (plugin, judge) for plugin in USAGE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes)) is not None
@@ -82,6 +97,10 @@ class SignatureScores:
             return
         if self._seen == nodes.changes.end:
             return
+        if len(self._legend) > _MOST_REASONS:
+            self._forget_reasons()
+            self._judge_all()
+            return
         changed = nodes.changes.since(self._seen)
         if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
             self._judge_all()
@@ -93,6 +112,12 @@ class SignatureScores:
                 self._judge_use_of(row)
         self._seen = nodes.changes.end
 
+    def begin(self, budget: PlacementBudget) -> None:
+        """Judge again the rows that another decision had no steps left for."""
+        if self._unsearched and self._left_by is not budget:
+            rows, self._unsearched = np.array(self._unsearched, np.intp), []
+            self._judge_use(rows)
+
     def best(self, budget: PlacementBudget) -> tuple[int, Placement | None] | None:
         """Return the best row that passes, with where the pod's interfaces go there; None if no row passes.
 
@@ -100,6 +125,8 @@ class SignatureScores:
         """
         standing = self._standing[: self._nodes.size]
         while len(standing):
+            if budget.is_spent and self._reserve is not None:
+                self._leave_unsearched(np.flatnonzero(standing >= 0).tolist(), budget)
             row = int(standing.argmax())
             if standing.item(row) < 0:
                 return None
@@ -116,6 +143,9 @@ class SignatureScores:
         if self._reserve is None:
             return None
         plugin, choose = self._reserve
+        if budget.is_spent:
+            self._leave_unsearched([row], budget)
+            return NOT_SEARCHED
         found = budget.search(choose, row)
         if isinstance(found, str):
             if found == OUT_OF_BUDGET:
@@ -123,6 +153,15 @@ class SignatureScores:
             self._codes[row] = self._code(plugin, (found,))
             self._standing[row] = _OUT
         return found
+
+    def _leave_unsearched(self, rows: list[int], budget: PlacementBudget) -> None:
+        if self._reserve is not None and rows:
+            plugin, _ = self._reserve
+            self._codes[rows] = self._code(plugin, (NOT_SEARCHED,))
+            self._standing[rows] = _OUT
+            self._unsearched += rows
+            self._left_by = budget
+            self._on_budget_spent()
 
     def passing(self) -> Rows:
         """Return the rows that no plugin refuses so far."""
@@ -248,6 +287,11 @@ class SignatureScores:
             code = codes[mark] = self._code(plugin, judged.reasons(mark))
         return code
 
+    def _forget_reasons(self) -> None:
+        self._legend.clear()
+        self._code_of.clear()
+        self._codes_of = {plugin.name: {0: 0} for plugin, _ in self._filters}
+
     def _refuse(self, codes: Marks, plugin: FilterPlugin, refusals: Refusals | None) -> Marks:
         """Add the refusals of one rule to those of the rules before it."""
         if refusals is None:
@@ -269,20 +313,47 @@ class KeptSignatureScores:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._kept: OrderedDict[bytes, SignatureScores] = OrderedDict()
+        self._characters = 0
         # How many searches for a placement have run out of steps.
         self.budget_spent = 0
 
-    def of(self, pod_info: PodInfo) -> SignatureScores:
-        """Return a shape's scores as the nodes are now."""
+    def of(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
+        """Return a shape's scores as the nodes are now, for a decision that may spend this budget."""
         signature_scores = self._kept.get(pod_info.shape)
         if signature_scores is None:
-            while len(self._kept) >= max(_MOST_ROWS // len(self._nodes.valid), _FEWEST):
-                self._kept.popitem(last=False)
-            signature_scores = self._kept[pod_info.shape] = SignatureScores(pod_info, self._nodes, self._count_spent)
+            self._make_room(len(pod_info.shape))
+            judged = SignatureScores(_judged_alone(pod_info), self._nodes, self._count_spent)
+            signature_scores = self._kept[pod_info.shape] = judged
+            self._characters += len(pod_info.shape)
             return signature_scores
         self._kept.move_to_end(pod_info.shape)
         signature_scores.refresh()
+        signature_scores.begin(budget)
         return signature_scores
+
+    def _make_room(self, characters: int) -> None:
+        most = max(_MOST_ROWS // len(self._nodes.valid), _FEWEST)
+        while self._kept and (len(self._kept) >= most or self._characters + characters > _MOST_CHARACTERS):
+            shape, _ = self._kept.popitem(last=False)
+            self._characters -= len(shape)
 
     def _count_spent(self) -> None:
         self.budget_spent += 1
+
+
+def _judged_alone(pod_info: PodInfo) -> PodInfo:
+    """Return as much of a pod as the plugins that judge each node by itself read: that is in its shape."""
+    spec, request = pod_info.pod.spec, pod_info.request
+    kept = PodSpec(
+        containers=[Container("", image=image) for image in spec.images],
+        node_name=spec.node_name,
+        node_selector=spec.node_selector,
+        affinity=Affinity(node_affinity=spec.affinity.node_affinity) if spec.affinity is not None else None,
+        tolerations=spec.tolerations,
+    )
+    if request is not None and any(one.containers for one in request.interfaces):
+        request = replace(request, interfaces=tuple([replace(one, containers=None) for one in request.interfaces]))
+    pod = Pod(Metadata(name=""), kept)
+    return msgspec.structs.replace(
+        pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request
+    )

@@ -5,13 +5,17 @@ workloads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from sys import intern
 
 import msgspec
 
 from scheduler.kube.objects import Pod, PodAffinity, PodAffinityTerm
-from scheduler.kube.selectors import NOTHING, Selector, read_selector
+from scheduler.kube.selectors import MOST_EXPRESSIONS, NOTHING, Selector, expressions_of, read_selector
+from scheduler.kube.shared import Shared
+
+# A pod's labels, which every selector may be compared with; its terms, each of which is compared with every pod; and
+# what they name together: labels, expressions and namespaces.
+MOST_LABELS, MOST_TERMS, MOST_REQUIREMENTS = 1000, 64, MOST_EXPRESSIONS
 
 
 class Scope(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -25,14 +29,14 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return namespace in self.namespaces or self.within.matches(namespace_labels)
 
 
-class Term(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+class Term(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
     """One affinity or anti-affinity term: these pods, in the same domain of the node label ``key``."""
 
     key: str
     scope: Scope
 
 
-class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
     """A pod as other pods' terms and constraints see it.
 
     ``preferred`` are its preferred terms with their weights, those of anti-affinity below zero. ``terminating`` pods do
@@ -51,7 +55,8 @@ NO_AFFINITY = AffinityInfo("")
 
 
 def read_affinity_info(pod: Pod) -> AffinityInfo:
-    """Return a pod's affinity info; raise ValueError in words for a malformed term."""
+    """Return a pod's affinity info; raise ValueError in words for a malformed term, or for too many terms or labels."""
+    _hold_to_bounds(pod)
     affinity, bare = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return bare
@@ -68,23 +73,55 @@ def read_affinity_info(pod: Pod) -> AffinityInfo:
 
 
 def without_terms(pod: Pod) -> AffinityInfo:
-    """Return a pod's affinity info without terms: what remains of a pod whose terms are malformed."""
+    """Return a pod's affinity info without terms, and without labels that are too many: what can be read of any pod."""
     labels = pod.metadata.labels or {}
+    if len(labels) > MOST_LABELS:
+        labels = {}
     gone = pod.metadata.deletion_timestamp is not None
     return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))
 
 
-@lru_cache(maxsize=1 << 14)
 def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
     """Return the equal instance that is known already; its strings are kept once."""
+    return _affinity_infos.of(affinity_info, _interned)
+
+
+def _interned(affinity_info: AffinityInfo) -> AffinityInfo:
     labels = tuple((intern(key), intern(value)) for key, value in affinity_info.labels)
     return msgspec.structs.replace(affinity_info, namespace=intern(affinity_info.namespace), labels=labels)
 
 
-@lru_cache(maxsize=1 << 14)
-def _shared_term(term: Term) -> Term:
-    """Return the equal term that is known already: pods with different labels still have terms in common."""
-    return term
+# Pods with different labels still have terms in common.
+_affinity_infos, _terms = Shared[AffinityInfo](), Shared[Term]()
+
+
+def _hold_to_bounds(pod: Pod) -> None:
+    if (labels := len(pod.metadata.labels or ())) > MOST_LABELS:
+        raise ValueError(f"{labels} labels are more than {MOST_LABELS}")
+    terms = list(_all_terms(pod))
+    if len(terms) > MOST_TERMS:
+        raise ValueError(f"{len(terms)} pod affinity terms are more than {MOST_TERMS}")
+    if (requirements := sum(map(_requirements, terms))) > MOST_REQUIREMENTS:
+        raise ValueError(f"{requirements} requirements of pod affinity terms are more than {MOST_REQUIREMENTS}")
+
+
+def _all_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
+    affinity = pod.spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
+        if part is not None:
+            yield from part.required or ()
+            yield from (one.term for one in part.preferred or ())
+
+
+def _requirements(term: PodAffinityTerm) -> int:
+    """Return how many labels, expressions and namespaces a term names."""
+    keys = len(term.match_label_keys or ()) + len(term.mismatch_label_keys or ())
+    return (
+        len(term.namespaces or ())
+        + keys
+        + expressions_of(term.label_selector)
+        + expressions_of(term.namespace_selector)
+    )
 
 
 def _weighted(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[tuple[Term, int]]:
@@ -105,4 +142,4 @@ def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
     if not named and term.namespace_selector is None:
         named = (pod.namespace,)
     scope = Scope(selector, frozenset(named), read_selector(term.namespace_selector))
-    return _shared_term(Term(intern(term.topology_key), scope))
+    return _terms.of(Term(intern(term.topology_key), scope))

@@ -4,6 +4,7 @@ Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 """
 
 import re
+from collections.abc import Collection
 
 from scheduler.kube.objects import Requirement
 
@@ -23,12 +24,15 @@ def matches(requirement: Requirement, value: str | None) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(requirement.operator, value, tuple(values))
+            return _compares(requirement.operator, value, values)
         case _:
             return False
 
 
-def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
-    if value is None or len(values) != 1 or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+def _compares(operator: str, value: str | None, values: Collection[str]) -> bool:
+    if value is None or len(values) != 1:
         return False
-    return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+    (limit,) = values
+    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(limit):
+        return False
+    return int(value) > int(limit) if operator == "Gt" else int(value) < int(limit)

@@ -3,6 +3,7 @@
 Everything but the name may be missing or null: what an API server leaves out is the default here.
 """
 
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -60,11 +61,11 @@ class Container(Struct):
 
 
 class Requirement(Struct):
-    """One expression of a node selector."""
+    """One expression of a node selector; its values are a set, because each node's label may be looked up in it."""
 
     key: str
     operator: str
-    values: list[str] | None = None
+    values: frozenset[str] | None = None
 
 
 class NodeSelectorTerm(Struct):
@@ -194,6 +195,10 @@ class Volume(Struct):
     image: ImageSource | None = None
 
 
+# So many of a pod's images are compared with those of each node: a preference, not worth more.
+MOST_IMAGES = 64
+
+
 class Named(Struct):
     name: str = ""
 
@@ -218,10 +223,11 @@ class PodSpec(Struct):
 
     @property
     def images(self) -> list[str]:
-        """Return the images of its containers and volumes, each as often as it is used."""
+        """Return the images of its containers and volumes, each as often as it is used, the first `MOST_IMAGES`."""
         containers = (*(self.init_containers or ()), *(self.containers or ()))
         volumes = [volume.image.reference for volume in self.volumes or () if volume.image]
-        return [image for image in (*(container.image for container in containers), *volumes) if image]
+        named = (image for image in (*(container.image for container in containers), *volumes) if image)
+        return list(islice(named, MOST_IMAGES))
 
 
 class Condition(Struct):

@@ -15,8 +15,8 @@ from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
-from scheduler.kube.objects import Pod, PodSpec
-from scheduler.kube.pod_resources import MOST_RESOURCES, pod_requests, scored_requests
+from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
+from scheduler.kube.pod_resources import MOST_AMOUNTS, MOST_RESOURCES, amounts_named, pod_requests, scored_requests
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
 from scheduler.kube.spread_constraints import TopologySpreadConstraint, read_constraints
@@ -63,8 +63,12 @@ class PodInfo(msgspec.Struct, frozen=True):
         return self.request.interfaces if self.request else ()
 
 
-# Each is compared with the labels of every node; no pod has as many.
-MOST_REQUIREMENTS = 1000
+# Requirements and tolerations are compared with every node; no pod has as many. Of requirements that compare numbers,
+# each is read for each value of a label.
+MOST_REQUIREMENTS, MOST_COMPARISONS, MOST_TOLERATIONS = 1000, 16, 1000
+# Host ports are compared with those of the pods of every node.
+MOST_PORTS = 4096
+MOST_CONTAINERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,10 @@ class Refusal:
 def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
     """Read all that the plugins need; whatever the pod contains, the result is one of these two."""
     spec = pod.spec
+    if reason := next(_too_much(spec), ""):
+        return Refusal("malformed", reason)
     try:
-        affinity_info, spread = read_affinity_info(pod), read_constraints(pod)
+        affinity_info, spread, volumes = read_affinity_info(pod), read_constraints(pod), read_pod_volumes(pod)
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
@@ -96,23 +102,38 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
     if len(resources) > MOST_RESOURCES:
         return Refusal("malformed", f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
-    if (requirements := sum(_requirements(spec))) > MOST_REQUIREMENTS:
-        return Refusal("malformed", f"{requirements} requirements on nodes are more than {MOST_REQUIREMENTS}")
-    pod_info = PodInfo(
-        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_pod_volumes(pod)
-    )
+    pod_info = PodInfo(pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes)
     unsupported = next(_unsupported(pod_info), None)
     return pod_info if unsupported is None else Refusal("unsupported", unsupported)
 
 
-def _requirements(spec: PodSpec) -> Iterator[int]:
-    """Yield how many requirements the nodeSelector and each term of the node affinity have."""
-    yield len(spec.node_selector or ())
+def _too_much(spec: PodSpec) -> Iterator[str]:
+    """Yield in words of what a pod names more than is read at all."""
+    if (containers := len(spec.containers or ()) + len(spec.init_containers or ())) > MOST_CONTAINERS:
+        yield f"{containers} containers are more than {MOST_CONTAINERS}"
+    terms = list(_terms(spec))
+    expressions = [one for term in terms for one in term.match_expressions or ()]
+    fields = sum(len(term.match_fields or ()) for term in terms)
+    for number, what, most in (
+        (amounts_named(spec), "amounts of resources", MOST_AMOUNTS),
+        (sum(1 for _ in host_ports(spec)), "host ports", MOST_PORTS),
+        (len(spec.tolerations or ()), "tolerations", MOST_TOLERATIONS),
+        (len(spec.node_selector or ()) + len(terms) + len(expressions) + fields, _ON_NODES, MOST_REQUIREMENTS),
+        (sum(one.operator in ("Gt", "Lt") for one in expressions), f"{_ON_NODES} by Gt and Lt", MOST_COMPARISONS),
+    ):
+        if number > most:
+            yield f"{number} {what} are more than {most}"
+
+
+_ON_NODES = "requirements on nodes"
+
+
+def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
+    """Yield each term of the node affinity."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required.node_selector_terms if affinity and affinity.required else None
-    preferred = [one.preference for one in affinity.preferred or ()] if affinity else []
-    for term in (*(required or ()), *preferred):
-        yield 1 + len(term.match_expressions or ()) + len(term.match_fields or ())
+    yield from required or ()
+    yield from (one.preference for one in (affinity.preferred if affinity else None) or ())
 
 
 def host_ports(spec: PodSpec) -> Iterator[HostPort]:

@@ -3,9 +3,9 @@
 Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), k8s.io/component-helpers/resource PodRequests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
-from scheduler.kube.objects import Container, PodSpec, Resources
+from scheduler.kube.objects import Container, PodSpec, Quantities, Resources
 from scheduler.kube.quantity import MOST, parse_resources
 
 Amounts = Mapping[str, int]
@@ -17,11 +17,33 @@ MOST_RESOURCES = 60
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
 
-def requests_of(resources: Resources | None) -> dict[str, int]:
-    """Return the requests; a limit without a request counts as one, as by the API server's defaulting."""
-    if resources is None:
-        return {}
-    return parse_resources({**(resources.limits or {}), **(resources.requests or {})})
+# A pod that names more amounts, of any kinds, is refused unread: reading one takes a few microseconds.
+MOST_AMOUNTS = 4096
+
+
+def amounts_named(spec: PodSpec) -> int:
+    """Return how many amounts a pod names, requests and limits."""
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    every = (*(one.resources for one in containers if one.resources is not None), *filter(None, (spec.resources,)))
+    return sum(len(one.requests or ()) + len(one.limits or ()) for one in every) + len(spec.overhead or ())
+
+
+def requests_of(resources: Resources | None, only: Set[str] | None = None) -> dict[str, int]:
+    """Return the requests; a limit without a request counts as one, as by the API server's defaulting.
+
+    Resources that are not among ``only`` are not read.
+    """
+    return (
+        {}
+        if resources is None
+        else parse_resources({**_some(resources.limits, only), **_some(resources.requests, only)})
+    )
+
+
+def _some(quantities: Quantities | None, only: Set[str] | None) -> Quantities:
+    if quantities is None or only is None:
+        return quantities or {}
+    return {name: quantities[name] for name in quantities.keys() & only}
 
 
 # What a container without a request counts for when nodes are scored, so that such pods spread too: thousandths of a
@@ -36,37 +58,57 @@ def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
     every = [one.resources for one in (*(spec.containers or ()), *(spec.init_containers or ()))]
     if every and all(one and _SCORED_DEFAULTS.keys() <= (one.requests or {}).keys() for one in every):
         return {name: requests[name] for name in _SCORED_DEFAULTS}
-    scored = pod_requests(spec, _SCORED_DEFAULTS)
+    scored = pod_requests(spec, _SCORED_DEFAULTS, _SCORED_DEFAULTS.keys())
     return {name: scored.get(name, 0) for name in _SCORED_DEFAULTS}
 
 
-def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS) -> dict[str, int]:
+def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS, only: Set[str] | None = None) -> dict[str, int]:
     """Return what the pod needs at its peak; raise ValueError for an unreadable quantity.
 
-    ``defaults`` stand for what a container does not request.
+    ``defaults`` stand for what a container does not request. Resources that are not among ``only`` are not read.
     """
     running: dict[str, int] = {}
     for container in spec.containers or ():
-        running = add(running, {**defaults, **requests_of(container.resources)})
-    sidecars, starting = _init_requests(spec.init_containers or (), defaults)
-    total = largest(add(running, sidecars), starting)
-    pod_level = {name: value for name, value in requests_of(spec.resources).items() if name.startswith(_POD_LEVEL)}
-    needed = add(total | pod_level, parse_resources(spec.overhead))
+        _add_to(running, _requests(container, defaults, only))
+    sidecars, starting = _init_requests(spec.init_containers or (), defaults, only)
+    _add_to(running, sidecars)
+    total = largest(running, starting)
+    pod_level = {
+        name: value for name, value in requests_of(spec.resources, only).items() if name.startswith(_POD_LEVEL)
+    }
+    needed = add(total | pod_level, parse_resources(_some(spec.overhead, only)))
     return {name: min(amount, MOST) for name, amount in needed.items()}
 
 
-def _init_requests(containers: list[Container] | tuple[()], defaults: Amounts) -> tuple[Amounts, Amounts]:
-    """Return what the sidecars need together, and the peak while the pod is starting."""
+def _init_requests(
+    containers: list[Container] | tuple[()], defaults: Amounts, only: Set[str] | None
+) -> tuple[Amounts, Amounts]:
+    """Return what the sidecars need together, and the peak while the pod is starting.
+
+    The peak has only what an init container requests: of all else the sidecars need the most once all of them run.
+    """
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in containers:
-        requests = {**defaults, **requests_of(container.resources)}
+        requests = _requests(container, defaults, only)
         if container.restart_policy == "Always":
-            sidecars = add(sidecars, requests)
-            starting = largest(starting, sidecars)
+            _add_to(sidecars, requests)
         else:
-            starting = largest(starting, add(sidecars, requests))
+            for name, amount in requests.items():
+                starting[name] = max(starting.get(name, 0), sidecars.get(name, 0) + amount)
     return sidecars, starting
+
+
+def _requests(container: Container, defaults: Amounts, only: Set[str] | None) -> Amounts:
+    if container.resources is None:
+        return defaults
+    return {**defaults, **requests_of(container.resources, only)}
+
+
+def _add_to(total: dict[str, int], amounts: Amounts) -> None:
+    """Add amounts to a total in place: a sum that is made anew for each of many containers takes quadratic time."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
 
 
 def add(left: Amounts, right: Amounts) -> dict[str, int]:

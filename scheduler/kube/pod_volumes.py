@@ -1,6 +1,6 @@
 """The volumes of a pod that restrict its nodes: its claims, and disks that only one node may use. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -42,10 +42,13 @@ class PodVolumes(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_VOLUMES = PodVolumes()
+# Each volume is looked up on every node, and compared with those of other pods; each monitor of a disk too.
+MOST_VOLUMES = 256
 
 
 def read_pod_volumes(pod: Pod) -> PodVolumes:
-    """Return the volumes of a pod."""
+    """Return the volumes of a pod; raise ValueError in words if they are too many."""
+    _hold_to_bounds(pod.spec.volumes or ())
     claims: list[ClaimUse] = []
     disks: list[Disk] = []
     for volume in pod.spec.volumes or ():
@@ -56,6 +59,18 @@ def read_pod_volumes(pod: Pod) -> PodVolumes:
         else:
             disks += _disks(volume)
     return PodVolumes(tuple(dict.fromkeys(claims)), tuple(disks)) if claims or disks else NO_VOLUMES
+
+
+def _hold_to_bounds(volumes: Collection[Volume]) -> None:
+    named = sum(one.persistent_volume_claim is not None or one.ephemeral is not None for one in volumes)
+    disks = sum(1 + len(one.rbd.monitors or ()) for one in volumes if one.rbd is not None)
+    disks += sum(_is_disk(one) for one in volumes)
+    if named + disks > MOST_VOLUMES:
+        raise ValueError(f"{named + disks} claims, disks and monitors of disks are more than {MOST_VOLUMES}")
+
+
+def _is_disk(volume: Volume) -> bool:
+    return bool(volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.iscsi)
 
 
 def _disks(volume: Volume) -> Iterator[Disk]:

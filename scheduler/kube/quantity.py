@@ -6,9 +6,9 @@ to less, so that the sum over all pods of a node fits into 64 bits.
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from functools import lru_cache
 
+from mooring.parsing import shorten
 from scheduler.kube.objects import Quantity
 
 _NUMBER = re.compile(
@@ -26,18 +26,20 @@ def parse_quantity(quantity: Quantity, parts: int = 1) -> int:
     """Return a quantity in units of 1/``parts`` (1000 for cpu), rounded up; raise ValueError."""
     match = _NUMBER.fullmatch(str(quantity))
     if match is None:
-        raise ValueError(f"{quantity!r} is not a quantity such as '500m' or '2Gi'")
+        raise ValueError(f"{shorten(quantity)} is not a quantity such as '500m' or '2Gi'")
     sign, digits, suffix = match[1], match[2], match[3] or ""
-    value = Fraction(digits) * _scale(suffix) * parts
-    rounded = min(-(-value.numerator // value.denominator), _LARGEST)
+    whole, _, fraction = digits.partition(".")
+    units, power = _scale(suffix)
+    amount, power = int(whole + fraction) * units * parts, power - len(fraction)
+    rounded: int = min(amount * 10**power if power >= 0 else -(-amount // 10**-power), _LARGEST)
     return -rounded if sign == "-" else rounded
 
 
-def _scale(suffix: str) -> Fraction:
+def _scale(suffix: str) -> tuple[int, int]:
+    """Return what a suffix stands for: a factor, and a power of ten."""
     if suffix in _BINARY:
-        return Fraction(1 << _BINARY[suffix])
-    power = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-    return Fraction(10) ** power
+        return 1 << _BINARY[suffix], 0
+    return 1, _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
 
 
 def parse_resources(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
@@ -50,8 +52,8 @@ def parse_resources(quantities: Mapping[str, Quantity] | None) -> dict[str, int]
         try:
             amount = parse_quantity(quantity, 1000 if name == "cpu" else 1)
         except ValueError as unreadable:
-            raise ValueError(f"resource {name!r}: {unreadable}") from None
+            raise ValueError(f"resource {shorten(name)}: {unreadable}") from None
         if amount < 0:
-            raise ValueError(f"resource {name!r}: {quantity!r} is below 0")
+            raise ValueError(f"resource {shorten(name)}: {shorten(quantity)} is below 0")
         amounts[name] = min(amount, MOST)
     return amounts

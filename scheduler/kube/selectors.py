@@ -3,14 +3,20 @@
 A null selector selects nothing, an empty one everything. Source: apimachinery's LabelSelectorAsSelector.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from mooring.parsing import shorten
 from scheduler.kube.objects import LabelSelector, Requirement
 
+# Labels and expressions of one selector, and the values of all of them: each may be compared with every pod.
+MOST_EXPRESSIONS, MOST_VALUES = 1000, 10_000
 _VALUED = ("In", "NotIn")
 _UNVALUED = ("Exists", "DoesNotExist")
+# Up to so many a plain search is the quickest.
+_FEW = 8
 
 
 class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -18,18 +24,25 @@ class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
 
     key: str
     operator: str
+    # In order, so that a value is found by halves.
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         match self.operator:
             case "In":
-                return labels.get(self.key) in self.values
+                return self._has(labels.get(self.key))
             case "NotIn":
-                return labels.get(self.key) not in self.values
+                return not self._has(labels.get(self.key))
             case "Exists":
                 return self.key in labels
             case _:
                 return self.key not in labels
+
+    def _has(self, value: str | None) -> bool:
+        if value is None or len(self.values) <= _FEW:
+            return value in self.values
+        place = bisect_left(self.values, value)
+        return place < len(self.values) and self.values[place] == value
 
 
 class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -55,6 +68,8 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         """Return whether labels given as pairs match, as in a pod's affinity info: most selectors test pairs only."""
         if self.nothing:
             return False
+        if len(self.equal) > _FEW:
+            return self.matches(dict(pairs))
         for pair in self.equal:
             if pair not in pairs:
                 return False
@@ -90,19 +105,36 @@ def read_selector(selector: LabelSelector | None) -> Selector:
     """Return the canonical form; raise ValueError in words for a malformed expression."""
     if selector is None:
         return NOTHING
+    _hold_to_bounds(selector)
     found = [Needs(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
     found += [_read(one) for one in selector.match_expressions or ()]
     return _canonical(found)
 
 
 def select_labels(labels: Mapping[str, str]) -> Selector:
-    """Return the selector of exactly these labels, as services and replication controllers write it."""
+    """Return the selector of exactly these labels, as services and replication controllers write it.
+
+    Raise ValueError in words if they are too many.
+    """
+    _hold_to_bounds(LabelSelector(dict(labels)))
     return _canonical([Needs(key, "In", (value,)) for key, value in labels.items()])
 
 
+def expressions_of(selector: LabelSelector | None) -> int:
+    """Return how many labels and expressions a selector has."""
+    return 0 if selector is None else len(selector.match_labels or ()) + len(selector.match_expressions or ())
+
+
+def _hold_to_bounds(selector: LabelSelector) -> None:
+    if (expressions := expressions_of(selector)) > MOST_EXPRESSIONS:
+        raise ValueError(f"label selector: {expressions} labels and expressions are more than {MOST_EXPRESSIONS}")
+    if (values := sum(len(one.values or ()) for one in selector.match_expressions or ())) > MOST_VALUES:
+        raise ValueError(f"label selector: {values} values are more than {MOST_VALUES}")
+
+
 def _read(expression: Requirement) -> Needs:
-    operator, values = expression.operator, tuple(sorted(set(expression.values or ())))
-    about = f"label selector: operator {operator!r} of key {expression.key!r}"
+    operator, values = expression.operator, tuple(sorted(expression.values or ()))
+    about = f"label selector: operator {shorten(operator)} of key {shorten(expression.key)}"
     if operator not in (*_VALUED, *_UNVALUED):
         raise ValueError(f"{about} is not known")
     if operator in _VALUED and not values:

@@ -6,13 +6,23 @@ Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies)
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mooring.parsing import shorten
 from scheduler.kube.objects import Pod, ReplicaSet, ReplicationController, Service, SpreadConstraint, StatefulSet
-from scheduler.kube.selectors import EVERYTHING, Selector, read_selector, select_labels
+from scheduler.kube.selectors import (
+    EVERYTHING,
+    MOST_EXPRESSIONS,
+    Selector,
+    expressions_of,
+    read_selector,
+    select_labels,
+)
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
 _POLICIES = ("Honor", "Ignore")
+# Each is counted over all nodes, and its selector compared with every pod.
+MOST_CONSTRAINTS = 64
 # Controllers whose selectors are read; kinds of the same name in other groups are not.
 _API_VERSIONS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
 
@@ -37,7 +47,12 @@ class TopologySpreadConstraint:
 
 def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
     """Return a pod's own constraints; raise ValueError in words for a malformed one."""
-    return tuple(_read(one, pod.metadata.labels or {}) for one in pod.spec.topology_spread_constraints or ())
+    constraints = pod.spec.topology_spread_constraints or ()
+    if len(constraints) > MOST_CONSTRAINTS:
+        raise ValueError(f"{len(constraints)} topology spread constraints are more than {MOST_CONSTRAINTS}")
+    if (expressions := sum(expressions_of(one.label_selector) for one in constraints)) > MOST_EXPRESSIONS:
+        raise ValueError(f"topology spread constraints: {expressions} expressions are more than {MOST_EXPRESSIONS}")
+    return tuple(_read(one, pod.metadata.labels or {}) for one in constraints)
 
 
 def default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, ...]:
@@ -53,7 +68,7 @@ class Selecting:
         self._controllers: dict[str, dict[tuple[str, str], Selector]] = {}
 
     def put_service(self, service: Service) -> None:
-        """Record a service; one without a selector selects nothing."""
+        """Record a service, which selects nothing without a selector; raise ValueError for one that is too large."""
         named = self._services.setdefault(service.metadata.namespace, {})
         if service.spec.selector is None:
             named.pop(service.metadata.name, None)
@@ -93,7 +108,7 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySprea
     if not constraint.topology_key:
         raise ValueError("topology spread constraint: topologyKey is missing")
     if constraint.when_unsatisfiable not in (_HARD, _SOFT):
-        raise ValueError(f"topology spread constraint: whenUnsatisfiable is {constraint.when_unsatisfiable!r}")
+        raise ValueError(f"topology spread constraint: whenUnsatisfiable is {shorten(constraint.when_unsatisfiable)}")
     domains = 1 if constraint.min_domains is None else constraint.min_domains
     for field, value in (("maxSkew", constraint.max_skew), ("minDomains", domains)):
         if value < 1:
@@ -112,5 +127,5 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySprea
 
 def _honors(field: str, policy: str | None, default: bool) -> bool:
     if policy is not None and policy not in _POLICIES:
-        raise ValueError(f"topology spread constraint: {field} is {policy!r}")
+        raise ValueError(f"topology spread constraint: {field} is {shorten(policy)}")
     return default if policy is None else policy == "Honor"

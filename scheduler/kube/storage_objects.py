@@ -134,7 +134,7 @@ class PersistentVolume(Struct):
 
 class TopologyLabel(Struct):
     key: str
-    values: list[str] | None = None
+    values: frozenset[str] | None = None
 
 
 class TopologyTerm(Struct):

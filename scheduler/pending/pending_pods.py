@@ -15,6 +15,9 @@ from scheduler.pending.pending_pod import PendingPod
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue import Queue
 
+# Far more than kube-scheduler's messages have; what a user wrote may be part of one.
+_LONGEST_MESSAGE = 4096
+
 
 class PendingPods:
     """Pods by uid; deleting a pod also deletes its place in the queue, its nomination and its volumes."""
@@ -98,6 +101,7 @@ class PendingPods:
         why: Why | None = None,
     ) -> list[Instruction]:
         """Report to a pod's owner, unless the last report was the same."""
+        message = message[:_LONGEST_MESSAGE]
         node, shown = self._nominator.node_of(pending.pod.metadata.uid), pending.shown_node
         if pending.knows(message, node):
             return []

@@ -5,7 +5,7 @@ limit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mooring.assignment import AssignedVf
@@ -13,10 +13,12 @@ from mooring.inventory import Pf
 from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
 from scheduler.constraints.protocol import Proposal
+from scheduler.placement.fill import bits
 from scheduler.placement.place import REMEMBERED, OutOfBudget, PfCapacity, Placed, VfDemand, eligible_pfs, place
 from scheduler.placement.ports import Ports
-from scheduler.placement.vf_accounting import FreeVfs
+from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
+_NO_SETTINGS = VfSettings()
 # Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
 NOT_ENOUGH = {
@@ -27,6 +29,7 @@ NOT_ENOUGH = {
     "combination": "free RDMA VFs and bandwidth do not fit the interfaces together",
 }
 OUT_OF_BUDGET = "search for a VF placement ran out of steps"
+NOT_SEARCHED = "node(s) not searched yet for a VF placement, the search goes on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +40,66 @@ class Placement:
     others: tuple[tuple[str, Proposal], ...] = ()
 
 
-@lru_cache(maxsize=REMEMBERED)
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
     """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
+    return (_shared_demands if are_like_others(pfs) else _demands_on)(request, pfs)
+
+
+def _demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+    groups, group_of = _alike(request)
+    able = [_able(group, pfs) for group in groups]
+    offers = [pf.offer_mbps if pf.up else 0 for pf in pfs]
+    lowest, every = min(offers, default=0), (1 << len(pfs)) - 1
     demands = []
-    for interface in request.interfaces:
-        fitting = eligible_pfs(interface, pfs)
-        if not fitting:
+    for interface, number in zip(request.interfaces, group_of, strict=True):
+        rate, (selected, usable, reasons) = interface.min_tx_rate, able[number]
+        fast = every if rate <= lowest else sum(1 << index for index, offer in enumerate(offers) if offer >= rate)
+        if not selected & fast:
             return NOT_ENOUGH["selectors"]
-        able, reason = _able(interface, pfs, fitting)
-        if reason:
-            return reason
-        demands.append(VfDemand(interface.min_tx_rate, able))
+        if not usable & fast:
+            return min(reasons[index] for index in bits(selected & fast))
+        demands.append(VfDemand(rate, usable & fast))
     return tuple(demands)
 
 
-@lru_cache(maxsize=16 * REMEMBERED)
+@lru_cache(maxsize=REMEMBERED)
+def _alike(request: PodRequest) -> tuple[tuple[VfRequest, ...], tuple[int, ...]]:
+    """Return a request's interfaces in groups that differ by the min rate, name or address only; and each one's group.
+
+    Those of a group are alike to PFs, but for the rate.
+    """
+    numbers: dict[VfRequest, int] = {}
+    found = tuple(numbers.setdefault(_without_values(one), len(numbers)) for one in request.interfaces)
+    return tuple(numbers), found
+
+
+def _without_values(interface: VfRequest) -> VfRequest:
+    settings = interface.settings
+    mac, guid = ("" if one is not None else None for one in (settings.mac, settings.guid))
+    settings = replace(settings, min_tx_rate=1 if settings.min_tx_rate else None, mac=mac, guid=guid)
+    return replace(interface, settings=settings, name=None, containers=None)
+
+
+_shared_demands = lru_cache(maxsize=REMEMBERED)(_demands_on)
+
+
 def place_on(
     demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: Ports = ()
 ) -> Placement | str:
     """Return where the interfaces fit, or the reason why they do not."""
+    return (_shared_placement if len(capacities) <= FEW else _place_on)(demands, capacities, spreading, ports)
+
+
+def _place_on(
+    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: Ports
+) -> Placement | str:
     outcome = place(demands, capacities, spreading, ports=ports)
     if isinstance(outcome, Placed):
         return Placement(outcome.pfs)
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
+
+
+_shared_placement = lru_cache(maxsize=16 * REMEMBERED)(_place_on)
 
 
 def pick_vfs(
@@ -103,15 +142,11 @@ def _oldest(free_vfs: FreeVfs, index: int, since: FreeSince, count: int) -> list
     return fresh[:count][::-1]
 
 
-def _able(interface: VfRequest, pfs: Sequence[Pf], fitting: int) -> tuple[int, str]:
-    """Return which of the fitting PFs support and allow the requested settings; the reason if none does."""
-    able, reasons = 0, []
-    for index, pf in enumerate(pfs):
-        if fitting >> index & 1:
-            reason = refused_settings(interface.settings, pf)
-            able |= 0 if reason else 1 << index
-            reasons.append(reason)
-    return able, "" if able or not reasons else min(reasons)
+def _able(group: VfRequest, pfs: Sequence[Pf]) -> tuple[int, int, dict[int, str]]:
+    """Return the selected PFs whatever their rate, those of them that can give the settings, and by PF why not."""
+    selected = eligible_pfs(replace(group, settings=_NO_SETTINGS), pfs)
+    reasons = {index: refused_settings(group.settings, pfs[index]) for index in bits(selected)}
+    return selected, sum(1 << index for index, reason in reasons.items() if not reason), reasons
 
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:

@@ -30,7 +30,7 @@ BUDGET = 3_000
 TWO_PFS = 40_000
 # Some 25 ms: what is searched before others have their turn.
 SEARCHED_AT_ONCE = 5 * BUDGET
-# Outcomes kept, of up to 10 KiB each.
+# Outcomes kept, of up to 10 KiB each for a node of 16 PFs, and of up to 40 KiB for one of 256.
 REMEMBERED = 1024
 Why = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 

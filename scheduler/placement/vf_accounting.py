@@ -15,8 +15,9 @@ from mooring.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.ports import Ports, joined, offers_of, ports_of
 
-# PFs of a node, and entries of theirs that are out: a node with more is hardly like another.
-_FEW = 16
+# PFs of a node, and entries of theirs that are out: a node with more is hardly like another, and what is found about it
+# is not remembered.
+FEW = 16
 
 
 class Claim(NamedTuple):
@@ -246,7 +247,12 @@ def _shared(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 
     Only what nodes have in common is remembered, and little of it: no inventory is kept longer than its node.
     """
-    return _kept_once(pfs) if len(pfs) <= _FEW and sum([len(pf.out) for pf in pfs]) <= _FEW else pfs
+    return _kept_once(pfs) if are_like_others(pfs) else pfs
+
+
+def are_like_others(pfs: tuple[Pf, ...]) -> bool:
+    """Return whether other nodes may have equal PFs."""
+    return len(pfs) <= FEW and sum([len(pf.out) for pf in pfs]) <= FEW
 
 
 @lru_cache(maxsize=1 << 10)

@@ -1,6 +1,6 @@
 """NodePorts: a host port is taken once, by protocol and address; 0.0.0.0 (or none) is every address."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import NodeColumns
@@ -25,23 +25,32 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not wanted:
         return None
 
-    def clashes(taken: frozenset[HostPort]) -> int:
-        return int(any(_clash(port, other) for port in wanted for other in taken))
-
-    return UsageFilter(lambda view: view.judged(nodes.ports, clashes), lambda _: _REASONS)
+    wish = _Wanted(wanted)
+    return UsageFilter(lambda view: view.judged(nodes.ports, wish.clashes), lambda _: _REASONS)
 
 
-def _clash(port: HostPort, other: HostPort) -> bool:
-    """Return whether two ports (number, protocol, address) cannot be on one host."""
-    same = port[:2] == other[:2]
-    return same and (port[2] == other[2] or port[2] in _ANY or other[2] in _ANY)
+class _Wanted:
+    """The host ports of a pod by number and protocol, for comparison with many others."""
+
+    def __init__(self, wanted: Iterable[HostPort]) -> None:
+        self._addresses: dict[tuple[int, str], set[str]] = {}
+        for number, protocol, address in wanted:
+            self._addresses.setdefault((number, protocol), set()).add("" if address in _ANY else address)
+
+    def clashes(self, taken: Iterable[HostPort]) -> bool:
+        """Return whether any of the ports (number, protocol, address) cannot be on one host with any of these."""
+        for number, protocol, address in taken:
+            own = self._addresses.get((number, protocol))
+            if own is not None and (address in _ANY or "" in own or address in own):
+                return True
+        return False
 
 
 class _PortsTaken(PreFilterExtensions):
     """The host ports of a node's pods, by pod."""
 
     def __init__(self, wanted: frozenset[HostPort], assigned_pods: Collection[AssignedPod]) -> None:
-        self._wanted = wanted
+        self._wanted = _Wanted(wanted)
         self._taken = {assigned.uid: assigned.ports for assigned in assigned_pods if assigned.ports}
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
@@ -53,8 +62,7 @@ class _PortsTaken(PreFilterExtensions):
             self._taken.pop(assigned.uid, None)
 
     def filter(self) -> Texts:
-        taken = (port for ports in self._taken.values() for port in ports)
-        return _REASONS if any(_clash(port, other) for other in taken for port in self._wanted) else ()
+        return _REASONS if any(map(self._wanted.clashes, self._taken.values())) else ()
 
 
 def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:

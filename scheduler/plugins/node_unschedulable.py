@@ -3,14 +3,14 @@
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, FilterPlugin, refuse_where
-from scheduler.plugins.taint_toleration import tolerates
+from scheduler.plugins.taint_toleration import Tolerations
 from scheduler.queue import ClusterEvent
 
 _CORDONED = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
-    if tolerates(pod_info.pod.spec.tolerations or (), _CORDONED):
+    if Tolerations(pod_info.pod.spec.tolerations or ()).cover(_CORDONED):
         return None
     return lambda rows: refuse_where(nodes.cordoned[rows], "node(s) were unschedulable")
 

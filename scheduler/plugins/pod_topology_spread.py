@@ -62,6 +62,8 @@ class Spread:
         # By default, a node without a zone counts only for the spreading by host name.
         self._needs_all_labels = not is_default
         self._domains = {one.key: domains(nodes, one.key) for one in constraints}
+        # The rows that count, by both policies; for the hard constraints and for the soft ones.
+        self._counting: dict[tuple[bool, bool, bool], Flags] = {}
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
@@ -119,6 +121,13 @@ class Spread:
         return having
 
     def _let_count(self, constraint: TopologySpreadConstraint, counted: Flags) -> Flags:
+        key = constraint.hard, constraint.honor_affinity, constraint.honor_taints
+        found = self._counting.get(key)
+        if found is None:
+            found = self._counting[key] = self._rows_that_count(constraint, counted)
+        return found
+
+    def _rows_that_count(self, constraint: TopologySpreadConstraint, counted: Flags) -> Flags:
         rows = np.flatnonzero(counted)
         if constraint.honor_affinity:
             rows = rows[node_affinity.required(self._pod_info, self._nodes, rows)]

@@ -38,6 +38,8 @@ from scheduler.plugins.interface import (
 from scheduler.queue import ClusterEvent
 
 _NAME = "RdmaVfs"
+# PFs of nodes as they are or were, with their entries that are out, for which a shape's demands are kept.
+_MOST_KNOWN = 1 << 14
 
 
 def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
@@ -98,13 +100,18 @@ class _Demands:
         self.spreading: Spreading | None = request.pfs
         self._request, self._nodes = request, nodes
         self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
+        # The PFs in it, with their entries that are out.
+        self._size = 0
 
     def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
         """Return which of these PFs may serve each interface; if none may serve one of them, return why."""
         known = self._known.get(id(pfs))
         if known is None:
-            if len(self._known) > len(self._nodes.valid):
+            size = sum([1 + len(pf.out) for pf in pfs])
+            if len(self._known) > len(self._nodes.valid) or self._size + size > _MOST_KNOWN:
                 self._known.clear()
+                self._size = 0
+            self._size += size
             known = self._known[id(pfs)] = pfs, demands_on(self._request, pfs)
         return known[1]
 

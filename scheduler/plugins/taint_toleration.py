@@ -17,7 +17,7 @@ _RATHER_NOT = "PreferNoSchedule"
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
-    tolerations = pod_info.pod.spec.tolerations or ()
+    tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
 
     def judge(taints: tuple[Taint, ...]) -> str:
         # Without the taints' names: since 1.34.2 kube-scheduler hides the taints' contents from users who may only read
@@ -29,41 +29,49 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
 
 def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether the pod tolerates the taints that would exclude it."""
-    tolerations = pod_info.pod.spec.tolerations or ()
+    tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
     found: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
     return found
 
 
 def count_untolerated(pod_info: PodInfo, nodes: NodeColumns) -> Scorer:
     """Count the PreferNoSchedule taints that the pod does not tolerate."""
-    tolerations = [one for one in pod_info.pod.spec.tolerations or () if one.effect in (None, "", _RATHER_NOT)]
+    tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
 
     def count(taints: tuple[Taint, ...]) -> int:
-        return sum(taint[2] == _RATHER_NOT and not tolerates(tolerations, taint) for taint in taints)
+        return sum(taint[2] == _RATHER_NOT and not tolerations.cover(taint) for taint in taints)
 
     return lambda rows: nodes.taints.spread(count, rows)
 
 
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Return whether one of the tolerations covers the taint. Source: k8s.io/api ToleratesTaint."""
-    return any(_covers(toleration, taint) for toleration in tolerations)
+class Tolerations:
+    """A pod's tolerations by what they are equal in, for comparison with many taints.
+
+    An empty key tolerates every key, an empty effect every effect. Source: k8s.io/api ToleratesTaint.
+    """
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        # Key and effect of those that take any value; key, effect and value of the others.
+        self._exist: set[tuple[str, str]] = set()
+        self._equal: set[tuple[str, str, str]] = set()
+        for one in tolerations:
+            key, effect = one.key or "", one.effect or ""
+            if one.operator == "Exists":
+                self._exist.add((key, effect))
+            elif key and one.operator in (None, "", "Equal"):
+                self._equal.add((key, effect, one.value or ""))
+
+    def cover(self, taint: Taint) -> bool:
+        """Return whether one of the tolerations covers the taint."""
+        key, value, effect = taint
+        return any(
+            (own, "") in self._exist or (own, effect) in self._exist for own in (key, "")
+        ) or not self._equal.isdisjoint(((key, "", value), (key, effect, value)))
 
 
-def _untolerated(tolerations: Iterable[Toleration], taints: tuple[Taint, ...]) -> Taint | None:
+def _untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:
     keep_out = (taint for taint in taints if taint[2] in _KEEP_OUT)
-    return next((taint for taint in keep_out if not tolerates(tolerations, taint)), None)
-
-
-def _covers(toleration: Toleration, taint: Taint) -> bool:
-    key, value, effect = taint
-    if toleration.effect and toleration.effect != effect:
-        return False
-    if toleration.key and toleration.key != key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    equal = toleration.operator in (None, "", "Equal")
-    return bool(toleration.key) and equal and (toleration.value or "") == value
+    return next((taint for taint in keep_out if not tolerations.cover(taint)), None)
 
 
 FILTER = FilterPlugin("TaintToleration", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_TAINTS)

@@ -76,8 +76,6 @@ class ClusterObjects:
             case Namespace():
                 changed = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
                 return (ClusterEvent.NAMESPACE if changed else NO_EVENT), []
-            case Service():
-                self.pod_counts.selecting.put_service(item)
             case _:
                 try:
                     self._put_selecting(item)
@@ -87,9 +85,13 @@ class ClusterObjects:
         # holds for a budget: it only affects which pods are victims.
         return NO_EVENT, []
 
-    def _put_selecting(self, item: ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget) -> None:
+    def _put_selecting(
+        self, item: Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
+    ) -> None:
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
+        elif isinstance(item, Service):
+            self.pod_counts.selecting.put_service(item)
         else:
             self.pod_counts.selecting.put_controller(item)
 

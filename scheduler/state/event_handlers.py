@@ -197,7 +197,7 @@ class EventHandlers:
         if known is not None and known.version and known.version == pod.metadata.resource_version:
             # Listed again without change.
             return []
-        assigned, faults = read_assigned_pod(pod, known)
+        assigned, faults = read_assigned_pod(pod, known, self.cache.nodes.published_names)
         notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]
         if news := of_assigned_pod(known, assigned, self.cache.put(assigned, now)):
             self.queue.move_on_event(news, now)

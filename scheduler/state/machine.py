@@ -39,6 +39,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
@@ -98,6 +99,7 @@ class Machine:
             cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
             bound_without_vfs=self._bound_without_vfs,
         )
+        self._unfinished = UnfinishedSearches()
         # The pod that is being decided about, and the search for its victims so far.
         self._trying = ""
         self._portion = portion
@@ -266,6 +268,8 @@ class Machine:
         if missed & decision.requeue_on:
             # The change happened during the search, and earlier results may no longer hold.
             self.queue.requeue(uid)
+        elif decision.is_incomplete and made is None:
+            self._unfinished.add(uid, now)
         told = [self.pending_pods[one] for one in (uid, *sorted(others))]
         found = [
             one
@@ -294,9 +298,19 @@ class Machine:
         found: list[Instruction] = self._settle_volumes(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
+        if self._unfinished:
+            self._continue_search(now)
         found += self.vf_disputes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
+
+    def _continue_search(self, now: float) -> None:
+        """Let one pod come again whose last decision has left nodes unsearched."""
+        for uid in self._unfinished.due(now):
+            if self.queue.is_unschedulable(uid):
+                self.queue.requeue(uid)
+                self._unfinished.begun(now)
+                return
 
     def _settle_volumes(self, now: float) -> list[Instruction]:
         """Bind the pods whose volumes are bound, and remove those from their nodes whose volumes never will be."""
@@ -329,6 +343,7 @@ class Machine:
             self.vf_disputes.next_due(),
             self._volume_waits.next_due(),
             self.nominator.next_due(),
+            self._unfinished.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
 

@@ -10,6 +10,7 @@ import pytest
 
 from mooring import names
 from mooring.inventory import MOST_INVENTORY_CHARACTERS
+from scheduler.constraints.kinds import MOST_REQUEST_CHARACTERS
 from tests.manifests.admission import User
 from tests.manifests.conftest import Guarded
 
@@ -224,6 +225,42 @@ async def test_a_request_does_not_change_once_the_pod_has_a_node(guarded: Guarde
     assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(request="[{}]"))
     assert FIXED in await guarded.patch(ALICE, "pods", "q", {"metadata": {"annotations": {names.PLACEMENT: "{}"}}})
     assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
+
+
+async def test_a_request_for_another_kind_is_bounded_and_guarded_like_one_for_vfs(guarded: Guarded) -> None:
+    """By size, by the scheduler's name, and once the pod has a node; other annotations are not concerned."""
+    gpu = {f"{names.REQUEST_OF}gpu": "[{}]"}
+    assert await guarded.create(ALICE, "pods", pod(annotations=gpu)) == ""
+    long = {f"{names.REQUEST_OF}gpu": " " * (MOST_REQUEST_CHARACTERS + 1)}
+    too_long = f"annotation 'mooring.dev/request.…': longer than {MOST_REQUEST_CHARACTERS} characters"
+    assert too_long in await guarded.create(ALICE, "pods", pod("q", long))
+    alone = "names Mooring's scheduler in spec.schedulerName, and comes without spec.nodeName"
+    assert alone in await guarded.create(ALICE, "pods", pod("q", gpu, schedulerName="default-scheduler"))
+    assert alone in await guarded.create(ALICE, "pods", pod("q", gpu, nodeName="n"))
+    assert "a Binding sets none of" in await guarded.bind(SCHEDULER, "p", gpu)
+    assert await guarded.bind(SCHEDULER, "p", {}) == ""
+    for change in ("[]", None):
+        edit = {"metadata": {"annotations": {f"{names.REQUEST_OF}gpu": change}}}
+        assert FIXED in await guarded.patch(ALICE, "pods", "p", edit)
+    assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
+
+
+async def test_an_inventory_of_another_kind_is_written_by_programs_of_the_node_and_by_people(guarded: Guarded) -> None:
+    """A compromised node cannot say what other nodes have; an account that says it for all nodes is named."""
+    for name in ("n", "n2"):
+        assert await guarded.create(KUBELET, "nodes", node(name)) == ""
+    account = "system:serviceaccount:gpus:advertiser"
+    gpu = {"metadata": {"annotations": {f"{names.INVENTORY_OF}gpu": "{}"}}}
+    assert await guarded.patch(User(account, "n"), "nodes", "n", gpu) == ""
+    assert await guarded.patch(ALICE, "nodes", "n2", gpu) == ""
+    other = {"metadata": {"annotations": {f"{names.INVENTORY_OF}gpu": None}}}
+    for user in (User(account, "n"), User(account), KUBELET):
+        assert "is no program of that node" in await guarded.patch(user, "nodes", "n2", other)
+    assert await guarded.patch(KUBELET, "nodes", "n2", {"metadata": {"labels": {"a": "c"}}}) == ""
+    long = {"metadata": {"annotations": {f"{names.INVENTORY_OF}gpu": "x" * (MOST_INVENTORY_CHARACTERS + 1)}}}
+    too_long = f"annotation 'mooring.dev/inventory.…': longer than {MOST_INVENTORY_CHARACTERS} characters"
+    assert too_long in await guarded.patch(User(account, "n"), "nodes", "n", long)
+    assert await guarded.patch(User(account, "n"), "nodes", "n", other) == ""
 
 
 async def test_other_schedulers_are_named_by_the_parameter(guarded: Guarded) -> None:

@@ -1,17 +1,38 @@
 """One hard request must not hold up everybody: what a decision may search over all nodes, and in one turn."""
 
 import random
+import re
 from collections.abc import Callable
 
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Report
 from scheduler.cycle.placement_budget import A_DECISION
 from scheduler.kube.objects import Node, Pod
+from scheduler.pending.unfinished_searches import APART_S
 from scheduler.placement.place import BUDGET, SEARCHED_AT_ONCE, steps_taken
 from scheduler.state.machine import Machine
 
 NODES = 250
+_UNSEARCHED = re.compile(r"(\d+) node\(s\) not searched yet")
+
+
+def _fill(
+    machine: Machine, make_node: Callable[..., Node], make_pf: Callable[..., Pf], nodes: int = NODES
+) -> list[dict[str, int]]:
+    """Add nodes on each of which other rates of three PFs are free, seven and two thirds each; return 23 interfaces."""
+    chance = random.Random(1)
+    rates = [33_400 + chance.randrange(-300, 300) for _ in range(23)]
+    for number in range(nodes):
+        first, second = (256_100 + chance.randrange(-3_000, 3_000) for _ in range(2))
+        offers = (first, second, sum(rates) - first - second)
+        pfs = tuple(
+            make_pf(index, vfs=32, mbps=800_000, offer_mbps=offer, vf0=f"0000:{index + 4:02x}:01.0")
+            for index, offer in enumerate(offers)
+        )
+        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs=pfs)), 0.0)
+    return [{"min_tx_rate": rate} for rate in rates]
 
 
 def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
@@ -20,18 +41,9 @@ def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
     make_pf: Callable[..., Pf],
     make_pod: Callable[..., Pod],
 ) -> None:
-    """23 rates of about 33.4 Gb/s, and on each node other free rates of three PFs: seven and two thirds each."""
-    chance = random.Random(1)
-    rates = [33_400 + chance.randrange(-300, 300) for _ in range(23)]
-    for number in range(NODES):
-        first, second = (256_100 + chance.randrange(-3_000, 3_000) for _ in range(2))
-        offers = (first, second, sum(rates) - first - second)
-        pfs = tuple(
-            make_pf(index, vfs=32, mbps=800_000, offer_mbps=offer, vf0=f"0000:{index + 4:02x}:01.0")
-            for index, offer in enumerate(offers)
-        )
-        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs=pfs)), 0.0)
-    hard, easy = make_pod("hard", [{"min_tx_rate": rate} for rate in rates]), make_pod("easy", [{}])
+    """23 rates of about 33.4 Gb/s."""
+    interfaces = _fill(machine, make_node, make_pf)
+    hard, easy = make_pod("hard", interfaces), make_pod("easy", [{}])
     for pod in (hard, easy):
         machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
     began, turns, bound = steps_taken(), list[int](), list[str]()
@@ -43,3 +55,26 @@ def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
     assert bound == ["easy"]
     assert max(turns) <= 2 * (SEARCHED_AT_ONCE + BUDGET)
     assert A_DECISION <= steps_taken() - began <= A_DECISION + len(turns) * BUDGET
+
+
+def test_a_later_decision_goes_on_with_the_nodes_that_were_left_unsearched(
+    machine: Machine,
+    make_node: Callable[..., Node],
+    make_pf: Callable[..., Pf],
+    make_pod: Callable[..., Pod],
+) -> None:
+    """Without any event: a pod that had no steps left must not be refused there for good."""
+    pod = make_pod("hard", _fill(machine, make_node, make_pf))
+    machine.pods(Changed(Identity("hard", "default", pod.metadata.uid), pod), 0.0)
+    left = list[int]()
+    now: float | None = 0.0
+    while now is not None:
+        machine.tick(now)
+        while (instructions := machine.step(now)) is not None:
+            told = [one.message for one in instructions if isinstance(one, Report)]
+            left += [int(found[1]) if (found := _UNSEARCHED.search(text)) else 0 for text in told]
+        assert len(left) <= 1 or now >= (len(left) - 1) * APART_S
+        now = machine.next_due()
+    assert len(left) > 1
+    assert left == sorted(left, reverse=True)
+    assert left[-1] == 0
