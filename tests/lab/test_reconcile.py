@@ -86,7 +86,7 @@ GIVEN_BACK = "orphaned vf given back"
 
 
 def run(lab: Lab, nic: Nic, script: str, *options: str, timeout_s: float = 280) -> list[str]:
-    wishes = {name: wish for name, wish in nic.wishes.items() if name not in ("qos", "spoofchk", "link_state")}
+    wishes = {name: wish for name, wish in nic.wishes.items() if name not in ("qos", "spoofchk")}
     vfs = [nic.vf(0, **wishes), nic.vf(1, name="rdma7")]
     record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": vfs}}
     written = f"echo '{json.dumps(record)}' >/var/lib/mooring/pods/u1.json\n"

@@ -9,7 +9,7 @@ import pytest
 
 from cli.node.plan import texts
 from cli.node.plan.states import File, Host
-from tests.lab.nics import EACH, SIMVF, Lab, Nic, with_nic
+from tests.lab.nics import EACH, INFINIBAND, SIMVF, Lab, Nic, with_nic
 from tests.lab.udev_loop import UDEVD
 from tests.support.seeds import Part
 
@@ -122,11 +122,26 @@ grep -E '^(ADD|DEL)' /tmp/log >&2 || true
     assert report["tried"].keys() >= KINDS, report
 
 
-def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab) -> None:
-    """The files of `mooring-node install --vf-names kernel`, beside the packaged rules: PFs are renamed as before."""
+# By udev's default .link file and rdma-core's rules; and as the kernel names them.
+LASTING_NAMES = {
+    "simvf": "enp59s0f0v0 rocep59s0f0v0",
+    "mlx5": "enp59s0f0v0 rocep59s0f0v0",
+    "infiniband": "ibp59s0f0v0 ibp59s0f0v0",
+}
+KERNELS_NAMES = {"simvf": "eth2 rxvf", "mlx5": "eth2 mlx5_2", "infiniband": "ib1 mlx5_1"}
+
+
+@pytest.mark.parametrize("spared", [True, False])
+@pytest.mark.parametrize("nic", EACH)
+def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab, nic: Nic, spared: bool) -> None:
+    """The files of `mooring-node install --vf-names kernel`, beside the packaged rules: PFs are renamed as before.
+
+    Also where the VF's driver is bound again, which makes mlx5's netdev and RDMA device anew. Without the files VFs are
+    renamed too.
+    """
     packaged = Path("/usr/lib/udev/rules.d", texts.RDMA_RULES)
     host = Host({str(packaged): File(packaged.read_text())})
-    files = dict([*texts.quiet(host), *texts.vf_names(host)])
+    files = dict([*texts.quiet(host), *texts.vf_names(host)]) if spared else {}
     # The lab's /etc is this machine's own; /run takes the place of /usr/lib too.
     places = {path.replace("/etc/", "/run/", 1): text for path, text in files.items() if path != texts.MODULES}
     written = "".join(
@@ -134,12 +149,23 @@ def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab) -> Non
     )
     script = f"""{PREPARE}{written}
 {UDEVD} --daemon 2>/dev/null
-functions=/sys/bus/pci/devices
+functions=/sys/bus/pci/devices vf=0000:3b:01.0
+names() {{ udevadm settle; echo $(ls $functions/$1/net) $(ls $functions/$1/infiniband); }}
 echo 1 >$functions/0000:3b:00.0/sriov_numvfs; udevadm settle
-rdma link add rxvf type rxe netdev $(ls $functions/0000:3b:01.0/net)
-rdma link add rxpf type rxe netdev eth0
-echo $(ls $functions/0000:3b:01.0/net); udevadm settle; echo $(rdma -j dev show | jq -r '.[].ifname' | sort)
+if [ -e $functions/$vf/infiniband ]; then
+  names $vf
+  echo $vf >$functions/$vf/driver/unbind; echo $vf >/sys/bus/pci/drivers_probe
+  # It appeared before udevd did.
+  udevadm trigger --action add /sys/class/infiniband/mlx5_0
+else
+  rdma link add rxvf type rxe netdev $(ls $functions/$vf/net)
+  names $vf
+  rdma link add rxpf type rxe netdev eth0
+fi
+names $vf; names 0000:3b:00.0
 """
-    done = lab(script)
+    done = with_nic(lab, nic)(script)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == ["eth2", "rocep59s0f0 rxvf"]
+    wanted = (KERNELS_NAMES if spared else LASTING_NAMES)[nic.name]
+    of_pf = f"{nic.pf} {'ibp59s0f0' if nic == INFINIBAND else 'rocep59s0f0'}"
+    assert done.stdout.splitlines() == [wanted, wanted, of_pf]

@@ -197,7 +197,7 @@ def in_pod(setting: Setting) -> list[str]:
     if setting["mode"] == "exclusive":
         devices = shown("ip", "netns", "exec", "pod", "rdma", "-j", "dev", "show")
         found = {device["ifname"] for device in devices}
-        if len(found) != len(setting["given"]) or (lasting := devices_of(setting)) and found != lasting:
+        if len(found) != len(setting["given"]) or ((lasting := devices_of(setting)) and found != lasting):
             wrong.append(f"in the pod: rdma devices {devices}")
     return wrong
 
