@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.lab.nics import ETHERNET, LASTING, MLX5, SIMVF, Lab, Nic, with_nic
+from tests.support.offers import IN_THE_LAB
 
 pytestmark = pytest.mark.lab
 
@@ -33,6 +34,7 @@ ip link set eth0 up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 as_init_leaves_them 0 1 2 3
 ip netns add pod
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.lab.nics import ETHERNET, LASTING, Lab, Nic, with_nic
+from tests.support.offers import IN_THE_LAB
 
 pytestmark = pytest.mark.lab
 
@@ -56,6 +57,7 @@ set -e
 ip link set eth0 up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 as_init_leaves_them 0 1 2 3
+{IN_THE_LAB}
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
 END

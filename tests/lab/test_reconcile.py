@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.nics import EACH, ETHERNET, INFINIBAND, LASTING, MLX5, Lab, Nic, with_nic
+from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
@@ -45,6 +46,7 @@ case $pf in
   ib0) ip link set ib0 vf 2 node_guid 02:00:00:00:00:00:00:77; ip link set ib0 vf 2 state enable ;;
   *) ip link set eth0 vf 2 vlan 99 max_tx_rate 500 ;;
 esac
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods /run/mooring
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}

@@ -11,6 +11,7 @@ from cli.node.plan import texts
 from cli.node.plan.states import File, Host
 from tests.lab.nics import EACH, INFINIBAND, SIMVF, Lab, Nic, with_nic
 from tests.lab.udev_loop import UDEVD
+from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = [pytest.mark.lab, pytest.mark.udev]
@@ -29,9 +30,10 @@ VFS = {
     "mlx5": {"shared": WITH_RDMA, "exclusive": WITH_RDMA},
     "infiniband": {mode: tuple(vf | {"pf": "ib0"} for vf in REBOUND) for mode in ("shared", "exclusive")},
 }
-PREPARE = """
+PREPARE = f"""
 set -e
-ip link set lo up; ip link set ${pf:-eth0} up; ip link set wire0 up
+ip link set lo up; ip link set ${{pf:-eth0}} up; ip link set wire0 up
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 """
 

@@ -61,5 +61,5 @@ def test_a_driver_that_nobody_has_read_offers_nothing_and_is_tried() -> None:
 
 @pytest.mark.parametrize(("driver", "taken"), [("mlx5_core", {"guid", "link_state"}), ("mlx4_core", set())])
 def test_only_mlx5_sets_anything_of_a_vf_on_infiniband(driver: str, taken: set[str]) -> None:
-    """IPoIB's operations answer EOPNOTSUPP where the RDMA driver has no set_vf_guid (ib_set_vf_guid): mlx4_ib has none."""
+    """IPoIB answers EOPNOTSUPP where the RDMA driver has no set_vf_guid (ib_set_vf_guid): mlx4_ib has none."""
     assert settings_of(PciFunction("0000:04:00.0", driver=driver), "infiniband") == taken
