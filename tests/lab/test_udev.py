@@ -25,7 +25,7 @@ REBOUND = (
 )
 WITH_RDMA = (VF0 | {"link": "ethernet"}, VF1 | {"link": "ethernet", "mac": "02:00:00:00:00:77"})
 # On mlx5 an ADD binds an Ethernet VF again that has no node GUID, whatever the pod requests.
-VFS = {
+VFS: dict[str, dict[str, Any]] = {
     "simvf": {"shared": REBOUND, "exclusive": WITH_RDMA},
     "mlx5": {"shared": WITH_RDMA, "exclusive": WITH_RDMA},
     "infiniband": {mode: tuple(vf | {"pf": "ib0"} for vf in REBOUND) for mode in ("shared", "exclusive")},
