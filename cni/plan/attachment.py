@@ -141,8 +141,8 @@ def check_own_mtu(vf: AssignedVf, mtu: int | None, limit: int | None) -> None:
     """Raise CniError 101 if the MTU that a VF's netdev has, and keeps, exceeds that of the VF's PF."""
     if mtu is not None and limit is not None and mtu > limit:
         what = f"vf {vf.vf} of pf {vf.pf!r}: its netdev has mtu {mtu}, which exceeds its pf's mtu of {limit}"
-        advice = "lower the VF's, raise the PF's (init.mtu of the offer), or give the network an mtu"
-        raise CniError(NIC_REFUSED, what, f"the port drops longer frames: {advice}")
+        advice = "the port drops longer frames: lower the VF's mtu, raise the PF's, or give the network an mtu"
+        raise CniError(NIC_REFUSED, what, advice)
 
 
 def probed_mac(found: VfSettings, netdev_mac: str | None) -> str | None:

@@ -77,7 +77,7 @@ def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: La
         lspci -D | grep -c 'Virtual Function' | jq -c '{{lspci: .}}'
         before=$(ip -j link | md5sum); {INIT}; [ "$before" = "$(ip -j link | md5sum)" ] || exit 7
         cat /sys/bus/pci/devices/0000:3b:00.?/sriov_drivers_autoprobe | jq -sc .
-        [ -f /run/mooring/ready ] && ls /run/mooring/preparing | jq -Rsc '{{preparing: .}}'
+        [ -f /run/mooring/init/ready ] && ls /run/mooring/init/preparing | jq -Rsc '{{preparing: .}}'
         """,
         *FOUR_PFS,
         kernel=FOUR_PFS_KERNEL,
