@@ -1,13 +1,15 @@
 """Which tiers this machine offers: a test whose means are missing is skipped and listed with the reason.
 
 With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``. Loops that break every call
-take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them.
+take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
+with the tests marked ``other_nic``: of each module's an ordinary run takes a part.
 """
 
 import json
 import os
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -104,6 +106,21 @@ def pytest_report_header(config: pytest.Config) -> str:
 def part(request: pytest.FixtureRequest) -> Part:
     """Return which calls the loops break in this run."""
     return _part(request.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what an ordinary run leaves out of the tests on a second NIC; one that is named alone is run."""
+    of_module: defaultdict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("other_nic") is not None:
+            of_module[item.path].append(item)
+    part = _part(config)
+    taken = {item for path, others in of_module.items() for item in part.of(others, f"nic {path.name}")}
+    left_out = [item for others in of_module.values() for item in others if item not in taken]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -6,15 +6,35 @@ drivers/pci/pci-driver.c of Linux 6.12).
 
 from pathlib import Path
 
+from mooring.files import read_file
+
+# What driver_override reads as where it names none (driver_override_show in drivers/pci/pci-sysfs.c).
+_NONE = ("", "(null)")
+
 
 def bind(sysfs: Path, vf: str, driver: str) -> None:
-    """Bind a VF that has no driver; raise OSError with the kernel's errno."""
-    override = sysfs / "bus/pci/devices" / vf / "driver_override"
+    """Bind a VF that has no driver; raise OSError with the kernel's errno.
+
+    A driver_override that names another driver is the operator's, and is there again afterwards. One that names this
+    driver may be of an `init` that was killed.
+    """
+    override = _override(sysfs, vf)
+    kept = reserved_for(sysfs, vf, driver)
     write(override, driver)
     try:
         write(sysfs / "bus/pci/drivers" / driver / "bind", vf)
     finally:
-        write(override, "\n")
+        write(override, kept or "\n")
+
+
+def reserved_for(sysfs: Path, vf: str, driver: str) -> str | None:
+    """Return the other driver than ``driver`` that a VF's driver_override names; None without one."""
+    named = (read_file(_override(sysfs, vf)) or "").strip()
+    return named if named not in (*_NONE, driver) else None
+
+
+def _override(sysfs: Path, vf: str) -> Path:
+    return sysfs / "bus/pci/devices" / vf / "driver_override"
 
 
 def unbind(sysfs: Path, vf: str, driver: str) -> None:

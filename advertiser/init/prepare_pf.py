@@ -69,7 +69,10 @@ class PfPreparer:
             failures.append(ForbiddenError(complaint))
         for function in host.functions:
             found = offered_pf(function, host, offer, node)
-            if found is None or found.terms.init is None:
+            if found is None:
+                continue
+            if found.terms.init is None:
+                pf_link.warn_of_lost_frames(self.roots.sysfs, function, found.name)
                 continue
             try:
                 self._prepare(function, found.name, found.link, offer, node)
@@ -180,10 +183,17 @@ class PfPreparer:
             if vf is None or vf.address is None:
                 raise ForbiddenError(f"{plan.pf}: VF {index} is not there although sriov_numvfs is {plan.vfs}")
             # A VF that has its driver was prepared before, or is a pod's: neither is changed.
-            if vf.driver is None and vf.address not in host.ledger:
+            if vf.driver is None and vf.address not in host.ledger and not self._is_reserved(plan, vf.address):
                 self._write_settings(plan, index, link, address)
                 self._bind(vf.address, plan)
             self.progress(plan.pf, index + 1, plan.vfs)
+
+    def _is_reserved(self, plan: Plan, vf: str) -> bool:
+        """Return whether the operator keeps a VF for another driver, by its driver_override: it is left as it is."""
+        other = pci_driver.reserved_for(self.roots.sysfs, vf, plan.driver)
+        if other is not None:
+            _log.warning("VF is kept for another driver", pf=plan.pf, pci=vf, driver_override=other)
+        return other is not None
 
     def _pf_address(self, plan: Plan, function: PciFunction, link: LinkType) -> str:
         """Return what the VFs' MACs or GUIDs are made from."""

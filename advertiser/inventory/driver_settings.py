@@ -2,7 +2,8 @@
 
 Read from the ``ndo_set_vf_*`` functions of each driver in Linux 6.12. A driver that is not listed supports none, so a
 request for one is refused before placement rather than on the node. On InfiniBand the netdev is IPoIB's, which only has
-a GUID and a link state to set, whichever driver is below.
+a GUID and a link state to set, and hands both to the RDMA driver below (ib_set_vf_guid, ib_set_vf_link_state in
+drivers/infiniband/core/verbs.c). Only mlx5_ib has operations for them (mlx5_ib_dev_sriov_ops): mlx4 refuses both.
 """
 
 from advertiser.inventory.facts import PciFunction
@@ -14,6 +15,7 @@ _ETHERNET = frozenset({"mac", "vlan", "qos", "trust", "spoofchk", "link_state"})
 _BOTH_RATES = frozenset({"min_tx_rate", "max_tx_rate"})
 _MAX_RATE = frozenset({"max_tx_rate"})
 _INFINIBAND = frozenset({"guid", "link_state"})
+_INFINIBAND_DRIVER = "mlx5_core"
 
 _BY_DRIVER = {
     "mlx5_core": _ETHERNET | _BOTH_RATES,
@@ -41,9 +43,9 @@ _UNMANAGED = frozenset({"mac"})
 
 def settings_of(function: PciFunction, link: LinkType) -> frozenset[str]:
     """Return the names of the settings that a PF supports."""
+    if link == "infiniband":
+        return _INFINIBAND if function.driver == _INFINIBAND_DRIVER else frozenset()
     taken = _BY_DRIVER.get(function.driver or "", frozenset())
-    if taken and link == "infiniband":
-        return _INFINIBAND
     return taken if manages_switch(function) else _UNMANAGED
 
 

@@ -1,10 +1,11 @@
 """Find the PFs that are on one cable: socket direct, and hosts that reach one NIC by several PCI links.
 
 Two PFs are on one cable if they show the same switch and the same port of it: ``phys_switch_id`` and
-``phys_port_name``. With mlx5 the first is the system image GUID, which all functions of a NIC share, and the second is
-the number that firmware gives the port (mlx5e_devlink_port_register, mlx5_get_dev_index); with bnxt_en the serial
-number and the port that partitions of it share (bnxt_dl_register); all in Linux 6.12. So two ports of one NIC are two
-cables.
+``phys_port_name``. With mlx5 the first is the system image GUID, which all functions of a NIC share, and the second
+the port's number from 0 on (mlx5e_devlink_port_register): firmware's native_port_num less one, or, where firmware tells
+none, the PCI function's number (mlx5_get_dev_index in include/linux/mlx5/driver.h). devlink makes "p0" of it
+(__devlink_port_phys_port_name_get in net/devlink/port.c). With bnxt_en it is the serial number and the port that
+partitions of it share (bnxt_dl_register); all in Linux 6.12. So two ports of one NIC are two cables.
 
 mlx5 shows no ``phys_switch_id`` on InfiniBand, and none on Ethernet before Linux 5.13 in legacy mode. There the same
 ``sys_image_guid`` of the RDMA devices tells the NIC, and the PCI function's number the port. So it is on a host with

@@ -137,6 +137,14 @@ def check_mtu(vf: AssignedVf, wanted: int | None, limit: int | None) -> None:
         raise CniError(NIC_REFUSED, what, "the port drops longer frames: raise the PF's, as by init.mtu of the offer")
 
 
+def check_own_mtu(vf: AssignedVf, mtu: int | None, limit: int | None) -> None:
+    """Raise CniError 101 if the MTU that a VF's netdev has, and keeps, exceeds that of the VF's PF."""
+    if mtu is not None and limit is not None and mtu > limit:
+        what = f"vf {vf.vf} of pf {vf.pf!r}: its netdev has mtu {mtu}, which exceeds its pf's mtu of {limit}"
+        advice = "the port drops longer frames: lower the VF's mtu, raise the PF's, or give the network an mtu"
+        raise CniError(NIC_REFUSED, what, advice)
+
+
 def probed_mac(found: VfSettings, netdev_mac: str | None) -> str | None:
     """Return the MAC from which a VF without a node GUID is to get one: its admin MAC, else its netdev's.
 

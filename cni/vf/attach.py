@@ -70,9 +70,14 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
 def _check_mtus(node: Node, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
     """Raise CniError 101 before anything is changed if a network's MTU exceeds that of a PF which limits its VFs."""
     for vf in vfs:
-        pf_pci = node.sysfs.pf_pci(vf)
-        if vf.link == "ethernet" and node.sysfs.driver(pf_pci) in PF_MTU_LIMITS_VFS:
-            attachment.check_mtu(vf, conf.network_of(vf.network).mtu, node.sysfs.mtu(pf_pci, vf.pf))
+        attachment.check_mtu(vf, conf.network_of(vf.network).mtu, _mtu_limit(node, vf))
+
+
+def _mtu_limit(node: Node, vf: AssignedVf) -> int | None:
+    """Return the MTU of a VF's PF, None where it does not limit the VF's."""
+    pf_pci = node.sysfs.pf_pci(vf)
+    limits = vf.link == "ethernet" and node.sysfs.driver(pf_pci) in PF_MTU_LIMITS_VFS
+    return node.sysfs.mtu(pf_pci, vf.pf) if limits else None
 
 
 def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
@@ -91,6 +96,8 @@ def _as_pending(
     """Return a VF as it was found, with its entry; nothing is changed yet."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
+    if conf.network_of(vf.network).mtu is None:
+        attachment.check_own_mtu(vf, original.mtu, _mtu_limit(node, vf))
     found = original.settings
     terms = offer.of_pf(node, pf_pci)
     wished = replace(vf.settings, vlan=terms.vlan) if terms.vlan and node.enforces_offer else vf.settings

@@ -23,6 +23,9 @@ from mooring.settings import SETTING_NAMES, VfSettings
 _log = structlog.get_logger()
 _LOCK_S = 30.0
 _RATES = ("min_tx_rate", "max_tx_rate")
+# What a PF has for a VF that was never given a GUID (mlx5_ib_get_vf_guid), and does not set again by itself
+# (sriov_restore_guids in mlx5/core/sriov.c).
+_NO_GUID = "00:00:00:00:00:00:00:00"
 # Spoof check first: with it on, some drivers refuse to change the MAC.
 _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
@@ -54,9 +57,13 @@ def reset(node: Node, entry: LedgerEntry) -> None:
 def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
     """Return the settings to restore: a MAC that was not set is the netdev's own where it makes the node GUID.
 
-    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.node_guid`).
+    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.node_guid`). A GUID that was not
+    set is taken away: the pod may have it on another VF next. An entry without an attachment is of a VF that the ledger
+    had lost, and does not tell what was before.
     """
     settings, own = entry.original.settings, entry.original.netdev_mac
+    if entry.set.guid is not None and settings.guid is None and entry.attachment is not None:
+        return replace(settings, guid=_NO_GUID)
     if (
         settings.mac == NO_MAC
         and own is not None
@@ -70,7 +77,8 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
     """Set what was changed and is not as requested: a refusal by the NIC does not stop the others.
 
     A setting that the PF does not report cannot be set. Entries have such settings where an earlier version took the
-    zeros of an InfiniBand PF for settings. A GUID that was never set is not reported either.
+    zeros of an InfiniBand PF for settings. A GUID that was never set is not reported either. Whether the firmware lets
+    one be taken away, no source tells: such a refusal keeps no VF.
     """
     refusals = []
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
@@ -87,8 +95,11 @@ def _restore_settings(node: Node, entry: LedgerEntry, wanted: VfSettings) -> Non
                 try:
                     vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
                 except OSError as refused:
+                    if settings.guid == _NO_GUID:
+                        _log.warning("vf keeps its pod's guid", pci=entry.pci, pod=entry.pod, reason=str(refused))
                     # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
-                    refusals += [refusal_text(entry, settings, refused)] if differs else []
+                    elif differs:
+                        refusals.append(refusal_text(entry, settings, refused))
     if refusals:
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
 

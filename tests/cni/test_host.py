@@ -202,3 +202,21 @@ def test_an_mtu_above_the_pfs_is_refused_before_anything_is_changed(host: Any) -
     assert (answer["status"], answer["code"]) == (1, 101)
     assert answer["msg"] == "vf 1 of pf 'enp4s0f0': mtu 9000 of network 'default' exceeds its pf's mtu of 1500"
     assert host.everything() == before
+
+
+def test_a_vf_with_a_larger_mtu_than_its_pf_is_refused_unless_its_network_has_one(host: Any) -> None:
+    """Without an mtu the VF would keep its own 9000, and its port would drop the frames. Nothing is changed."""
+    host.enter("ip", "link", "set", "enp4s0f0v1", "mtu", "9000")
+    try:
+        before = host.everything()
+        host.record(FIRST)
+        answer = host.call("ADD")
+        assert (answer["status"], answer["code"]) == (1, 101)
+        assert answer["msg"] == "vf 1 of pf 'enp4s0f0': its netdev has mtu 9000, which exceeds its pf's mtu of 1500"
+        assert host.everything() == before
+        assert host.call("ADD", host.conf(networks={"default": {"mtu": 1500}}))["status"] == 0
+        assert host.in_pod()["net1"]["mtu"] == 1500
+        assert host.call("DEL") == {"status": 0}
+        assert host.everything() == before
+    finally:
+        host.enter("ip", "link", "set", "enp4s0f0v1", "mtu", "1500")

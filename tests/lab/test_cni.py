@@ -1,37 +1,18 @@
-"""The CNI plugin on the lab kernel: real VFs, real RTNETLINK settings, the program unmodified."""
+"""The CNI plugin on the lab kernel: real VFs, real RTNETLINK settings, the program unmodified.
+
+On the plain NIC and on mlx5 Ethernet; tests/lab/test_infiniband.py has the same for InfiniBand.
+"""
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.lab.nics import ETHERNET, LASTING, MLX5, SIMVF, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 
 pytestmark = pytest.mark.lab
 
-Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-VFS: list[dict[str, Any]] = [
-    {
-        "pf": "eth0",
-        "vf": 0,
-        "pci": "0000:3b:01.0",
-        "link": "ethernet",
-        "network": "default",
-        "min_tx_rate": 100,
-        "max_tx_rate": 2000,
-        "vlan": 7,
-        "qos": 3,
-        "trust": True,
-        "spoofchk": True,
-        "mac": "02:00:00:00:00:99",
-        "link_state": "enable",
-    },
-    {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "default", "name": "rdma7"},
-]
-RECORD = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": VFS}}
 CONF = {
     "cniVersion": "1.0.0",
     "name": "net",
@@ -51,18 +32,16 @@ PREPARE = f"""
 set -e
 ip link set eth0 up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+as_init_leaves_them 0 1 2 3
 ip netns add pod
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
-cat >/var/lib/mooring/pods/u1.json <<'END'
-{json.dumps(RECORD)}
-END
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
 END
 {"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
 state() {{
-  ip -d -j link show | jq -c .
+  ip -d -j link show | jq -c '{LASTING}'
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?; }}
@@ -71,16 +50,21 @@ state >/tmp/before
 """
 
 
-def run(lab: Lab, script: str, *options: str, timeout_s: float = 280) -> list[str]:
-    done = lab(PREPARE + script, *options, timeout_s=timeout_s)
+def run(lab: Lab, nic: Nic, script: str) -> list[str]:
+    vfs = [nic.vf(0, **nic.wishes), nic.vf(1, name="rdma7")]
+    record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": vfs}}
+    written = f"echo '{json.dumps(record)}' >/var/lib/mooring/pods/u1.json\n"
+    done = with_nic(lab, nic)(PREPARE + written + script)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
 
-def test_add_applies_the_assignment_and_del_restores_the_kernels_state(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", ETHERNET)
+def test_add_applies_the_assignment_and_del_restores_the_kernels_state(lab: Lab, nic: Nic) -> None:
     """Every setting is on the PF, the netdevs are in the pod; after DEL, and after a second, nothing differs."""
     lines = run(
         lab,
+        nic,
         """
         call ADD; echo $status; jq -c . /tmp/answer
         ip -j link show eth0 | jq -c '.[0].vfinfo_list[0]'
@@ -97,7 +81,7 @@ def test_add_applies_the_assignment_and_del_restores_the_kernels_state(lab: Lab)
     assert found["address"] == "02:00:00:00:00:99"
     assert (found["vlan_list"][0]["vlan"], found["vlan_list"][0]["qos"]) == (7, 3)
     assert (found["rate"]["min_tx"], found["rate"]["max_tx"]) == (100, 2000)
-    assert (found["spoofchk"], found["trust"], found["link_state"]) == (True, True, "enable")
+    assert (found["spoofchk"], found["trust"], found["link_state"]) == (nic.wishes["spoofchk"], True, "enable")
     in_pod = {link["ifname"]: link for link in json.loads(links)}
     assert in_pod["net1"]["address"] == "02:00:00:00:00:99"
     assert "10.9.0.2" in in_pod["net1"]["addr_info"]
@@ -111,6 +95,7 @@ def test_the_nodes_offer_forces_its_vlan_and_refuses_what_it_does_not_allow(lab:
     record = "/var/lib/mooring/pods/u1.json"
     lines = run(
         lab,
+        SIMVF,
         f"""
         {offer}
         call ADD; jq -r '.code, .msg' /tmp/answer; same refused; ls /var/lib/mooring/vfs 2>/dev/null | wc -l
@@ -124,28 +109,37 @@ def test_the_nodes_offer_forces_its_vlan_and_refuses_what_it_does_not_allow(lab:
     assert lines[2:] == ["same refused", "0", "0", "100", "0", "same end"]
 
 
-def test_a_vf_comes_back_when_its_namespace_died_first(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", ETHERNET)
+def test_a_vf_comes_back_when_its_namespace_died_first(lab: Lab, nic: Nic) -> None:
     """The kernel returns the netdev under its pod name; DEL puts name, MAC and settings right."""
-    lines = run(lab, "call ADD; echo $status; ip netns delete pod; CNI_NETNS= call DEL; echo $status; same all")
+    lines = run(lab, nic, "call ADD; echo $status; ip netns delete pod; CNI_NETNS= call DEL; echo $status; same all")
     assert lines == ["0", "0", "same all"]
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16, 32, 64])
-def test_a_nic_that_refuses_a_setting_is_named_and_everything_undone(lab: Lab, bits: int) -> None:
+# mlx5_eswitch_set_vport_mac refuses no address but a multicast one.
+REFUSALS = (
+    *(pytest.param(SIMVF, bits, id=f"simvf-{bits}") for bits in (1, 2, 4, 8, 16, 32, 64)),
+    *(pytest.param(MLX5, bits, id=f"mlx5-{bits}", marks=pytest.mark.other_nic) for bits in (2, 4, 8, 16, 32, 64)),
+)
+
+
+@pytest.mark.parametrize(("nic", "bits"), REFUSALS)
+def test_a_nic_that_refuses_a_setting_is_named_and_everything_undone(lab: Lab, nic: Nic, bits: int) -> None:
     """Each setting in turn gives error 101 with PF, VF and the kernel's reason, and the kernel's state is as before."""
-    lines = run(
-        lab, f"echo {bits} >/sys/module/simvf/parameters/refuse; call ADD; echo $status; jq -c . /tmp/answer; same all"
-    )
+    refuse = f"echo {bits} >/sys/module/simvf/parameters/refuse"
+    lines = run(lab, nic, f"{refuse}; call ADD; echo $status; jq -c . /tmp/answer; same all")
     error = json.loads(lines[1])
     assert (lines[0], error["code"], lines[2]) == ("1", 101, "same all")
     assert "'eth0' refuses" in error["msg"]
     assert "vf 0" in error["msg"]
 
 
-def test_a_nic_that_refuses_to_restore_is_named_and_the_rest_is_restored(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", ETHERNET)
+def test_a_nic_that_refuses_to_restore_is_named_and_the_rest_is_restored(lab: Lab, nic: Nic) -> None:
     """Error 101 with PF, VF, setting and errno; once the NIC takes it, a later DEL ends the work."""
     lines = run(
         lab,
+        nic,
         """
         call ADD; echo $status
         echo 2 >/sys/module/simvf/parameters/refuse; call DEL; echo $status; jq -r .code,.details /tmp/answer

@@ -1,19 +1,17 @@
 """The CNI specification on the lab kernel: CHECK, GC, DEL in all its ways, waiting, show; only the NIC is simulated."""
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab.nics import ETHERNET, LASTING, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 
 pytestmark = pytest.mark.lab
 
-Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 PYTHON = sys.executable
 FIRST: dict[str, Any] = {
     "pf": "eth0",
@@ -58,6 +56,7 @@ PREPARE = f"""
 set -e
 ip link set eth0 up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+as_init_leaves_them 0 1 2 3
 {IN_THE_LAB}
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
@@ -75,7 +74,7 @@ check() {{ jq -c --slurpfile r /tmp/result-$1 '.prevResult=$r[0]' /tmp/conf.json
   mv /tmp/c /tmp/conf.json; call CHECK $1; mv /tmp/k /tmp/conf.json; echo $status
   jq -r '.details // empty' /tmp/answer-$1; }}
 state() {{
-  ip -d -j link show | jq -c 'map(del(.ifindex))|sort_by(.ifname)'
+  ip -d -j link show | jq -c '{LASTING}'
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 same() {{
@@ -84,6 +83,19 @@ same() {{
 }}
 state >/tmp/before
 """
+
+
+@pytest.fixture(params=ETHERNET)
+def nic(request: pytest.FixtureRequest) -> Nic:
+    """The plain NIC, and mlx5 Ethernet."""
+    found: Nic = request.param
+    return found
+
+
+@pytest.fixture
+def lab(lab: Lab, nic: Nic) -> Lab:
+    """The lab with that NIC."""
+    return with_nic(lab, nic)
 
 
 def run(lab: Lab, script: str, *options: str) -> list[str]:

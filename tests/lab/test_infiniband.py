@@ -244,6 +244,24 @@ def test_a_pods_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: Lab) 
     assert lines == ["add 0", "0200:0000:0000:0099", other, "del 0", "0200:0000:0000:0001", "same"]
 
 
+def test_a_guid_that_the_vf_did_not_have_is_taken_away_again(lab: Lab) -> None:
+    """Made without `init` a VF has none; it must not keep the pod's, which the pod has on another VF next time."""
+    script = """
+        add; node_guid 0; del; node_guid 0; told 0; same
+        add; ip netns delete pod; del; same
+        """
+    lines = run(lab, script, FIRST | {"guid": "02:00:00:00:00:00:00:99"})
+    unset = ("0000:0000:0000:0000", '["disable","00:00:00:00:00:00:00:00"]')
+    assert lines == ["add 0", "0200:0000:0000:0099", "del 0", *unset, "same", "add 0", "del 0", "same"]
+
+
+def test_a_setting_that_ipoib_has_no_operation_for_is_refused_and_everything_undone(lab: Lab) -> None:
+    """Placement keeps such a pod away; one that comes all the same is told PF, VF and setting."""
+    lines = run(lab, "add; same", FIRST, SECOND | {"vlan": 7}, mode="exclusive")
+    refusal = "add 1 pf 'ib0' refuses vlan 7 for vf 1: EOPNOTSUPP (Operation not supported)"
+    assert lines == [refusal, "same"]
+
+
 @pytest.mark.parametrize("what", ["context", "qp"])
 def test_a_process_that_keeps_verbs_objects_loses_them(lab: Lab, what: str) -> None:
     """IPoIB's and the MAD layer's own objects are no users; a process's are, and DEL takes them by a rebind."""

@@ -1,17 +1,19 @@
 """`mooring-advertiser init` on the lab kernel: the kernel's own SR-IOV core makes the VFs, 120 on each of four PFs."""
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.lab.nics import EACH, ETHERNET, MLX5, SIMVF, Lab, Nic
+
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-FOUR_PFS = ("-t", "270", "-m", "2G", "-a", "simpci.npf=4 simpci.totalvfs=128 simvf.speed=100000")
+FOUR_PFS = ("-t", "570", "-m", "2G")
+FOUR_PFS_KERNEL = "simpci.npf=4 simpci.totalvfs=128 simvf.speed=100000"
+# Every PF that there is has the personality.
+KERNEL = {"simvf": "", "mlx5": "simvf.mlx5=15", "infiniband": "simib.pfs=15"}
 PROGRAM = f"{sys.executable} -m advertiser"
 FLAGS = "--offer /tmp/offer.yaml --node-name lab"
 PREPARE = """
@@ -19,7 +21,7 @@ for pf in 0 1 2 3; do ip link set eth$pf up 2>/dev/null && ip link set wire$pf u
 offer() { cat >/tmp/offer.yaml <<E
 v: 1
 pfs:
-- match: {driver: simvf}
+- match: {driver: $(basename $(readlink /sys/bus/pci/devices/0000:3b:00.0/driver))}
   init: {vfs: $1, trust: false, spoofchk: true, link_state: auto}
 E
 }
@@ -27,6 +29,8 @@ vfs() { cat /sys/bus/pci/devices/0000:3b:00.$1/sriov_numvfs; }
 # A PF is on offer once one of its VFs has an RDMA device.
 first_rdma() {
   for vf in /sys/bus/pci/devices/0000:3b:00.*/virtfn0; do
+    # mlx5 makes the RDMA devices itself.
+    [ ! -e $vf/infiniband ] || continue
     netdev=$(ls $vf/net); ip link set $netdev up; rdma link add rdma_$netdev type rxe netdev $netdev
   done
 }
@@ -41,9 +45,9 @@ INIT = f"{PROGRAM} init {FLAGS} 2>>/tmp/log"
 SHOW = f"{PROGRAM} show {FLAGS} --output json | jq -c ."
 
 
-def run(lab: Lab, script: str, *options: str) -> list[Any]:
+def run(lab: Lab, nic: Nic, script: str, *options: str, kernel: str = "") -> list[Any]:
     """Return what a script printed: JSON documents, one a line."""
-    done = lab(PREPARE + script, *options, timeout_s=280)
+    done = lab(PREPARE + script, *options, "-a", f"{KERNEL[nic.name]} {kernel}", timeout_s=580)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("{", "["))]
 
@@ -53,10 +57,19 @@ def out(pf: Any) -> dict[str, str]:
     return {entry["vfs"]: entry["why"] for entry in pf.get("out", [])}
 
 
-def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: Lab) -> None:
+def without_rdma(nic: Nic, vfs: str) -> dict[str, str]:
+    """Return why those VFs are out that have no RDMA device: mlx5 makes one for each."""
+    return {vfs: "no RDMA device"} if nic == SIMVF else {}
+
+
+# mlx5's 480 VFs have 480 RDMA devices.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("nic", ETHERNET)
+def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: Lab, nic: Nic) -> None:
     """Past 256 functions the VFs lie on the next bus; lspci and ip agree with ours; a second run changes nothing."""
     first, second, links, addresses, autoprobe, ready = run(
         lab,
+        nic,
         f"""
         offer 48; {INIT} || cat /tmp/log; first_rdma; {SHOW}
         offer 120; {INIT} || cat /tmp/log; first_rdma; {SHOW}
@@ -67,10 +80,11 @@ def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: La
         [ -f /run/mooring/init/ready ] && ls /run/mooring/init/preparing | jq -Rsc '{{preparing: .}}'
         """,
         *FOUR_PFS,
+        kernel=FOUR_PFS_KERNEL,
     )
     assert [pf["vfs"] for pf in first["inventory"]["pfs"]] == ["0-47"] * 4
     pfs = second["inventory"]["pfs"]
-    assert [(pf["vfs"], out(pf)) for pf in pfs] == [("0-119", {"1-119": "no RDMA device"})] * 4
+    assert [(pf["vfs"], out(pf)) for pf in pfs] == [("0-119", without_rdma(nic, "1-119"))] * 4
     assert pfs[-1]["vf0"] > "0000:3c"
     assert (addresses, autoprobe, ready) == ({"lspci": 480}, [1] * 4, {"preparing": ""})
     by_name = {link["ifname"]: link for link in links}
@@ -83,10 +97,12 @@ def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: La
     assert {vf["address"] for vf in told} <= netdevs
 
 
-def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab, nic: Nic) -> None:
     """Meanwhile the PF's VFs are out as "preparing", and autoprobe comes back as it was."""
     during, after, autoprobe = run(
         lab,
+        nic,
         f"""
         offer 16
         {INIT} & pid=$!
@@ -101,11 +117,12 @@ def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab) -> None:
     )
     assert out(during["inventory"]["pfs"][0]) == {"0-15": "preparing"}
     pfs = after["inventory"]["pfs"]
-    assert [(pf["vfs"], out(pf)) for pf in pfs] == [("0-15", {"1-15": "no RDMA device"})] * 2
+    assert [(pf["vfs"], out(pf)) for pf in pfs] == [("0-15", without_rdma(nic, "1-15"))] * 2
     assert autoprobe == [1, 1]
 
 
-def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab, nic: Nic) -> None:
     """More VFs than the device has (ERANGE from the kernel); another number while one is in a pod (EBUSY)."""
     done = lab(
         PREPARE
@@ -118,12 +135,14 @@ def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab) -> None:
         offer 5; {INIT}; echo "in use $?"
         echo "vfs $(vfs 0) $(vfs 1)"
         cat /tmp/log
-        """
+        """,
+        "-a",
+        KERNEL[nic.name],
     )
     for line in ("EBUSY 1", "ERANGE 1", "too many 1", "in use 1", "vfs 4 5"):
         assert line in done.stdout.splitlines(), done.stdout + done.stderr
-    assert "eth0: 99 VFs are wanted, sriov_totalvfs is 16: raise the limit" in done.stdout
-    assert "eth0: has 4 VFs, 5 are wanted, and 1 are in use: " in done.stdout
+    assert f"{nic.pf}: 99 VFs are wanted, sriov_totalvfs is 16: raise the limit" in done.stdout
+    assert f"{nic.pf}: has 4 VFs, 5 are wanted, and 1 are in use: " in done.stdout
 
 
 def test_the_rdma_stacks_mode_is_set_or_left_for_the_next_boot(lab: Lab) -> None:
@@ -147,6 +166,7 @@ def test_an_mlx5_pf_is_opened_gets_its_mtu_and_all_its_vfs_take_part(lab: Lab) -
     """VFs that were made without `init`, on a closed PF with an address of the host's: a warning names it."""
     link, shares, left, uses, again = run(
         lab,
+        MLX5,
         f"""
         echo 3 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
         ip address add 10.0.0.1/24 dev eth0; ip link set eth0 down
@@ -158,8 +178,6 @@ def test_an_mlx5_pf_is_opened_gets_its_mtu_and_all_its_vfs_take_part(lab: Lab) -
         jq -Rc 'fromjson? | select(.event | startswith("MTU of a PF")) | .uses' /tmp/log
         : >/tmp/log; {INIT}; jq -Rsc 'split("\\n") | map(fromjson? | select(.level == "warning") | .event)' /tmp/log
         """,
-        "-a",
-        "simvf.mlx5=3",
     )
     assert (link, shares) == ([9000, True], ["0 0 1 0 2 0 "])
     assert left == {"0000:3b:00.0": {"default_share_mbps": 500, "network": "default"}}

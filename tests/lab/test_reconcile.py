@@ -1,26 +1,17 @@
 """The reconciler on the lab kernel: sandboxes end without a DEL, and the server repairs what they left, no more."""
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.lab.nics import EACH, ETHERNET, INFINIBAND, LASTING, MLX5, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
 
-Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-VF: dict[str, Any] = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "default"}
-VFS = [
-    VF | {"min_tx_rate": 100, "max_tx_rate": 2000, "vlan": 7, "trust": True, "mac": "02:00:00:00:00:99"},
-    VF | {"vf": 1, "pci": "0000:3b:01.1", "name": "rdma7"},
-]
-RECORD = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": VFS}}
 CONF = {
     "cniVersion": "1.0.0",
     "name": "net",
@@ -43,25 +34,28 @@ ENVIRONMENT = {
 PREPARE = f"""
 set -e
 rdma system set netns exclusive
-ip link set eth0 up; ip link set wire0 up
+ip link set $pf up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+as_init_leaves_them 0 1
 for vf in 0 1; do
   function=/sys/bus/pci/devices/0000:3b:00.0/virtfn$vf
   # mlx5 makes the RDMA devices itself.
   [ -e $function/infiniband ] || rdma link add rdma$vf type rxe netdev $(ls $function/net)
 done
-ip link set eth0 vf 2 vlan 99 max_tx_rate 500
+case $pf in
+  ib0) ip link set ib0 vf 2 node_guid 02:00:00:00:00:00:00:77; ip link set ib0 vf 2 state enable ;;
+  *) ip link set eth0 vf 2 vlan 99 max_tx_rate 500 ;;
+esac
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods /run/mooring
-cat >/var/lib/mooring/pods/u1.json <<'END'
-{json.dumps(RECORD)}
-END
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
 END
 {"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
 entries() {{ ls /var/lib/mooring/vfs /var/lib/mooring/ipam/net 2>/dev/null | grep -E '^[0-9]' || true; }}
-state() {{ ip -d -j link show | jq -c 'map(del(.ifindex, .link_index))'; rdma -j dev | jq -c .; entries; }}
+state() {{
+  ip -d -j link show | jq -c '{LASTING}'; rdma -j dev | jq -c 'map([.ifname, .node_guid]) | sort'; entries
+}}
 call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log || cat /tmp/answer; }}
 serve() {{
   {sys.executable} -m cni serve --reconcile-s ${{1:-10}} --metrics-addr 127.0.0.1:9464 2>>/tmp/server.log & server=$!
@@ -93,16 +87,22 @@ state >/tmp/before
 GIVEN_BACK = "orphaned vf given back"
 
 
-def run(lab: Lab, script: str, *options: str, timeout_s: float = 280) -> list[str]:
-    done = lab(PREPARE + script, *options, timeout_s=timeout_s)
+def run(lab: Lab, nic: Nic, script: str, *options: str, timeout_s: float = 280) -> list[str]:
+    wishes = {name: wish for name, wish in nic.wishes.items() if name not in ("qos", "spoofchk")}
+    vfs = [nic.vf(0, **wishes), nic.vf(1, name="rdma7")]
+    record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": vfs}}
+    written = f"echo '{json.dumps(record)}' >/var/lib/mooring/pods/u1.json\n"
+    done = with_nic(lab, nic)(PREPARE + written + script, *options, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
 
-def test_a_sandbox_that_died_without_a_del_is_cleaned_up(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_a_sandbox_that_died_without_a_del_is_cleaned_up(lab: Lab, nic: Nic) -> None:
     """At the default interval, with links, settings, RDMA devices, ledger and addresses as before."""
     lines = run(
         lab,
+        nic,
         """
         ip netns add pod; serve; call ADD; entries | wc -l
         more_looks 2; entries | wc -l
@@ -122,6 +122,7 @@ def test_what_a_reload_of_an_mlx5_pf_forgot_is_set_again(lab: Lab) -> None:
     """ADD enrols every VF before the first min; after the reload the server does, and the other program's VF stays."""
     lines = run(
         lab,
+        MLX5,
         """
         shares() { tr '\\n' ' ' </sys/kernel/debug/simvf/0000:3b:00.0/bw_share; echo; }
         shares; ip netns add pod; call ADD; shares; vf eth0 0
@@ -130,12 +131,10 @@ def test_what_a_reload_of_an_mlx5_pf_forgot_is_set_again(lab: Lab) -> None:
         jq -e .reset_at /var/lib/mooring/vfs/0000:3b:01.0.json >/dev/null && echo recorded
         call DEL; kill $server; wait $server; echo "ended $?"
         """,
-        "-a",
-        "simvf.mlx5=3",
     )
     set_again, lost = "[100,2000,7,true]", "[0,0,7,true]"
     assert [line.strip() for line in lines] == [
-        *("0 outside 1 outside 2 0 3 outside", "0 100 1 1 2 1 3 1", set_again),
+        *("0 0 1 0 2 0 3 outside", "0 100 1 1 2 1 3 1", set_again),
         *("0 outside 1 outside 2 outside 3 outside", lost, "0 100 1 1 2 1 3 1", set_again, "[0,0,99,false]"),
         *("mooring_cni_resets_total 1.0", "recorded", "ended 0"),
     ]
@@ -164,10 +163,12 @@ kill(server, 9)
 
 
 @pytest.mark.timeout(600)
-def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", ETHERNET)
+def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: Lab, nic: Nic) -> None:
     """SIGKILL at eight moments from the first entry that is `returning` on; each next server ends the work."""
     lines = run(
         lab,
+        nic,
         f"cat >/tmp/kill_at.py <<'END'\n{KILL_AT}\nEND\n"
         f"kill_at() {{ {sys.executable} -S /tmp/kill_at.py $1 $2; }}"
         """
@@ -185,10 +186,12 @@ def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: L
     assert "left 2" in told[0::2]
 
 
-def test_a_vf_whose_pod_record_is_gone_is_taken_back(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_a_vf_whose_pod_record_is_gone_is_taken_back(lab: Lab, nic: Nic) -> None:
     """The namespace is still there, the runtime knows the pod no more: not at the first look, and at a later one."""
     lines = run(
         lab,
+        nic,
         """
         ip netns add pod; call ADD; rm /var/lib/mooring/pods/u1.json
         serve; until looks >/dev/null; do sleep 0.1; done; entries | wc -l
@@ -200,10 +203,12 @@ def test_a_vf_whose_pod_record_is_gone_is_taken_back(lab: Lab) -> None:
     assert json.loads(lines[4]) == ["lo"]
 
 
-def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_it(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_it(lab: Lab, nic: Nic) -> None:
     """Neither the entry nor the VF's settings change, whatever is missing; when the process ends the VFs come back."""
     lines = run(
         lab,
+        nic,
         """
         ip netns add pod; call ADD
         ip netns exec pod sleep 1000 & process=$!
@@ -221,10 +226,12 @@ def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_i
     assert lines[2] == "same all"
 
 
-def test_a_give_back_that_could_not_end_is_ended_by_the_reconciler(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_a_give_back_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: Nic) -> None:
     """DEL answers 11 while a process keeps the namespace, and never comes again: once the process ends, all is back."""
     lines = run(
         lab,
+        nic,
         """
         ip netns add pod; call ADD
         ip netns exec pod sleep 1000 & process=$!
@@ -238,10 +245,12 @@ def test_a_give_back_that_could_not_end_is_ended_by_the_reconciler(lab: Lab) -> 
     assert {json.loads(line)[4] for line in lines[4:]} == {"giving it back did not come to its end"}
 
 
-def test_looks_without_a_pause_disturb_no_call(lab: Lab) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_looks_without_a_pause_disturb_no_call(lab: Lab, nic: Nic) -> None:
     """Ten ADDs and DELs of other processes while the server looks all the time: nothing fails or is repaired."""
     lines = run(
         lab,
+        nic,
         """
         ip netns add pod; serve 0.001; until looks >/dev/null; do sleep 0.1; done
         for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -255,16 +264,6 @@ def test_looks_without_a_pause_disturb_no_call(lab: Lab) -> None:
     assert {line.rpartition(" ")[2] for line in lines[2:]} == {"0.0"}
 
 
-# mlx5's VFs as `init` leaves them: with an admin MAC, of which the driver that is bound now has made the node GUID.
-AS_INIT_LEAVES_THEM = """
-for vf in 0 1; do
-  ip link set eth0 vf $vf mac $(cat /sys/bus/pci/devices/0000:3b:01.$vf/net/*/address)
-  echo 0000:3b:01.$vf >/sys/bus/pci/devices/0000:3b:01.$vf/driver/unbind
-  echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
-done
-"""
-
-
 @pytest.mark.timeout(900)
 def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab, part: Part) -> None:
     """On mlx5, no DEL ever comes: what it was taking is given back at once, what the pod held when its netns ends."""
@@ -276,11 +275,11 @@ def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab, p
         "ledger": "/var/lib/mooring/vfs",
         "ipam": "/var/lib/mooring/ipam",
     }
-    script = f"{AS_INIT_LEAVES_THEM}ip netns add pod\ncat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
+    script = f"ip netns add pod\ncat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
     program = (
         f"{sys.executable} -m tests.lab.orphan_loop /tmp/setting.json 2>/tmp/log || {{ tail -3 /tmp/log; exit 1; }}"
     )
-    report = json.loads(run(lab, script + program, "-a", "simvf.mlx5=3", timeout_s=890)[-1])
+    report = json.loads(run(lab, MLX5, script + program, timeout_s=890)[-1])
     assert report["left_behind"] == {}, f"repeat with --seed {part.seed}; killed were {report['killed']}"
     killed, missed = len(report["killed"]), len(report["missed"])
     assert killed >= 3 * missed, f"not reached: {report['missed']}"
@@ -295,9 +294,10 @@ ip netns add pod; call ADD; cat /tmp/answer >/dev/null; entries | wc -l
 """
 
 
+@pytest.mark.parametrize("nic", ETHERNET)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
-    lab: Lab, tmp_path: Path, swapped: bool
+    lab: Lab, tmp_path: Path, nic: Nic, swapped: bool
 ) -> None:
     """What the VF had before the pod (VLAN 55, 700 Mb/s) is that boot's; what a NIC kept of the pod's is reset.
 
@@ -306,11 +306,12 @@ def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
     """
     state = tmp_path / "state"
     state.mkdir()
-    assert run(lab, BEFORE_REBOOT, "-s", str(state)) == ["4"]
+    assert run(lab, nic, BEFORE_REBOOT, "-s", str(state)) == ["4"]
     swap = "ip link set eth0 down; ip link set eth0 name x; ip link set eth1 name eth0; ip link set x name eth1"
     own, other = ("eth1", "eth0") if swapped else ("eth0", "eth1")
     lines = run(
         lab,
+        nic,
         f"""
         {swap if swapped else ":"}
         echo 4 >/sys/bus/pci/devices/0000:3b:00.1/sriov_numvfs
@@ -329,3 +330,24 @@ def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
     assert of_other_pf == [100, 2000, 7, True]
     assert of_nobody == [0, 500, 99, False]
     assert {json.loads(line)[4] for line in lines[4:]} == {"of another boot"}
+
+
+def test_after_a_reboot_an_infiniband_vf_keeps_what_init_has_given_it(lab: Lab, tmp_path: Path) -> None:
+    """The pod's GUID was that boot's; the entries are closed, and neither it nor the one before it is written."""
+    state = tmp_path / "state"
+    state.mkdir()
+    assert run(lab, INFINIBAND, "ip netns add pod; call ADD; entries | wc -l", "-s", str(state)) == ["4"]
+    lines = run(
+        lab,
+        INFINIBAND,
+        """
+        ip link set ib0 vf 0 node_guid 02:00:00:00:00:00:00:55; ip link set ib0 vf 0 state enable
+        entries | wc -l; serve; until [ -z "$(entries)" ]; do sleep 0.1; done
+        ip -d -j link show ib0 | jq -c '.[0].vfinfo_list[0] | [.link_state, .["node guid"]]'
+        told; kill $server; wait $server
+        """,
+        "-s",
+        str(state),
+    )
+    assert lines[:2] == ["4", '["auto","02:00:00:00:00:00:00:55"]']
+    assert {json.loads(line)[4] for line in lines[2:]} == {"of another boot"}

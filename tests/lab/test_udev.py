@@ -1,9 +1,7 @@
 """A real udevd renames netdevs and RDMA devices in the middle of ADD and DEL, on the lab kernel."""
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,13 @@ import pytest
 
 from cli.node.plan import texts
 from cli.node.plan.states import File, Host
+from tests.lab.nics import EACH, INFINIBAND, SIMVF, Lab, Nic, with_nic
 from tests.lab.udev_loop import UDEVD
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = [pytest.mark.lab, pytest.mark.udev]
 
-Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 VF0 = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "network": "default"}
 VF1 = VF0 | {"vf": 1, "pci": "0000:3b:01.1", "name": "rdma7"}
 # Another GUID takes effect when the driver is bound again: by ADD, and by DEL.
@@ -26,25 +24,31 @@ REBOUND = (
     VF1 | {"link": "infiniband", "guid": "02:00:00:00:00:00:00:98"},
 )
 WITH_RDMA = (VF0 | {"link": "ethernet"}, VF1 | {"link": "ethernet", "mac": "02:00:00:00:00:77"})
-VFS = {"shared": REBOUND, "exclusive": WITH_RDMA}
+# On mlx5 an ADD binds an Ethernet VF again that has no node GUID, whatever the pod requests.
+VFS: dict[str, dict[str, Any]] = {
+    "simvf": {"shared": REBOUND, "exclusive": WITH_RDMA},
+    "mlx5": {"shared": WITH_RDMA, "exclusive": WITH_RDMA},
+    "infiniband": {mode: tuple(vf | {"pf": "ib0"} for vf in REBOUND) for mode in ("shared", "exclusive")},
+}
 PREPARE = f"""
 set -e
-ip link set lo up; ip link set eth0 up; ip link set wire0 up
+ip link set lo up; ip link set ${{pf:-eth0}} up; ip link set wire0 up
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 """
 
 
-def prepare(mode: str) -> str:
-    record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "pod", "node": "n1", "vfs": VFS[mode]}}
+def prepare(mode: str, nic: str = "simvf") -> str:
+    record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "pod", "node": "n1", "vfs": VFS[nic][mode]}}
     return f"""{PREPARE}rdma system set netns {mode}; ip netns add pod
 echo '{json.dumps(record)}' >/var/lib/mooring/pods/pod.json
 """
 
 
-def setting(part: Part, mode: str) -> dict[str, Any]:
+def setting(part: Part, mode: str, nic: str = "simvf") -> dict[str, Any]:
     return {
         "part": part.document(),
+        "nic": nic,
         "mode": mode,
         "given": {"net1": "0000:3b:01.0", "rdma7": "0000:3b:01.1"},
         "environment": {
@@ -69,20 +73,21 @@ def setting(part: Part, mode: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(1900)
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
-def test_a_udevd_that_renames_later_breaks_nothing(lab: Lab, part: Part, mode: str) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_a_udevd_that_renames_later_breaks_nothing(lab: Lab, part: Part, nic: Nic, mode: str) -> None:
     """ADD and DEL succeed whenever the names change, and udevd's names are there in the end."""
-    document = json.dumps(setting(part, mode))
-    script = f"""{prepare(mode)}
+    document = json.dumps(setting(part, mode, nic.name))
+    script = f"""{prepare(mode, nic.name)}
 cat >/tmp/setting.json <<'END'\n{document}\nEND
 {sys.executable} -m tests.lab.udev_loop /tmp/setting.json 2>/tmp/log || {{ tail -20 /tmp/log; exit 1; }}
 grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 """
-    done = lab(script, timeout_s=1800 if part.whole else 600)
+    done = with_nic(lab, nic)(script, timeout_s=1800 if part.whole else 600)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["wrong"] == {}, f"repeat with --seed {part.seed}: {done.stdout}"
-    kind = "net" if mode == "shared" else "infiniband"
-    assert report["events"][kind] >= 2 * report["turns"], report
+    renamed = ("net", "infiniband") if nic != SIMVF else ("net",) if mode == "shared" else ("infiniband",)
+    assert all(report["events"][kind] >= 2 * report["turns"] for kind in renamed), report
 
 
 # As in tests/cni/test_renames.py, with RDMA devices.
@@ -119,11 +124,26 @@ grep -E '^(ADD|DEL)' /tmp/log >&2 || true
     assert report["tried"].keys() >= KINDS, report
 
 
-def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab) -> None:
-    """The files of `mooring-node install --vf-names kernel`, beside the packaged rules: PFs are renamed as before."""
+# By udev's default .link file and rdma-core's rules; and as the kernel names them.
+LASTING_NAMES = {
+    "simvf": "enp59s0f0v0 rocep59s0f0v0",
+    "mlx5": "enp59s0f0v0 rocep59s0f0v0",
+    "infiniband": "ibp59s0f0v0 ibp59s0f0v0",
+}
+KERNELS_NAMES = {"simvf": "eth2 rxvf", "mlx5": "eth2 mlx5_2", "infiniband": "ib1 mlx5_1"}
+
+
+@pytest.mark.parametrize("spared", [True, False])
+@pytest.mark.parametrize("nic", EACH)
+def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab, nic: Nic, spared: bool) -> None:
+    """The files of `mooring-node install --vf-names kernel`, beside the packaged rules: PFs are renamed as before.
+
+    Also where the VF's driver is bound again, which makes mlx5's netdev and RDMA device anew. Without the files VFs are
+    renamed too.
+    """
     packaged = Path("/usr/lib/udev/rules.d", texts.RDMA_RULES)
     host = Host({str(packaged): File(packaged.read_text())})
-    files = dict([*texts.quiet(host), *texts.vf_names(host)])
+    files = dict([*texts.quiet(host), *texts.vf_names(host)]) if spared else {}
     # The lab's /etc is this machine's own; /run takes the place of /usr/lib too.
     places = {path.replace("/etc/", "/run/", 1): text for path, text in files.items() if path != texts.MODULES}
     written = "".join(
@@ -131,12 +151,23 @@ def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab) -> Non
     )
     script = f"""{PREPARE}{written}
 {UDEVD} --daemon 2>/dev/null
-functions=/sys/bus/pci/devices
+functions=/sys/bus/pci/devices vf=0000:3b:01.0
+names() {{ udevadm settle; echo $(ls $functions/$1/net) $(ls $functions/$1/infiniband); }}
 echo 1 >$functions/0000:3b:00.0/sriov_numvfs; udevadm settle
-rdma link add rxvf type rxe netdev $(ls $functions/0000:3b:01.0/net)
-rdma link add rxpf type rxe netdev eth0
-echo $(ls $functions/0000:3b:01.0/net); udevadm settle; echo $(rdma -j dev show | jq -r '.[].ifname' | sort)
+if [ -e $functions/$vf/infiniband ]; then
+  names $vf
+  echo $vf >$functions/$vf/driver/unbind; echo $vf >/sys/bus/pci/drivers_probe
+  # It appeared before udevd did.
+  udevadm trigger --action add /sys/class/infiniband/mlx5_0
+else
+  rdma link add rxvf type rxe netdev $(ls $functions/$vf/net)
+  names $vf
+  rdma link add rxpf type rxe netdev eth0
+fi
+names $vf; names 0000:3b:00.0
 """
-    done = lab(script)
+    done = with_nic(lab, nic)(script)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == ["eth2", "rocep59s0f0 rxvf"]
+    wanted = (KERNELS_NAMES if spared else LASTING_NAMES)[nic.name]
+    of_pf = f"{nic.pf} {'ibp59s0f0' if nic == INFINIBAND else 'rocep59s0f0'}"
+    assert done.stdout.splitlines() == [wanted, wanted, of_pf]

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from advertiser.host.read_host import Roots
-from advertiser.init import prepare_pf
+from advertiser.init import pci_driver, prepare_pf
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
 from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
@@ -348,6 +348,38 @@ def test_an_offer_that_stays_as_it_is_keeps_its_time(roots: Roots) -> None:
     assert path.stat().st_mtime == 1000
     assert preparer.prepare_all(Offer((OfferEntry((), Terms("rail0")),)), "n1") == ()
     assert path.stat().st_mtime > 1000
+
+
+def test_a_pf_that_init_does_not_prepare_is_looked_at_too(roots: Roots) -> None:
+    """It is on offer all the same: without an `init` entry the operator would never hear of lost frames."""
+    for netdev, mtu in ((FIRST, 1500), ("0000:04:00.2", 9000)):
+        (next((device(roots, netdev) / "net").iterdir()) / "mtu").write_text(f"{mtu}\n")
+    with structlog.testing.capture_logs() as logs:
+        assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
+    (warning,) = [each for each in logs if each["log_level"] == "warning"]
+    assert (warning["pf"], warning["vfs"]) == ("enp4s0f0", ["enp4s0f0v0 (9000)"])
+
+
+def test_a_vf_that_the_operator_keeps_for_another_driver_is_left_alone(tmp_path: Path) -> None:
+    """Its driver_override says so: it gets neither settings nor a driver, and the override stays."""
+    roots, _ = unbound(tmp_path, "mlx5-ethernet")
+    kept = device(roots, "0000:04:00.2") / "driver_override"
+    kept.write_text("vfio-pci\n")
+    nic = Nic()
+    assert prepared(roots, nic)[0] == []
+    assert kept.read_text() == "vfio-pci\n"
+    assert ("enp4s0f0", 0) not in nic.told
+    assert ("enp4s0f0", 1) in nic.told
+    assert (device(roots, "0000:04:00.3") / "driver_override").read_text() == "\n"
+
+
+def test_a_bind_restores_the_override_that_it_found(roots: Roots) -> None:
+    """One of another driver is the operator's; one that names this driver is an `init`'s that was killed."""
+    override = device(roots, "0000:04:00.2") / "driver_override"
+    for found, left in (("vfio-pci", "vfio-pci"), ("mlx5_core", "\n"), ("(null)", "\n")):
+        override.write_text(f"{found}\n")
+        pci_driver.bind(roots.sysfs, "0000:04:00.2", "mlx5_core")
+        assert override.read_text() == left
 
 
 @pytest.fixture

@@ -57,3 +57,9 @@ def test_a_driver_that_nobody_has_read_offers_nothing_and_is_tried() -> None:
     function = PciFunction("0000:04:00.0", driver="new_nic")
     assert settings_of(function, "ethernet") == frozenset()
     assert refused_settings(VfSettings(trust=True), function, "ethernet") == ()
+
+
+@pytest.mark.parametrize(("driver", "taken"), [("mlx5_core", {"guid", "link_state"}), ("mlx4_core", set())])
+def test_only_mlx5_sets_anything_of_a_vf_on_infiniband(driver: str, taken: set[str]) -> None:
+    """IPoIB answers EOPNOTSUPP where the RDMA driver has no set_vf_guid (ib_set_vf_guid): mlx4_ib has none."""
+    assert settings_of(PciFunction("0000:04:00.0", driver=driver), "infiniband") == taken

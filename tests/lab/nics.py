@@ -1,0 +1,90 @@
+"""The lab's NICs on which one and the same test runs.
+
+A test takes a NIC as a parameter (`ETHERNET`, `EACH`), and gets the lab with the kernel arguments of that NIC from
+`with_nic`. This defines for the script the variable ``pf`` (the netdev of function 0) and the function
+``as_init_leaves_them VF…``: what `mooring-advertiser init` would have done with VFs that are there already.
+"""
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+# Written so that a VF's driver is bound once more: it reads its MAC, or its GUID, only then.
+_REBIND = """
+  echo 0000:3b:01.$vf >/sys/bus/pci/devices/0000:3b:01.$vf/driver/unbind
+  echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A NIC of the lab: the kernel's argument, its first PF, and what `init` does to each ``$vf``."""
+
+    name: str
+    kernel: str | None
+    pf: str
+    link: str
+    init: str
+    # What its driver takes of a pod's wishes, none of which `init` has set already.
+    wishes: dict[str, Any]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def vf(self, index: int, **more: Any) -> dict[str, Any]:
+        """Return an assigned VF of the first PF, as a pod record has it."""
+        where = {"pf": self.pf, "vf": index, "pci": f"0000:3b:01.{index}", "link": self.link, "network": "default"}
+        return where | more
+
+
+_ETHERNET = {"min_tx_rate": 100, "max_tx_rate": 2000, "vlan": 7, "qos": 3, "trust": True, "link_state": "enable"}
+_MAC = {"mac": "02:00:00:00:00:99"}
+SIMVF = Nic("simvf", None, "eth0", "ethernet", ":", _ETHERNET | _MAC | {"spoofchk": True})
+# Rates, which enrol the VF; a MAC, of which the driver that is bound then makes the node GUID; spoof check.
+MLX5 = Nic(
+    "mlx5",
+    "simvf.mlx5=3",
+    "eth0",
+    "ethernet",
+    f"""ip link set $pf vf $vf min_tx_rate 0 max_tx_rate 0
+  ip link set $pf vf $vf mac $(cat /sys/bus/pci/devices/0000:3b:01.$vf/net/*/address){_REBIND}
+  ip link set $pf vf $vf spoofchk on""",
+    _ETHERNET | _MAC | {"spoofchk": False},
+)
+INFINIBAND = Nic(
+    "infiniband",
+    "simib.pfs=1",
+    "ib0",
+    "infiniband",
+    f"""ip link set $pf vf $vf node_guid 02:00:00:00:00:00:00:0$vf
+  ip link set $pf vf $vf port_guid 02:00:00:00:00:00:00:0$vf{_REBIND}
+  ip link set $pf vf $vf state auto""",
+    {"guid": "02:00:00:00:00:00:00:99", "link_state": "enable"},
+)
+_MLX5 = pytest.param(MLX5, id="mlx5", marks=pytest.mark.other_nic)
+_INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_nic)
+ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
+EACH = (*ETHERNET, _INFINIBAND)
+
+# For jq, in which a shell reads what must be as before: indexes change when a driver is bound again, the operational
+# state follows the carrier up to a second later (linkwatch_do_dev of net/core/link_watch.c), and IPoIB's address starts
+# with the number of a queue pair (ipoib_dev_init_default).
+LASTING = (
+    'map(del(.ifindex, .link_index, .operstate) | .flags -= ["NO-CARRIER"]'
+    " | .address |= if length > 17 then .[12:] else . end) | sort_by(.ifname)"
+)
+
+
+def with_nic(lab: Lab, nic: Nic) -> Lab:
+    """Return the lab with a NIC; ``options`` may have no kernel arguments of their own then."""
+    options = ("-a", nic.kernel) if nic.kernel else ()
+    before = f"pf={nic.pf}\nas_init_leaves_them() {{\n  for vf in $*; do\n  {nic.init}\n  done\n}}\n"
+
+    def run(script: str, *more: str, **limits: Any) -> "subprocess.CompletedProcess[str]":
+        return lab(before + script, *options, *more, **limits)
+
+    return run
