@@ -18,12 +18,12 @@ from google.protobuf.message import DecodeError, Message
 from cri_shim.devices import DeviceError, Roots, resolve
 from cri_shim.inject import (
     Inject,
-    Pass,
     Record,
     Refuse,
     Rules,
     VfDevices,
     add_to_container,
+    can_change_vfs,
     decide_container,
     decide_sandbox,
     devices,
@@ -88,7 +88,13 @@ class Interceptors:
             decision = decide_container(request, found, self._rules)
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
-            forwarded = raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
+            if isinstance(decision, Inject):
+                if can_change_vfs(request.config):
+                    # Its fsync may take long; it completes even if the caller has left by then.
+                    await asyncio.shield(asyncio.to_thread(self._records.note_privileged, decision.assignment.uid))
+                forwarded = self._inject(raw, request, decision)
+            else:
+                forwarded = raw
         yield forwarded
 
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:

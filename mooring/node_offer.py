@@ -1,6 +1,7 @@
 """The node's part of the operator's offer, ``<state>/offer.json``: written by `init`, read by mooring-cni at ADD.
 
-    {"v":1,"pfs":{"0000:04:00.0":{"default_share_mbps":500,"repair_node_guid":false}}}
+    {"v":1,"pfs":{"0000:04:00.0":{"default_share_mbps":500,"repair_node_guid":false,
+     "rebind_after_privileged":true}}}
 
 It holds what the operator decides about the VFs of a PF and no pod can request, by the PF's PCI address. `init`
 replaces it whole at each run. The state folder is root's, so that no annotation reaches it. A field that a reader does
@@ -24,10 +25,12 @@ class PfOffer:
 
     ``default_share_mbps`` is the min_tx_rate, in Mb/s, of a VF whose pod requests none; 0 leaves such VFs without one.
     ``repair_node_guid``: a VF without a node GUID may get an admin MAC, and its driver rebound.
+    ``rebind_after_privileged``: after a pod whose containers could change a VF its driver is rebound in any case.
     """
 
     default_share_mbps: int = 0
     repair_node_guid: bool = True
+    rebind_after_privileged: bool = False
 
 
 def read_node_offer(text: str) -> Mapping[str, PfOffer]:
@@ -45,9 +48,11 @@ def _pf(value: Value) -> PfOffer:
     return PfOffer(
         default_share_mbps=document.optional("default_share_mbps", rate) or 0,
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
+        rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
     )
 
 
 def _fields(pf: PfOffer) -> dict[str, object]:
     fields: dict[str, object] = {"default_share_mbps": pf.default_share_mbps} if pf.default_share_mbps else {}
-    return fields if pf.repair_node_guid else fields | {"repair_node_guid": False}
+    fields |= {} if pf.repair_node_guid else {"repair_node_guid": False}
+    return fields | ({"rebind_after_privileged": True} if pf.rebind_after_privileged else {})

@@ -38,4 +38,5 @@ def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
             settings="default_share_mbps",
         )
         share = 0
-    return PfOffer(default_share_mbps=share, repair_node_guid=found.terms.repair_node_guid)
+    terms = found.terms
+    return PfOffer(share, terms.repair_node_guid, terms.rebind_after_privileged)

@@ -12,6 +12,8 @@
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
       default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
       repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
+      rebind_after_privileged: true         # whether VFs are rebound after pods that could change them; false where
+                                            # absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
                                             # where given, their trust, spoofchk, link_state and driver, the PF's
                                             # mtu; with end_lag: true also of a bonded mlx5 PF without VFs
@@ -45,7 +47,7 @@ OWN_PORT = "own"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_OF_VFS = ("default_share_mbps", "repair_node_guid")
+_OF_VFS = ("default_share_mbps", "repair_node_guid", "rebind_after_privileged")
 _KNOWN = frozenset(("match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port", *_OF_VFS))
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu", "end_lag"})
 _PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
@@ -93,8 +95,8 @@ class Init:
 class Terms:
     """How a PF is offered.
 
-    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps`` and ``repair_node_guid`` are
-    as in `mooring.node_offer.PfOffer`.
+    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps`` and what follows ``port``
+    are as in `mooring.node_offer.PfOffer`.
     """
 
     network: str = DEFAULT_NETWORK
@@ -105,6 +107,7 @@ class Terms:
     init: Init | None = None
     port: str | None = None
     repair_node_guid: bool = True
+    rebind_after_privileged: bool = False
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -169,6 +172,7 @@ def _terms(value: Value) -> Terms:
         init=document.optional("init", _init),
         port=document.optional("port", _port),
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
+        rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
     )
 
 

@@ -37,7 +37,8 @@ def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
 
 
 def _name_it(pci: str, name: str) -> bool:
-    if netlink.find(name) is not None:
+    there = netlink.find(name)
+    if there is not None and there.parent in (None, pci):
         return True
     link = next((link for link in netlink.links() if link.parent == pci), None)
     if link is not None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import structlog
 
@@ -20,6 +21,7 @@ from cni.server.metrics import Metrics
 from cni.spec.skel import CniError
 from cni.vf.detach import detach
 from cni.vf.node import Node, in_host_netns
+from cni.vf.rebind import RebindError
 from mooring import ledger, podrecord
 from mooring.errors import RecordError
 from mooring.files import record_paths
@@ -108,10 +110,14 @@ class Reconciler:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
         stuck: object = None
         try:
-            if not detach(node, entry):
+            # Without a record no sandbox of the pod has been listed for ten minutes.
+            if not detach(node, replace(entry, deleted=entry.deleted or reason == "record_gone")):
                 stuck = "a process still has its rdma device"
                 # Its driver has been rebound without success; that must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
+        except RebindError as failed:
+            stuck = failed
+            self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except (CniError, OSError, ValueError) as failed:
             # Whatever is wrong with one VF keeps no other.
             stuck = failed

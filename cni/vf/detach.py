@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from cni.spec.skel import TRY_AGAIN, CniError
-from cni.vf import ipam, rdma_users, restore
+from cni.vf import ipam, left_behind, rdma_users, restore
 from cni.vf.move_out import move_out
 from cni.vf.node import Node
 from mooring.errors import RecordError
@@ -27,7 +27,7 @@ _AT_ONCE = 8
 
 
 def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    """Release VFs in parallel: one that a process does not release takes seconds."""
+    """Release VFs whose sandboxes the runtime deletes, in parallel: one that a process keeps takes seconds."""
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
@@ -48,7 +48,7 @@ def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> Cni
         with hold(node.run, pci, _LOCK_S):
             entry = node.ledger.read(pci)
             if entry is not None and wanted(entry):
-                _detach_and_log(node, entry)
+                _detach_and_log(node, replace(entry, deleted=True))
     except RecordError as unreadable:
         _log.error("ledger entry is passed over", reason=str(unreadable))
     except CniError as stuck:
@@ -104,7 +104,9 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
             restore.reset(node, entry)
             return True
         free = rdma_users.free_device(node.sysfs, entry)
+        rebound = left_behind.rebind_if_offered(node, entry)
         restore.restore(node, entry)
+        left_behind.clear(node, entry, rebound=rebound)
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
     return free

@@ -80,7 +80,7 @@ def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link:
             container=call.container,
             ifname=link.name,
             netns=space,
-            original=Original(_host_name(vf), settings=_defaults(found)),
+            original=Original(_host_name(vf), settings=_defaults(found), parent=link.parent),
             set=found,
             rdma=node.sysfs.rdma(vf.pci),
         )

@@ -67,11 +67,13 @@ def reasons(entry: LedgerEntry, place: Place, *, recorded: bool = True, since: f
         (ENTRY, "host", True, ["netns_gone"]),
         (ENTRY, "pod", False, ["record_gone"]),
         (ENTRY, "away", True, []),
-        (ENTRY, "away", False, []),
+        (ENTRY, "away", False, ["record_gone"]),
         (replace(ENTRY, phase="taking"), "pod", True, ["killed_add"]),
         (replace(ENTRY, phase="taking"), "host", True, ["killed_add"]),
         (replace(ENTRY, phase="returning"), "host", True, ["not_returned"]),
         (replace(ENTRY, phase="returning"), "away", True, []),
+        (replace(ENTRY, phase="returning"), "away", False, ["record_gone"]),
+        (replace(ENTRY, phase="returning", deleted=True), "away", True, ["not_returned"]),
         (replace(ENTRY, boot="another"), "pod", True, ["other_boot"]),
         (replace(ENTRY, boot="another", phase="taking"), "away", False, ["other_boot"]),
     ],
@@ -90,7 +92,7 @@ def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
         found = reasons(replace(ENTRY, phase=phase), place, recorded=recorded, since=UNRECORDED_S * late)
         if phase == "held" and place == "pod" and (recorded or not late):
             assert found == []
-        if place == "away":
+        if place == "away" and (recorded or not late):
             assert found == []
 
 
