@@ -1,15 +1,14 @@
 """Remove from a VF what its pod left on it: compare its netdev with what ADD noted, restore, and compare again.
 
-What cannot be restored goes with a rebind of the VF's driver, which makes a new netdev: XDP and tcx programs that
-somebody else still holds, a key of RSS, whatever a driver refuses. The offer may ask for a rebind in any case, after
-pods whose containers could change a VF; then nothing has to be known about what they have changed.
+What cannot be restored goes with a rebind of the VF's driver (`cni.vf.detach`), which makes a new netdev: XDP and tcx
+programs that somebody else still holds, a key of RSS, whatever a driver refuses. The offer may ask for a rebind in any
+case, after pods whose containers could change a VF; then nothing has to be known about what they have changed.
 """
 
 import structlog
 
 from cni.kernel import netdev_state
 from cni.kernel.wait import NAMED_S, RACED, retry
-from cni.vf import restore
 from cni.vf.node import RETURNS_S, Node, netdev_of
 from cni.vf.rebind import rebind
 from mooring.errors import RecordError
@@ -35,26 +34,12 @@ def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
         return True
 
 
-def clear(node: Node, entry: LedgerEntry, *, rebound: bool) -> None:
-    """Give a restored VF's netdev what ADD noted of it; rebind where that cannot be done. Raise OSError, CniError.
+def clear(node: Node, entry: LedgerEntry) -> list[str]:
+    """Give a VF's netdev on the host what ADD noted of it; return the kinds in which it still differs. Raise OSError.
 
-    A netdev that a driver has just made has nothing of the pod's: what the host itself had set is set again, as far as
-    that can be done.
+    A netdev that its driver has just made has nothing of the pod's: what the host itself had set is set again.
     """
-    if entry.original.name is None:
-        return
-    left = _clear_netdev(node, entry)
-    if left and not rebound:
-        rebind(node, entry, "the pod has left what cannot be restored", kinds=left)
-        restore.restore(node, entry)
-        left = _clear_netdev(node, entry)
-    if left:
-        _log.warning("vf's new netdev is not as the host had set it", pci=entry.pci, pod=entry.pod, kinds=left)
-
-
-def _clear_netdev(node: Node, entry: LedgerEntry) -> list[str]:
-    """Restore what differs; return the kinds that still do."""
-    return retry(lambda: _try_clear(node, entry), RACED, NAMED_S)
+    return retry(lambda: _try_clear(node, entry), RACED, NAMED_S) if entry.original.name is not None else []
 
 
 def _try_clear(node: Node, entry: LedgerEntry) -> list[str]:
