@@ -1,4 +1,4 @@
-"""Hard instances for `scheduler.placement.place`: 64 VFs at most, 8 PFs, barely feasible and barely not.
+"""Hard instances for `scheduler.placement.place`: up to 64 VFs, 2 to 16 PFs (8 unless named), at the edge of fitting.
 
 Each family is a function of a random source to demands, capacities and the policy. Those named ``…-fits`` are built
 from a solution; in the others the slack is so small that both answers occur. Where the hardness lies: with many items a
@@ -44,6 +44,17 @@ def perfect_fit(per_pf: int, capacity: int, step: int, *, uneven: bool = False) 
         low = capacity // 2 if uneven else capacity
         capacities = [random.randrange(low, capacity + 1, step) for _ in range(PFS)]
         return _from_solution(random, per_pf, capacities, step)
+
+    return family
+
+
+def fill(pfs: int, vfs: int, *, tight: bool = False) -> Family:
+    """Few PFs of 400,000 Mb/s, filled to the last by uneven numbers of VFs; tight: no VF is left over either."""
+
+    def family(random: Random) -> Instance:
+        counts = cut(random, vfs, pfs) if pfs < vfs else [1] * pfs
+        demands = [VfDemand(rate, (1 << pfs) - 1) for count in counts for rate in cut(random, 400_000, count)]
+        return shuffled(random, demands), [PfCapacity(count if tight else MANY, 400_000) for count in counts], None
 
     return family
 
@@ -201,6 +212,18 @@ def distinct(vfs: int, slack: int) -> Family:
 
 
 FAMILIES: dict[str, Family] = {
+    "2 PFs, 24, fits": fill(2, 24),
+    "2 PFs, 64, fits": fill(2, 64),
+    "2 PFs, 24, VFs tight, fits": fill(2, 24, tight=True),
+    "2 PFs, 64, VFs tight, fits": fill(2, 64, tight=True),
+    "2 PFs, 64, VFs tight, moved": moved(fill(2, 64, tight=True), 1),
+    "4 PFs, 16, fits": fill(4, 16),
+    "4 PFs, 16, VFs tight, fits": fill(4, 16, tight=True),
+    "5 PFs, 16, VFs tight, fits": fill(5, 16, tight=True),
+    "6 PFs, 16, VFs tight, fits": fill(6, 16, tight=True),
+    "8 PFs, 16, VFs tight, fits": fill(8, 16, tight=True),
+    "12 PFs, 16, VFs tight, fits": fill(12, 16, tight=True),
+    "16 PFs, 16, VFs tight, fits": fill(16, 16, tight=True),
     "8 a PF, step 1000, fits": perfect_fit(8, 100_000, 1000),
     "8 a PF, step 1, fits": perfect_fit(8, 100_000, 1),
     "8 a PF, uneven, step 100, fits": perfect_fit(8, 100_000, 100, uneven=True),

@@ -46,12 +46,15 @@ class Options:
     await_init: bool = option(
         False, "mooring-advertiser init makes this node's VFs: pods with VFs try again until RUN/ready is there"
     )
+    enforce_offer: bool = option(
+        True, "false hands out VFs as assigned, beyond this node's offer too: for a test of the NIC itself"
+    )
     output: str = option("table", "how show writes: table or json", short="o")
 
     def defaults(self) -> dict[str, object]:
         """Return what a network configuration may leave out."""
         node = self.node_name or platform.node().lower()
-        places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs)}
+        places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "server": str(self.socket)}
         return {**places, "node": node, "awaitInit": self.await_init}
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
@@ -90,7 +93,14 @@ def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
         sys.stdout.write(error_answer(error, VERSIONS[0]))
         return 1
     # A node with a configuration file is installed: its folders are the operator's, whoever wrote the network's own.
-    done = answer(dict(os.environ), stdin, vf_settings, options.defaults(), fixed=is_configured(os.environ))
+    done = answer(
+        dict(os.environ),
+        stdin,
+        vf_settings,
+        options.defaults(),
+        fixed=is_configured(os.environ),
+        enforces_offer=options.enforce_offer,
+    )
     sys.stdout.write(done.text)
     return done.status
 
@@ -112,7 +122,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    with serving(options.socket, vf_settings, options.defaults()) as server:
+    with serving(options.socket, vf_settings, options.defaults(), enforces_offer=options.enforce_offer) as server:
         write_file(options.run / "version" / PROGRAM, version("mooring"))
         metrics = Metrics()
         server.observe = metrics.call

@@ -17,6 +17,7 @@ from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
 from cni.vf.attach import attach
 from cni.vf.detach import detach
 from cni.vf.node import READY, RETURNS_S, Node, in_host_netns
+from mooring import sandbox_marks
 from mooring.assignment import AssignedVf
 from mooring.ledger import FOLDER, LedgerEntry
 from mooring.locks import LockBusyError, hold_all
@@ -34,6 +35,7 @@ def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, obj
         return pass_through(conf.previous, conf.version)
     check_capabilities(call, conf, vfs)
     _check_place(node, call, conf)
+    _check_mark(node, call, record)
     attached = _lock_and_attach(node, call, conf, record, vfs, caller)
     _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
     return add_result(conf.previous, conf.version, call.netns or "", attached, conf.dns)
@@ -51,6 +53,26 @@ def _check_place(node: Node, call: Call, conf: Conf) -> None:
         ) from gone
     if is_ours:
         raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r} is the host's own network namespace")
+
+
+def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
+    """Refuse a sandbox that no call which the CRI shim forwards is making: its containers would lack their devices.
+
+    The runtime names the pod in CNI_ARGS: containerd by toCNILabels (internal/cri/server/sandbox_run.go), CRI-O by
+    buildCNIRuntimeConf (ocicni, pkg/ocicni/ocicni.go). CRI-O finishes a sandbox whose call has timed out (networkStart,
+    server/sandbox_network.go): its ADD is of no call, or of the kubelet's next one for that sandbox.
+    """
+    if not sandbox_marks.are_needed(node.ledger.state, node.run):
+        return
+    pod = record.pod
+    match sandbox_marks.claim(node.run, record.assignment.uid, call.container):
+        case "none":
+            what = f"the sandbox of pod {pod!r} is not under way through the CRI shim: was it bypassed?"
+            raise CniError(REFUSED, what)
+        case "taken":
+            raise CniError(REFUSED, f"the CRI shim has another sandbox of pod {pod!r} under way than this one")
+        case "ended":
+            raise CniError(TRY_AGAIN, f"the CRI shim has ended while the sandbox of pod {pod!r} was under way")
 
 
 def _lock_and_attach(

@@ -10,6 +10,7 @@ from cni.spec.skel import LIMITED, UNAVAILABLE, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import READY, Node
 from cni.vf.observe import differences_of, observe
+from mooring.errors import RecordError
 from mooring.files import read_file
 from mooring.ledger import LedgerEntry
 
@@ -21,7 +22,7 @@ def run(node: Node, call: Call, conf: Conf, version: str) -> None:
 
     The code is 51 if a pod's VFs also differ from the state that ADD left.
     """
-    missing = [*_folders(node), *_versions(node, call, version)]
+    missing = [*_folders(node), *_versions(node, call, version), *_offer(node)]
     if conf.await_init and not (node.run / READY).exists():
         missing.append("this node's VFs are not prepared yet: mooring-advertiser init has not ended")
     if missing:
@@ -50,6 +51,13 @@ def _try_to_write(folder: Path) -> None:
     with tempfile.TemporaryFile(dir=nearest, buffering=0) as probe:
         probe.write(bytes(_BLOCK))
         os.fsync(probe.fileno())
+
+
+def _offer(node: Node) -> Iterator[str]:
+    try:
+        node.ledger.pf_offer("")
+    except (RecordError, OSError) as unreadable:
+        yield f"the node's offer cannot be used: {unreadable}"
 
 
 def _versions(node: Node, call: Call, version: str) -> Iterator[str]:

@@ -3,6 +3,9 @@
 A kubelet starts many pods at once, and importing what a call needs costs more than the call. The text that `render`
 returns imports builtin modules only. If no server answers, it executes the fallback, which does the same work in its
 own process. If a server dies during the call, it returns "try again".
+
+The server is the one of this node, whose socket is in the text. The configuration names none: under Multus a tenant
+writes it, and a socket in a volume of his pod would get other pods' calls.
 """
 
 import sys
@@ -32,19 +35,6 @@ def read(source):
     return b"".join(parts)
 
 
-def server_of(conf):
-    # Importing json takes as long as all the rest: only for a configuration that may name its own server.
-    if b'"server"' in conf:
-        import json
-
-        try:
-            named = json.loads(conf).get("server")
-        except (ValueError, AttributeError, RecursionError):
-            return SOCKET
-        return named if isinstance(named, str) and named else SOCKET
-    return SOCKET
-
-
 def alone(conf):
     try:
         again = posix.memfd_create("conf")
@@ -65,8 +55,8 @@ def main():
     except OSError:
         conf = b""
     try:
-        server.connect(server_of(conf))
-    except (OSError, ValueError):
+        server.connect(SOCKET)
+    except OSError:
         return alone(conf)
     call = [key + b"=" + value for key, value in posix.environ.items() if key.startswith(b"CNI_")]
     call.append(VERSION)

@@ -7,26 +7,27 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import structlog
 
+from cri_shim.assignment_keys import AssignmentKeys
+from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
 from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError
 from cri_shim.metrics import Metrics
 from cri_shim.notify import watchdog_interval_s
-from cri_shim.preflight import findings
+from cri_shim.preflight import findings, keys_finding
 from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
 from mooring import log
 from mooring.config import ConfigError, load, option
-from mooring.files import write_file
 
 PROGRAM = "mooring-cri-shim"
 _SYSFS, _DEV = Path("/sys"), Path("/dev")
+_KEYS = Path("/etc/mooring/assignment-keys.pem")
 _STATE, _RUN = Path("/var/lib/mooring"), Path("/run/mooring")
 _log = structlog.get_logger()
 
@@ -46,7 +47,13 @@ class Config:
     runtime_handlers: str = option(
         "runc,crun,nvidia", "runtime handlers, by commas, that can use a VF's devices; a VM's kernel cannot by itself"
     )
+    assignment_keys: Path = option(
+        _KEYS, "PEM file of ed25519 public keys: with it only assignments that one of them signed are believed"
+    )
     management_devices: bool = option(False, "true gives containers umad and issm too, which can manage the fabric")
+    stop_without_devices: bool = option(
+        False, "true stops containers that lack their VFs' devices, once the kubelet calls here: it starts them again"
+    )
     check: bool = option(False, "true says whether this node is ready, and what is not, instead of serving")
 
 
@@ -76,18 +83,22 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     handlers = frozenset(name.strip() for name in config.runtime_handlers.split(",") if name.strip())
-    rules = Rules(config.node_name or socket.gethostname().lower(), handlers)
+    keys = AssignmentKeys(config.assignment_keys)
+    rules = Rules(config.node_name or socket.gethostname().lower(), handlers, keys.refused)
     metrics = Metrics()
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
-    write_file(config.run / "version" / PROGRAM, version("mooring"))
     systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
-    interceptors = Interceptors(rules, Records(config.state), _roots(config))
-    await serve(config.listen, config.runtime, interceptors, metrics.observe, stop, systemd)
+    records = Records(config.state, config.run)
+    check = DeviceCheck(records, _roots(config), config.run, metrics, stops=config.stop_without_devices)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, check.ask)
+    interceptors = Interceptors(rules, records, _roots(config))
+    await serve(config.listen, config.runtime, interceptors, check, metrics.observe, stop, systemd)
 
 
 def _check(config: Config) -> int:
     found = list(findings(config.listen, config.runtime, config.state, _roots(config)))
+    found.append(keys_finding(AssignmentKeys(config.assignment_keys)))
     for finding in found:
         print(f"{'ok ' if finding.good else 'NOT'}  {finding.subject:8} {finding.found}")
     return 0 if all(finding.good for finding in found) else 1

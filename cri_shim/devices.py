@@ -41,6 +41,14 @@ def resolve(pci: str, roots: Roots) -> VfDevices:
     return VfDevices(rdma, uverbs.name, (*nodes, _connection_manager(roots.dev)))
 
 
+def uverbs_number(pci: str, roots: Roots) -> str:
+    """Return major and minor number (``231:195``) of the VF's uverbs device; raise DeviceError."""
+    try:
+        return (_only(pci, roots.sysfs / "bus/pci/devices" / pci / "infiniband_verbs") / "dev").read_text().strip()
+    except OSError as unreadable:
+        raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
+
+
 def _only(pci: str, folder: Path) -> Path:
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(found) != 1:

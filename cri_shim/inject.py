@@ -7,12 +7,12 @@ decision: the current request is read only if there is no assignment. Once recor
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cri_shim.pb import cri_pb2 as cri
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, verified_assignment
+from mooring.assignment import AssignedVf, Assignment, dump_assignment, verified_assignment
 from mooring.errors import AnnotationError
 from mooring.ledger import LedgerEntry
 from mooring.parsing import dump
@@ -26,10 +26,14 @@ _POWERFUL = frozenset((b"ALL", b"BPF", b"NET_ADMIN", b"SYS_ADMIN"))
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The node's side of each check: its name, and the runtime handlers whose containers can use a VF's devices."""
+    """The node's side of each check: its name, and the runtime handlers whose containers can use a VF's devices.
+
+    ``unsigned`` returns why an assignment is not believed, by the exact bytes of both annotations; empty if it is.
+    """
 
     node: str
     runtime_handlers: frozenset[str] = frozenset()
+    unsigned: Callable[[bytes, bytes | None], str] = lambda _assignment, _signature: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ def pod_name(config: cri.PodSandboxConfig) -> str:
 
 def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, rules: Rules) -> Pass | Record | Refuse:
     """Decide about a RunPodSandbox, given the existing record of the pod's uid."""
-    settled = _settle(request.config, found, rules.node)
+    settled = _settle(request.config, found, rules)
     if isinstance(settled, Refuse):
         return settled
     if settled is None:
@@ -88,16 +92,19 @@ def decide_container(
     request: cri.CreateContainerRequest, found: PodRecord | None, rules: Rules
 ) -> Pass | Inject | Refuse:
     """Decide about a CreateContainer, given the existing record of the pod's uid."""
-    settled = _settle(request.sandbox_config, found, rules.node)
+    settled = _settle(request.sandbox_config, found, rules)
     if isinstance(settled, Refuse):
         return settled
     if settled is None or not settled.vfs:
         return Pass()
     if found is None:
         return Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
-    container = request.config.metadata.name
-    entitled = tuple(vf for vf in settled.vfs if vf.containers is None or container in vf.containers)
-    return Inject(settled, entitled)
+    return Inject(settled, entitled_vfs(settled, request.config.metadata.name))
+
+
+def entitled_vfs(assignment: Assignment, container: str) -> tuple[AssignedVf, ...]:
+    """Return the VFs of a pod whose devices a container of that name gets."""
+    return tuple(vf for vf in assignment.vfs if vf.containers is None or container in vf.containers)
 
 
 def can_change_vfs(config: cri.ContainerConfig) -> bool:
@@ -168,7 +175,8 @@ def add_to_container(
         envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in variables.items() if key not in present],
         devices=added,
     )
-    kept = [device for device in request.config.devices if not _replaced(device, added)]
+    replaced = _paths_and_folders(added)
+    kept = [device for device in request.config.devices if _normal(device.container_path) not in replaced]
     if len(kept) == len(request.config.devices):
         return raw + cri.CreateContainerRequest(config=addition).SerializeToString()
     changed = cri.CreateContainerRequest()
@@ -179,14 +187,33 @@ def add_to_container(
     return changed.SerializeToString()
 
 
-def _replaced(device: cri.Device, added: Sequence[cri.Device]) -> bool:
-    """Return whether a device occupies the path of an added one; a folder occupies all paths below it."""
-    path = posixpath.normpath(device.container_path)
-    return any(new.container_path == path or new.container_path.startswith(f"{path}/") for new in added)
+def _normal(path: str) -> str:
+    # POSIX lets two leading slashes stand for something else; no runtime does.
+    return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
-def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, node: str) -> Assignment | Refuse | None:
-    """Return the assignment that holds for a pod; None if the pod requests nothing."""
+def _paths_and_folders(added: Sequence[cri.Device]) -> frozenset[str]:
+    """Return the paths at which another device would occupy that of an added one: its own, and the folders above."""
+    found: set[str] = set()
+    for device in added:
+        path = device.container_path
+        while path not in found and path != "/":
+            found.add(path)
+            path = posixpath.dirname(path)
+    return frozenset(found)
+
+
+def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, rules: Rules) -> Assignment | Refuse | None:
+    """Return the assignment that holds for a pod; None if the pod requests nothing.
+
+    A signature is verified before anything of the assignment is parsed. What is recorded was verified then: the same
+    bytes need no key any more, so that old keys can go while pods run.
+    """
+    node, raw = rules.node, config.annotations.get(names.ASSIGNMENT)
+    if raw is not None and found is not None and raw == dump_assignment(found.assignment).encode():
+        return _recorded(found.assignment, None, node)
+    if raw is not None and (reason := rules.unsigned(raw, config.annotations.get(names.SIGNATURE))):
+        return Refuse(reason)
     # Invalid UTF-8 becomes U+FFFD, which no rule accepts where it matters.
     annotations = {key: value.decode(errors="replace") for key, value in config.annotations.items()}
     try:

@@ -7,10 +7,10 @@ reports its own error.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import structlog
 from google.protobuf.message import DecodeError, Message
@@ -41,8 +41,13 @@ from mooring.ledger import LedgerEntry
 RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
 CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"
 
+# A request of this size takes a few milliseconds; a usual one has some kilobytes.
+_LARGE_BYTES = 1 << 18
+
 _log = structlog.get_logger()
 _Request = TypeVar("_Request", bound=Message)
+_Result = TypeVar("_Result")
+_Given = ParamSpec("_Given")
 
 
 @dataclass(slots=True)
@@ -65,37 +70,33 @@ class Interceptors:
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
-        """Yield the bytes to forward, once the pod's assignment is recorded."""
-        request = _decode(cri.RunPodSandboxRequest, raw)
+        """Yield the bytes to forward, once the pod's assignment is recorded; the call of such a pod is marked."""
+        request = await _apart(raw, _decode, cri.RunPodSandboxRequest, raw)
         if request is None:
             yield raw
             return
-        with self._in_use(request.config.metadata.uid):
+        uid = request.config.metadata.uid
+        with self._in_use(uid), ExitStack() as mark:
             with _refusals(request.config, "RunPodSandbox"):
                 # A write that has begun completes, even if its caller has left by then.
-                await asyncio.shield(self._settle_record(request))
+                if await asyncio.shield(self._settle_record(raw, request)):
+                    mark.enter_context(self._records.marked(uid))
             yield raw
 
     @asynccontextmanager
     async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, with the devices of the pod's VFs where the container is entitled to some."""
-        request = _decode(cri.CreateContainerRequest, raw)
-        if request is None:
-            yield raw
-            return
-        with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
-            found = self._records.pod(request.sandbox_config.metadata.uid)
-            decision = decide_container(request, found, self._rules)
-            if isinstance(decision, Refuse):
-                raise RefusedError(decision.reason)
-            if isinstance(decision, Inject):
-                if can_change_vfs(request.config):
-                    # Its fsync may take long; it completes even if the caller has left by then.
-                    await asyncio.shield(asyncio.to_thread(self._records.note_privileged, decision.assignment.uid))
-                forwarded = self._inject(raw, request, decision)
-            else:
-                forwarded = raw
+        forwarded, noted = await _apart(raw, self._equip, raw)
+        if noted is not None:
+            with _refusals(noted.sandbox_config, "CreateContainer", container=noted.config.metadata.name):
+                # Its fsync may take long; one that has begun completes, even if its caller has left by then.
+                uid = noted.sandbox_config.metadata.uid
+                await asyncio.shield(asyncio.to_thread(self._records.note_privileged, uid))
         yield forwarded
+
+    def begin(self) -> None:
+        """Say that calls are marked from now on; raise OSError."""
+        self._records.begin()
 
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
         """Remove the records of deleted pods, given the uids of all sandboxes listed; return their uids."""
@@ -103,6 +104,24 @@ class Interceptors:
         judged = find_stale_records(self._records.pods(), listed, self._uses.keys(), self._missing, at)
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
+
+    def _equip(self, raw: bytes) -> tuple[bytes, cri.CreateContainerRequest | None]:
+        """Return a CreateContainer's bytes to forward, and the request if its container can change the pod's VFs.
+
+        Raise RefusedError.
+        """
+        request = _decode(cri.CreateContainerRequest, raw)
+        if request is None:
+            return raw, None
+        with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
+            found = self._records.pod(request.sandbox_config.metadata.uid)
+            decision = decide_container(request, found, self._rules)
+            if isinstance(decision, Refuse):
+                raise RefusedError(decision.reason)
+            if isinstance(decision, Inject):
+                forwarded = self._inject(raw, request, decision)
+                return forwarded, request if can_change_vfs(request.config) else None
+            return raw, None
 
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has a sandbox again; return whether it was removed."""
@@ -114,17 +133,20 @@ class Interceptors:
         _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
         return True
 
-    async def _settle_record(self, request: cri.RunPodSandboxRequest) -> None:
+    async def _settle_record(self, raw: bytes, request: cri.RunPodSandboxRequest) -> bool:
+        """Record the pod's assignment unless it is recorded; return whether the pod has a record."""
         uid = request.config.metadata.uid
         with self._in_use(uid) as use:
             async with use.turn:
-                decision = decide_sandbox(request, self._records.pod(uid), self._rules)
+                found = self._records.pod(uid)
+                decision = await _apart(raw, decide_sandbox, request, found, self._rules)
                 if isinstance(decision, Refuse):
                     raise RefusedError(decision.reason)
                 if isinstance(decision, Record):
                     # Its fsyncs may take long; other calls go on meanwhile.
                     await asyncio.to_thread(self._records.write_pod, decision.record)
                     _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+                return found is not None or isinstance(decision, Record)
 
     def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}
@@ -149,6 +171,11 @@ class Interceptors:
             use.calls -= 1
             if not use.calls:
                 del self._uses[uid]
+
+
+async def _apart(raw: bytes, act: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs) -> _Result:
+    """Do what a request needs; for a large one beside the event loop: a container may have a million variables."""
+    return await asyncio.to_thread(act, *given, **named) if len(raw) > _LARGE_BYTES else act(*given, **named)
 
 
 def _decode(kind: type[_Request], raw: bytes) -> _Request | None:

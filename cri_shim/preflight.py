@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import DecodeError
 
+from cri_shim.assignment_keys import AssignmentKeys
 from cri_shim.devices import Roots
 from cri_shim.listen import ListenError, socket_path
 from cri_shim.pb import cri_pb2 as cri
@@ -33,6 +34,15 @@ def findings(listen: str, runtime: str, state: Path, roots: Roots) -> Iterator[F
     yield _listen(listen, name)
     yield _state(state)
     yield from _devices(roots)
+
+
+def keys_finding(keys: AssignmentKeys) -> Finding:
+    """Return which keys this node believes; a file that cannot be used lets no assignment pass."""
+    if fault := keys.look():
+        return Finding("keys", fault, good=False)
+    if keys.ids is None:
+        return Finding("keys", "none: assignments need no signature", good=True)
+    return Finding("keys", f"assignments need the signature of {' or '.join(keys.ids)}", good=True)
 
 
 def _runtime(address: str) -> Generator[Finding, None, str]:

@@ -1,8 +1,11 @@
-"""Read and write the node's two records below the state folder: the shim owns pod records, mooring-cni the ledger."""
+"""Read and write the node's two records, of which the shim owns pod records, and the marks of its calls."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
+from mooring import sandbox_marks
 from mooring.files import read_file, record_paths, remove_file, write_file
 from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
 from mooring.names import is_uid
@@ -19,9 +22,18 @@ from mooring.podrecord import (
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records below ``state``; every method raises RecordError or OSError."""
+    """The records below ``state``, the marks below ``run``; every method raises RecordError or OSError."""
 
     state: Path
+    run: Path
+
+    def begin(self) -> None:
+        """Write this program's version, and that it marks its calls."""
+        sandbox_marks.promise_marks(self.state, self.run, version("mooring"))
+
+    def marked(self, uid: str) -> AbstractContextManager[None]:
+        """Mark a RunPodSandbox of a pod while the block runs."""
+        return sandbox_marks.marked(self.run, uid)
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record of a pod; None for a uid that cannot name a record."""

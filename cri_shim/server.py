@@ -1,4 +1,4 @@
-"""Run the shim: the proxy on its socket, and the garbage collection of stale pod records."""
+"""Run the shim: the proxy on its socket, the garbage collection of stale pod records, the check for devices."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,16 +7,15 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from cri_shim.device_check import DeviceCheck
 from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, Interceptors
 from cri_shim.listen import bind, owned, socket_path
 from cri_shim.notify import notify
-from cri_shim.pb import cri_pb2 as cri
-from cri_shim.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
+from cri_shim.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS, Observe, Proxy
 from cri_shim.record_gc import LIST_INTERVAL_S
+from cri_shim.runtime import Runtime
 
 _log = structlog.get_logger()
-_LIST = f"{SERVED}RuntimeService/ListPodSandbox"
-_LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.
 _GRACE_S = 3.0  # Calls in progress may end; a stream of events never would.
 
 
@@ -32,25 +31,33 @@ async def serve(
     listen: str,
     runtime: str,
     interceptors: Interceptors,
+    check: DeviceCheck,
     observe: Observe,
     stop: asyncio.Event,
     systemd: Systemd,
     list_interval_s: float = LIST_INTERVAL_S,
 ) -> None:
-    """Serve until ``stop`` is set; raise ListenError if the socket is another server's."""
+    """Serve until ``stop`` is set; raise ListenError if the socket is another server's, OSError if /run is full."""
     path = socket_path(listen)
     with owned(path):
+        interceptors.begin()
         async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
             server = grpc.aio.server(options=SERVER_OPTIONS)
             intercepts = {
                 RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
                 CREATE_CONTAINER: interceptors.create_container,
             }
-            server.add_generic_rpc_handlers((Proxy(channel, intercepts, observe),))
+
+            def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
+                observe(method, code, total_s, waited_s)
+                check.note(method)
+
+            server.add_generic_rpc_handlers((Proxy(channel, intercepts, note),))
             bind(server, path)
             await server.start()
             background = [
-                asyncio.create_task(_collect_records(channel, interceptors, list_interval_s)),
+                asyncio.create_task(_collect_records(Runtime(channel), interceptors, list_interval_s)),
+                asyncio.create_task(check.run(Runtime(channel))),
                 asyncio.create_task(_live(systemd)),
             ]
             notify(systemd.socket, "READY=1")
@@ -63,13 +70,11 @@ async def serve(
             path.unlink(missing_ok=True)
 
 
-async def _collect_records(channel: grpc.aio.Channel, interceptors: Interceptors, list_interval_s: float) -> None:
+async def _collect_records(runtime: Runtime, interceptors: Interceptors, list_interval_s: float) -> None:
     """List the runtime's sandboxes periodically; a list that fails counts as none."""
-    ask = channel.unary_unary(_LIST)
     while True:
         try:
-            answer = cri.ListPodSandboxResponse.FromString(await ask(b"", timeout=_LIST_S))
-            await interceptors.collect_records(frozenset(sandbox.metadata.uid for sandbox in answer.items))
+            await interceptors.collect_records(frozenset((await runtime.sandboxes()).values()))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("sandboxes not listed", reason=str(reason))
         await asyncio.sleep(list_interval_s)

@@ -1,8 +1,9 @@
 """A whole cluster on this machine: the API server, simulated hosts, and Mooring's programs as processes.
 
 Takes a folder and the number of hosts; returns, once started, a cluster in which every node is Ready and has published
-its inventory. Every program runs as its own process with the flags that an operator would use; the simulation replaces
-only the PFs' VF table (`devcluster.hosts.cni`).
+its inventory. The API server has RBAC and the admission policies of the manifests; scheduler and advertisers have their
+accounts' rights. Every program runs as its own process with the flags that an operator would use; the simulation
+replaces only the PFs' VF table (`devcluster.hosts.cni`).
 """
 
 import shutil
@@ -12,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from devcluster.accounts import Accounts
 from devcluster.hosts.layout import Layout
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place
 from devcluster.runtime.images import write_images
+from devcluster.without_mooring import certificate
 
 RUNTIMES = ("containerd", "small")
 _PYTHON = (sys.executable, "-m")
@@ -39,12 +42,12 @@ class Cluster:
         self.port = _free_port()
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def kubeconfig(self) -> Path:
         return self.root / "kubeconfig"
+
+    @property
+    def _accounts(self) -> Accounts:
+        return Accounts(self.kubeconfig)
 
     def layout(self, node: str) -> Layout:
         return Layout.at(self.root, node)
@@ -53,16 +56,17 @@ class Cluster:
         """Start everything; raise StartError with the end of its log for a program that does not start."""
         tell("simulated hosts: network namespaces, PFs, VFs, sysfs")
         self._start_hosts()
-        tell("API server")
+        tell("API server with RBAC, Mooring's accounts and admission policies")
         self._start_api()
-        tell(f"on each host: {self.runtime}, CRI shim, CNI server, advertiser, kubelet stand-in")
+        tell(f"on each host: {self.runtime}, CRI shim, CNI server, kubelet stand-in, advertiser")
         for node in self.nodes:
             self._start_runtime(node)
             self._start_cni(node)
-            self._start_advertiser(node)
         for node in self.nodes:
             self._start_shim(node)
             self._start_kubelet(node)
+        for node in self.nodes:
+            self._start_advertiser(node)
         tell("scheduler")
         self._start_scheduler()
 
@@ -84,9 +88,13 @@ class Cluster:
 
     def _start_api(self) -> None:
         namespaces = [str(self.layout(node).netns) for node in self.nodes]
-        flags = ("--port", str(self.port), "--kubeconfig", str(self.kubeconfig), "--listen-netns", *namespaces)
-        self._start("apiserver", "devcluster.apiserver", *flags)
+        own, key = certificate.make(self.root / "pki")
+        access = ("--port", str(self.port), "--kubeconfig", str(self.kubeconfig))
+        tls = ("--tls-cert", str(own), "--tls-key", str(key))
+        options = ("--rbac", "--admission", "--listen-netns", *namespaces)
+        self._start("apiserver", "devcluster.apiserver", *access, *tls, *options)
         self.processes.await_ready("apiserver", self.kubeconfig.exists)
+        self._accounts.install()
 
     def _start_runtime(self, node: str) -> None:
         host = self.layout(node)
@@ -113,7 +121,10 @@ class Cluster:
         self._start_on(node, "cni", "devcluster.hosts.cni", "--vf-table", str(host.vftable), "serve", *flags)
 
     def _start_advertiser(self, node: str) -> None:
-        flags = ("--kubeconfig", str(self.kubeconfig), "--node-name", node, *self._folders(node))
+        # Its token is bound to the node, as a DaemonSet's pod has one: the policy lets it write no other.
+        self.processes.await_ready(f"{node}-kubelet", lambda: self._accounts.has_node(node))
+        access = self._accounts.kubeconfig("advertiser", node)
+        flags = ("--kubeconfig", str(access), "--node-name", node, *self._folders(node))
         self._start_on(node, "advertiser", "advertiser", "serve", *flags, "--getpfs-addr", "127.0.0.1:54005")
 
     def _start_shim(self, node: str) -> None:
@@ -130,7 +141,8 @@ class Cluster:
         self._start_on(node, "kubelet", "devcluster.kubelet", *flags)
 
     def _start_scheduler(self) -> None:
-        flags = ("--kubeconfig", str(self.kubeconfig), "--metrics-addr", f"127.0.0.1:{_free_port()}")
+        access = str(self._accounts.kubeconfig("scheduler"))
+        flags = ("--kubeconfig", access, "--metrics-addr", f"127.0.0.1:{_free_port()}")
         self._start("scheduler", "scheduler", *flags, "--leader-elect", "false")
 
     def _folders(self, node: str) -> tuple[str, ...]:

@@ -44,10 +44,10 @@ class Processes:
                 start_new_session=True,
             )
 
-    def kill(self, name: str) -> None:
-        """Kill a program with SIGKILL: it cannot clean up."""
+    def kill(self, name: str, by: signal.Signals = signal.SIGKILL) -> None:
+        """End a program, by SIGKILL where no other signal is given: it cannot clean up."""
         process = self._running.pop(name)
-        process.kill()
+        process.send_signal(by)
         process.wait()
 
     def restart(self, name: str) -> None:

@@ -3,7 +3,9 @@
 Each write is a temporary file, fsync, rename, fsync of the folder; root only (0600). Callers hold their own locks.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -55,6 +57,27 @@ def read_file(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
+
+
+def read_own_file(path: Path) -> str | None:
+    """Return the text of a file that only root, or this process' user, may have written; None if it is absent.
+
+    Raise PermissionError for a file or folder that others own or may write to.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for status, what in ((os.fstat(file.fileno()), path), (path.parent.stat(), path.parent)):
+                if not _is_own(status):
+                    raise PermissionError(errno.EPERM, "others than root own it or may write to it", str(what))
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Return whether only root and this process' user may write to what ``status`` describes; root's group may too."""
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    return status.st_uid in (0, os.geteuid()) and not by_group and not status.st_mode & stat.S_IWOTH
 
 
 def record_paths(folder: Path) -> Iterator[Path]:

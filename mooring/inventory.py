@@ -9,7 +9,7 @@ It holds no counters of use: use is derived from assignments. Readers ignore unk
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from mooring import names, pci
 from mooring.errors import AnnotationError, ContractError
 from mooring.indexes import LAST, Indexes
 from mooring.parsing import Fields, Value, dump, parse, shorten
-from mooring.settings import MAX_RATE_MBPS, MAX_VLAN
+from mooring.settings import MAX_RATE_MBPS, MAX_VLAN, VfSettings
 
 _MOST_PFS = 256
 # A PF's VFs have indexes below this, and a node has at most as many VFs: SR-IOV's 16 bits allow 65,535 a PF, and no
@@ -39,6 +39,28 @@ class Allow:
     trust: bool = False
     spoofchk: bool = False
 
+    def refused(self, settings: VfSettings, forced_vlan: int | None = None) -> str:
+        """Return why a pod may not have these settings, empty if it may: the scheduler and the node ask the same.
+
+        With ``forced_vlan`` every VF of the network has that VLAN, and a pod may request no other one.
+        """
+        if forced_vlan is not None and settings.vlan not in (None, forced_vlan):
+            return f"vlan {settings.vlan} is not allowed on the network, where every VF has vlan {forced_vlan}"
+        beyond = next(iter(self._beyond(settings, forced_vlan)), "")
+        return f"{beyond} is not allowed on the network" if beyond else ""
+
+    def _beyond(self, settings: VfSettings, forced_vlan: int | None) -> Iterator[str]:
+        if settings.vlan and settings.vlan not in self.vlan and settings.vlan != forced_vlan:
+            yield f"vlan {settings.vlan}"
+        if settings.mac is not None and not self.mac:
+            yield "mac"
+        if settings.guid is not None and not self.guid:
+            yield "guid"
+        if settings.trust and not self.trust:
+            yield "trust"
+        if settings.spoofchk is False and not self.spoofchk:
+            yield "spoofchk off"
+
 
 @dataclass(frozen=True, slots=True)
 class Out:
@@ -56,7 +78,8 @@ class Pf:
     ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 if the rate is
     unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
     driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer. PFs with
-    the same ``port`` are on one cable: together they may reserve the smallest of their ``offer_mbps``.
+    the same ``port`` are on one cable: together they may reserve the smallest of their ``offer_mbps``. ``vlan`` is the
+    VLAN id that the node gives every VF, whatever the pod requests; None where it forces none.
     """
 
     name: str
@@ -76,6 +99,7 @@ class Pf:
     allow: Allow = field(default_factory=Allow)
     out: tuple[Out, ...] = ()
     port: str | None = None
+    vlan: int | None = None
 
     @property
     def usable(self) -> Indexes:
@@ -189,6 +213,7 @@ def _pf(value: Value) -> Pf:
         allow=document.optional("allow", allow) or Allow(),
         out=document.optional("out", _outs) or (),
         port=document.optional("port", names.port),
+        vlan=document.optional("vlan", forced_vlan),
     )
 
 
@@ -248,6 +273,11 @@ def allow(value: Value) -> Allow:
     return Allow(vlan=vlan, **switches)
 
 
+def forced_vlan(value: Value) -> int:
+    """Read the VLAN id that every VF of a network has."""
+    return value.integer(1, MAX_VLAN)
+
+
 def _outs(value: Value) -> tuple[Out, ...]:
     outs, seen = list[Out](), Indexes()
     for item in value.items(MOST_VFS):
@@ -285,9 +315,10 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
         "numa": pf.numa,
         "pcie": list(pf.pcie) or None,
         "can": sorted(pf.can) or None,
-        "allow": _dump_allow(pf.allow) or None,
+        "allow": dump_allow(pf.allow) or None,
         "out": [_dump_out(entry) for entry in pf.out] or None,
         "port": pf.port,
+        "vlan": pf.vlan,
     }
     return {
         "name": pf.name,
@@ -301,7 +332,7 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
     } | {name: value for name, value in optional.items() if value is not None}
 
 
-def _dump_allow(allow: Allow) -> dict[str, object]:
+def dump_allow(allow: Allow) -> dict[str, object]:
     vlan: dict[str, object] = {"vlan": str(allow.vlan)} if allow.vlan else {}
     return vlan | {name: True for name in ("mac", "guid", "trust", "spoofchk") if getattr(allow, name)}
 

@@ -10,6 +10,7 @@ INVENTORY = "mooring.dev/inventory"
 REQUEST = "mooring.dev/interfaces"
 PLACEMENT = "mooring.dev/placement"
 ASSIGNMENT = "mooring.dev/assignment"
+SIGNATURE = "mooring.dev/assignment-signature"
 WHY = "mooring.dev/why"
 DRAIN = "mooring.dev/drain"
 # Inventories of other kinds of resource: followed by the kind's name; in the assignment they are ``ext.<kind>``.

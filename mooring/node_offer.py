@@ -1,18 +1,25 @@
 """The node's part of the operator's offer, ``<state>/offer.json``: written by `init`, read by mooring-cni at ADD.
 
-    {"v":1,"pfs":{"0000:04:00.0":{"default_share_mbps":500,"repair_node_guid":false,
-     "rebind_after_privileged":true}}}
+    {"v":1,"pfs":{"0000:04:00.0":{"network":"rail0","set_aside":"0-3","keep_percent":10,"allow":{"vlan":"100-199"},
+      "default_share_mbps":500,"repair_node_guid":false,"rebind_after_privileged":true},"0000:04:00.1":{"network":"rail1","vlan":200}}}
 
-It holds what the operator decides about the VFs of a PF and no pod can request, by the PF's PCI address. `init`
-replaces it whole at each run. The state folder is root's, so that no annotation reaches it. A field that a reader does
-not know is ignored: `init` and mooring-cni may be of different versions while a node is upgraded.
+It holds what the operator decides about the VFs of each PF on offer, by the PF's PCI address: what no pod can request,
+and how far an assignment may go. `init` replaces it whole. The state folder is root's, so that no annotation reaches
+it. A PF that is not in the file is not on offer. Without a file the default is that of a node without an offer: any VF
+on any network, and no setting that reaches beyond its pod.
+
+A field that a reader does not know is ignored, and one that is missing has the default below: `init` and mooring-cni
+may be of different versions while a node is upgraded.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mooring import names
+from mooring import inventory, names
+from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
+from mooring.indexes import Indexes
+from mooring.inventory import Allow
 from mooring.parsing import Value, dump, parse
 from mooring.settings import rate
 
@@ -25,12 +32,31 @@ class PfOffer:
 
     ``default_share_mbps`` is the min_tx_rate, in Mb/s, of a VF whose pod requests none; 0 leaves such VFs without one.
     ``repair_node_guid``: a VF without a node GUID may get an admin MAC, and its driver rebound.
-    ``rebind_after_privileged``: after a pod whose containers could change a VF its driver is rebound in any case.
+    ``rebind_after_privileged``: after a pod whose containers could change a VF its driver is rebound.
+    ``network`` None is any network, ``set_aside`` are the VFs that the host keeps, and ``keep_percent`` of the line
+    rate is the host's too. ``vlan`` is the VLAN id that every VF gets, whatever its pod requests.
     """
 
     default_share_mbps: int = 0
     repair_node_guid: bool = True
     rebind_after_privileged: bool = False
+    network: str | None = None
+    set_aside: Indexes = field(default_factory=Indexes)
+    keep_percent: int = 0
+    allow: Allow = field(default_factory=Allow)
+    vlan: int | None = None
+
+    def refused(self, vf: AssignedVf) -> str:
+        """Return why no pod may have this VF as it is assigned, empty if one may; rates are judged by their sum."""
+        if self.network not in (None, vf.network):
+            return f"the PF is on offer on network {self.network!r}, not on {vf.network!r}"
+        if vf.vf in self.set_aside:
+            return f"VFs {self.set_aside} are set aside for the host"
+        return self.allow.refused(vf.settings, self.vlan)
+
+    def offered_mbps(self, line_mbps: int) -> int:
+        """Return what pods may reserve of a line rate, both in Mb/s."""
+        return line_mbps * (100 - self.keep_percent) // 100
 
 
 def read_node_offer(text: str) -> Mapping[str, PfOffer]:
@@ -49,10 +75,27 @@ def _pf(value: Value) -> PfOffer:
         default_share_mbps=document.optional("default_share_mbps", rate) or 0,
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
         rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
+        network=document.optional("network", names.network),
+        set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
+        keep_percent=document.optional("keep_percent", percent) or 0,
+        allow=document.optional("allow", inventory.allow) or Allow(),
+        vlan=document.optional("vlan", inventory.forced_vlan),
     )
 
 
+def percent(value: Value) -> int:
+    return value.integer(0, 100)
+
+
 def _fields(pf: PfOffer) -> dict[str, object]:
-    fields: dict[str, object] = {"default_share_mbps": pf.default_share_mbps} if pf.default_share_mbps else {}
-    fields |= {} if pf.repair_node_guid else {"repair_node_guid": False}
-    return fields | ({"rebind_after_privileged": True} if pf.rebind_after_privileged else {})
+    fields = {
+        "default_share_mbps": pf.default_share_mbps or None,
+        "repair_node_guid": None if pf.repair_node_guid else False,
+        "rebind_after_privileged": pf.rebind_after_privileged or None,
+        "network": pf.network,
+        "set_aside": str(pf.set_aside) or None,
+        "keep_percent": pf.keep_percent or None,
+        "allow": inventory.dump_allow(pf.allow) or None,
+        "vlan": pf.vlan,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

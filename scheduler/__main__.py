@@ -26,8 +26,10 @@ from scheduler.server.http.health import serve
 from scheduler.server.installed_constraints import installed
 from scheduler.server.leader import Election
 from scheduler.server.loop import ApiClients, Loop
+from scheduler.server.policy_check import OwnPod, PolicyCheck
 from scheduler.server.reporting.log_encoder import quickly
 from scheduler.server.reporting.writer import Writer
+from scheduler.server.signing_key import load_signing_key
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
@@ -58,11 +60,18 @@ class Config:
         "evict a pod whose assignment its node contradicts for 5 min, if it never started and a controller owns it",
     )
     metrics_addr: str = option("127.0.0.1:10259", "host:port of /metrics, /healthz, /livez and /readyz, empty for none")
+    pod_name: str = option(
+        "", "this scheduler's own pod in that namespace, which gets a condition about the admission policies"
+    )
     extender_addr: str = option(
         "", "host:port on which a stock kube-scheduler is answered as its extender, empty for none"
     )
     extender_tls_cert: str = option("", "certificate file of that server, for HTTPS; reloaded when it changes")
     extender_tls_key: str = option("", "key file of that certificate")
+    signing_key: str = option(
+        "",
+        "PEM file of an ed25519 private key that signs each assignment, for nodes that believe no other; off if empty",
+    )
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
@@ -99,7 +108,12 @@ def _reason(failed: BaseException) -> str:
 
 async def _run(config: Config, access: Access) -> None:
     tls = server_tls(config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
-    machine = Machine(config.scheduler_name, evict_never_started=config.evict_never_started, kinds=installed())
+    machine = Machine(
+        config.scheduler_name,
+        evict_never_started=config.evict_never_started,
+        kinds=installed(),
+        sign=load_signing_key(config.signing_key),
+    )
     metrics.expose(machine)
     async with (
         Client(access, connections=_READ_CONNECTIONS, timeout_s=_READ_S) as api,
@@ -116,8 +130,13 @@ async def _run(config: Config, access: Access) -> None:
             handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
+            policies = PolicyCheck(reporting_client, OwnPod(config.lease_namespace, config.pod_name))
             async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, handlers, tls):
-                await (_stand(election, loop) if config.leader_elect else _alone(loop))
+                checking = asyncio.create_task(policies.run())
+                try:
+                    await (_stand(election, loop) if config.leader_elect else _alone(loop))
+                finally:
+                    checking.cancel()
 
 
 def _no_guard() -> None:

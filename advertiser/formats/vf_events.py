@@ -1,6 +1,6 @@
-"""The Events on a pod about its VFs: one is back in the host, or its PF had forgotten its settings.
+"""The Events on a pod about its VFs: one is back in the host, its PF had forgotten its settings, devices are missing.
 
-Without them the owner would not notice the lost network, or why it was without limits for some seconds.
+Without them the owner would not notice the lost network, why it was without limits for some seconds, or why RDMA fails.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from advertiser.inventory.facts import Host
 from advertiser.inventory.vf_state import LOST
 from mooring.inventory import Inventory
+from mooring.without_devices import WithoutDevices
 
-LOST_REASON, RESET_REASON = "VfLost", "VfSettingsReset"
+LOST_REASON, RESET_REASON, DEVICES_REASON = "VfLost", "VfSettingsReset", "VfDevicesMissing"
 _COMPONENT = "mooring-advertiser"
 _LONGEST_NAME = 150
 # An API server keeps Events for one hour (--event-ttl): an older reset was reported, or its time is over.
@@ -66,6 +67,47 @@ class ResetVf:
         digits = "".join(filter(str.isdigit, self.at))
         name = f"vf-reset.{digits}.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
         return _event(self.pod, self.uid, name, node, self.reason, message, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDevices:
+    """A container that lacks devices of its pod's VFs, as the CRI shim has found."""
+
+    found: WithoutDevices
+
+    @property
+    def pod(self) -> str:
+        return self.found.pod
+
+    @property
+    def uid(self) -> str:
+        return self.found.uid
+
+    @property
+    def pci(self) -> str:
+        return ",".join(self.found.vfs)
+
+    @property
+    def reason(self) -> str:
+        return DEVICES_REASON
+
+    def event(self, node: str, now: str) -> dict[str, object]:
+        """Return the Event at the time ``now``; a container has one, and one more when it is stopped."""
+        found = self.found
+        then = "it is stopped, for the kubelet to start it again" if found.stopped else "delete the pod to get them"
+        message = (
+            f"container {found.container} runs without the devices of VF {', '.join(found.vfs)}: the kubelet started "
+            f"it past mooring-cri-shim, or the VF's driver was bound again since; {then}"
+        )
+        # Container ids are hexadecimal; of any other, only what a name may have.
+        short = "".join(letter for letter in found.id.lower() if letter.isascii() and letter.isalnum())[:20]
+        name = f"vf-devices{'-stopped' if found.stopped else ''}.{found.uid[:36].lower()}.{short or 'x'}"
+        return _event(found.pod, found.uid, name, node, self.reason, message, now)
+
+
+def missing_devices(host: Host) -> Iterator[MissingDevices]:
+    """Yield the containers that lack devices."""
+    yield from map(MissingDevices, host.without_devices)
 
 
 def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:

@@ -59,7 +59,10 @@ class HostEvents:
         self._changed.set()
 
     async def wait(self, resync_s: float) -> None:
-        """Return when a scan is due: soon after an event, once more when that has settled, or after ``resync_s``."""
+        """Return when a scan is due: soon after an event, once more when that has settled, or after ``resync_s``.
+
+        A shorter wait than it takes to settle does not replace the scan that is due then.
+        """
         self._watch_folders()
         now = asyncio.get_running_loop().time
         self._scanned_s = now()
@@ -67,7 +70,7 @@ class HostEvents:
             async with asyncio.timeout(min(_SETTLED_S, resync_s) if self._unsettled else resync_s):
                 await self._changed.wait()
         except TimeoutError:
-            self._unsettled = False
+            self._unsettled = self._unsettled and resync_s < _SETTLED_S
             return
         self._unsettled = True
         await asyncio.sleep(max(_GATHER_S, self._scanned_s + _BETWEEN_SCANS_S - now()))

@@ -16,11 +16,12 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring import ledger
+from mooring import ledger, without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
 from mooring.ledger import LedgerEntry, read_ledger_entry
 from mooring.pci import is_address
+from mooring.without_devices import WithoutDevices, read_without_devices
 
 VERSIONS = "version"
 # Markers of the PFs that `init` works on, by PCI address.
@@ -67,6 +68,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         programs=_programs(roots.run / VERSIONS),
         preparing=_preparing(roots.run / PREPARING),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
+        without_devices=_without_devices(roots.run / without_devices.NAME),
     )
 
 
@@ -93,6 +95,15 @@ def _programs(folder: Path) -> dict[str, str]:
     files = (path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.is_file())
     versions = {path.name: read_file(path) or "" for path in files}
     return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items()}
+
+
+def _without_devices(path: Path) -> frozenset[WithoutDevices]:
+    try:
+        text = read_file(path)
+        return frozenset() if text is None else read_without_devices(text)
+    except (OSError, RecordError) as broken:
+        _log.error("report of containers without devices cannot be read", reason=str(broken))
+        return frozenset()
 
 
 def _preparing(folder: Path) -> frozenset[str]:

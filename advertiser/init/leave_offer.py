@@ -8,7 +8,7 @@ from advertiser.inventory.driver_settings import settings_of
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.matching import OfferedPf, offered_pf
 from advertiser.inventory.offer import Offer
-from mooring.files import write_file
+from mooring.files import read_file, write_file
 from mooring.node_offer import NAME, PfOffer, dump_node_offer
 from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
 
@@ -22,7 +22,10 @@ def leave_offer(state: Path, host: Host, offer: Offer, node: str) -> None:
         for function in host.functions
         if (found := offered_pf(function, host, offer, node)) is not None
     }
-    write_file(state / NAME, dump_node_offer(pfs))
+    text = dump_node_offer(pfs)
+    # Its time tells how long the offer has been as it is: ADD answers "try again" only while it may be changing.
+    if read_file(state / NAME) != text:
+        write_file(state / NAME, text)
 
 
 def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
@@ -39,4 +42,13 @@ def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
         )
         share = 0
     terms = found.terms
-    return PfOffer(share, terms.repair_node_guid, terms.rebind_after_privileged)
+    return PfOffer(
+        default_share_mbps=share,
+        repair_node_guid=terms.repair_node_guid,
+        rebind_after_privileged=terms.rebind_after_privileged,
+        network=terms.network,
+        set_aside=terms.set_aside,
+        keep_percent=terms.keep_percent,
+        allow=terms.allow,
+        vlan=terms.vlan,
+    )

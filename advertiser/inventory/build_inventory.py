@@ -6,7 +6,7 @@ may not be used, is in the inventory with them ``out``, so that the scheduler ca
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advertiser.inventory import port
 from advertiser.inventory.driver_settings import settings_of
@@ -19,7 +19,7 @@ from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
 from mooring import node_guid
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
-from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
+from mooring.inventory import Allow, Inventory, Out, Pf, dump_inventory, read_inventory
 from mooring.pci import vf_address
 
 
@@ -86,6 +86,9 @@ def _describe(
     terms = _terms(function, offer, host, node)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
+    can = settings_of(function, at.link) if port.main_netdev(function.netdevs) else frozenset[str]()
+    if terms.vlan is not None and "vlan" not in can:
+        raise UnfitError(f"its VFs cannot have the offer's vlan {terms.vlan}: PF or driver set none")
     context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link)
     pf = Pf(
         name=name,
@@ -101,11 +104,17 @@ def _describe(
         rdma=function.rdma[0].name if function.rdma else None,
         numa=port.number(function.numa_node, LAST),
         pcie=function.path,
-        can=settings_of(function, at.link) if port.main_netdev(function.netdevs) else frozenset(),
-        allow=terms.allow,
+        can=can,
+        allow=_allow(terms),
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
+        vlan=terms.vlan,
     )
     return pf, port_key(function, terms.port)
+
+
+def _allow(terms: Terms) -> Allow:
+    """Return what pods may request; a forced VLAN too, so that a scheduler that does not know it refuses no other."""
+    return terms.allow if terms.vlan is None else replace(terms.allow, vlan=Indexes.of([terms.vlan]))
 
 
 def _obstacle(function: PciFunction, host: Host) -> str | None:
@@ -138,8 +147,8 @@ def _terms(function: PciFunction, offer: Offer, host: Host, node: str) -> Terms:
     terms = offer.terms(candidate(function, host, node))
     if terms is None:
         raise UnfitError("not on offer")
-    # A VF that was assigned had an RDMA device then, wherever it is now.
-    if not any(vf.rdma or vf.address in host.ledger for vf in function.vfs.values()):
+    # A VF that was assigned had an RDMA device then, wherever it is now; one whose entry went meanwhile, too.
+    if not any(vf.rdma or vf.address in host.ledger or vf.address in host.unsettled for vf in function.vfs.values()):
         raise UnfitError("none of its VFs has an RDMA device")
     return terms
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mooring.ledger import LedgerEntry
+from mooring.without_devices import WithoutDevices
 
 Text = str | None
 # DEVLINK_ESWITCH_MODE_* in include/uapi/linux/devlink.h.
@@ -98,6 +99,7 @@ class Host:
     ``ledger`` has the entries by PCI address, None for one that cannot be read; ``unsettled`` are the addresses whose
     entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
     on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
+    ``without_devices`` are the containers that the CRI shim has found so.
     """
 
     boot: str
@@ -108,6 +110,7 @@ class Host:
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
     preparing: frozenset[str] = frozenset()
     eswitch: Mapping[str, EswitchMode] = field(default_factory=dict, hash=False)
+    without_devices: frozenset[WithoutDevices] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

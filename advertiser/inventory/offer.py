@@ -10,6 +10,7 @@
       port: own                             # PFs with the same word are on one cable, and offer its rate once; with
                                             # "own" each has a cable of its own; absent: as the NIC shows
       allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
+      vlan: 100                             # every VF of the network gets this VLAN id (then without allow.vlan)
       default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
       repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
       rebind_after_privileged: true         # whether VFs are rebound after pods that could change them; false where
@@ -28,6 +29,7 @@ with ``init`` has to match a PF on every node that its ``node`` names, or `init`
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -36,6 +38,7 @@ from mooring import inventory, names
 from mooring.errors import ContractError
 from mooring.indexes import Indexes
 from mooring.inventory import Allow
+from mooring.node_offer import percent
 from mooring.parsing import Value, parse
 from mooring.settings import MAX_RATE_MBPS, VfSettings
 
@@ -48,7 +51,8 @@ _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
 _OF_VFS = ("default_share_mbps", "repair_node_guid", "rebind_after_privileged")
-_KNOWN = frozenset(("match", "network", "set_aside", "keep_percent", "allow", "offer", "init", "port", *_OF_VFS))
+_PLACES = ("match", "network", "port", "offer", "init")
+_KNOWN = frozenset((*_PLACES, "set_aside", "keep_percent", "allow", "vlan", *_OF_VFS))
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu", "end_lag"})
 _PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
@@ -95,8 +99,8 @@ class Init:
 class Terms:
     """How a PF is offered.
 
-    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps`` and what follows ``port``
-    are as in `mooring.node_offer.PfOffer`.
+    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps``, ``repair_node_guid``,
+    ``rebind_after_privileged`` and ``vlan`` are as in `mooring.node_offer.PfOffer`.
     """
 
     network: str = DEFAULT_NETWORK
@@ -108,6 +112,7 @@ class Terms:
     port: str | None = None
     repair_node_guid: bool = True
     rebind_after_privileged: bool = False
+    vlan: int | None = None
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -148,7 +153,9 @@ EVERYTHING = Offer((OfferEntry((), Terms()),))
 def read_offer(text: str, name: str) -> Offer:
     """Read an offer, given as JSON, from the file ``name``; raise OfferError."""
     document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns", "resources"})
-    entries = tuple(_entry(item) for item in document.required("pfs").items(_MOST_ENTRIES))
+    items = document.required("pfs").items(_MOST_ENTRIES)
+    entries = tuple(_entry(item) for item in items)
+    _refuse_two_vlans(items, entries)
     resources = document.optional("resources", _resources) or ()
     return Offer(entries, document.optional("rdma_netns", _rdma_netns), resources)
 
@@ -161,18 +168,31 @@ def _entry(value: Value) -> OfferEntry:
     return OfferEntry(match, _terms(value))
 
 
+def _refuse_two_vlans(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
+    """A forced VLAN belongs to a network: one PF without it would let a pod into the network from outside the VLAN."""
+    known: dict[str, int | None] = {}
+    for item, entry in zip(items, entries, strict=True):
+        if (terms := entry.terms) is not None and known.setdefault(terms.network, terms.vlan) != terms.vlan:
+            first, own = (vlan if vlan is not None else "none" for vlan in (known[terms.network], terms.vlan))
+            item.fail(f"network {terms.network!r} has vlan {own} here and {first} in an entry before: it needs one")
+
+
 def _terms(value: Value) -> Terms:
     document = value.fields()
+    vlan, allow = document.optional("vlan", inventory.forced_vlan), document.optional("allow", _allow) or Allow()
+    if vlan is not None and allow.vlan:
+        document.required("allow").at("vlan", None).fail(f"every VF of the network has vlan {vlan}: pods choose none")
     return Terms(
         network=document.optional("network", names.network) or DEFAULT_NETWORK,
         set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
-        keep_percent=document.optional("keep_percent", lambda percent: percent.integer(0, 100)) or 0,
-        allow=document.optional("allow", _allow) or Allow(),
+        keep_percent=document.optional("keep_percent", percent) or 0,
+        allow=allow,
         default_share_mbps=document.optional("default_share_mbps", lambda share: share.integer(1, MAX_RATE_MBPS)) or 0,
         init=document.optional("init", _init),
         port=document.optional("port", _port),
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
         rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
+        vlan=vlan,
     )
 
 

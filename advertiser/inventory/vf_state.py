@@ -13,6 +13,8 @@ _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "x
 _LONGEST_WHY = 200
 # The beginning of the reason for a VF that a pod holds but that is in the host.
 LOST = "lost: "
+_GONE, _NO_DRIVER, _NO_RDMA = "the VF is gone", "no driver", "no RDMA device"
+_NO_NETDEV = "no netdev in the host's network namespace"
 
 Reason = tuple[str, int]
 
@@ -52,6 +54,11 @@ def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfCont
     return None if why is None else (why[:_LONGEST_WHY], 0)
 
 
+def may_be_transient(why: str) -> bool:
+    """Return whether a reason is also found for a moment while a VF changes hands, or its driver is bound again."""
+    return why in (_GONE, _NO_DRIVER, _NO_NETDEV, _NO_RDMA) or why.startswith((LOST, HELD_BY))
+
+
 def _holder_without_assignment(index: int, address: str, context: PfContext) -> Reason | None:
     if address not in context.host.ledger:
         return None
@@ -67,7 +74,7 @@ def _holder_without_assignment(index: int, address: str, context: PfContext) -> 
 
 def _misplaced(vf: Vf | None, address: str) -> str | None:
     if vf is None or not vf.exists or vf.address is None:
-        return "the VF is gone"
+        return _GONE
     # Without its own address: equal reasons share one entry.
     return None if vf.address == address else "does not lie where offset and stride say"
 
@@ -93,10 +100,10 @@ def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:
     if vf is None or address in context.host.ledger or address in context.host.unsettled:
         return None
     if vf.driver is None:
-        return "no driver"
+        return _NO_DRIVER
     if "vfio" in vf.driver or vf.driver in _USER_SPACE:
         return f"bound to {vf.driver}"
     # Without IPoIB an InfiniBand VF has only its RDMA device, which is all that is given away then.
     if not vf.netdev and not (context.link == "infiniband" and vf.lacks_netdev and vf.rdma):
-        return "no netdev in the host's network namespace"
-    return None if vf.rdma else "no RDMA device"
+        return _NO_NETDEV
+    return None if vf.rdma else _NO_RDMA

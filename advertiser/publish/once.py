@@ -5,15 +5,18 @@ import asyncio
 import msgspec
 
 from advertiser.formats.cluster_facts import AssignedVfs, Node, Pod
+from advertiser.inventory.debounce import CONFIRM_S, Debounced, LookTime, debounce
 from advertiser.inventory.facts import AssignedVfKey, ClusterFacts
 from advertiser.publish.cluster_view import read_drained
 from advertiser.publish.publisher import node_path, patch_inventory
 from advertiser.publish.scanner import Scanner
 from mooring import names
-from mooring.inventory import dump_inventory
+from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.retry import until_definite
 from mooring.kube.watch import Decoder, watch
+
+_MOST_LOOKS = 3
 
 
 async def publish_once(client: Client, scanner: Scanner) -> None:
@@ -23,10 +26,24 @@ async def publish_once(client: Client, scanner: Scanner) -> None:
     annotations = node.metadata.annotations or {}
     drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
     cluster_facts = ClusterFacts(await _assigned(client, scanner.node), drained)
-    scan = await asyncio.to_thread(scanner.scan, cluster_facts)
-    text = dump_inventory(scan.result.inventory)
+    text = dump_inventory(await _confirmed(scanner, cluster_facts))
     if annotations.get(names.INVENTORY) != text:
         await patch(client, scanner.node, text)
+
+
+async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:
+    """Look again while a reason may be transient; a host that changes all the time is not waited for."""
+    now = asyncio.get_running_loop().time
+    found = Debounced(Inventory("", ()), pending=True)
+    for look in range(_MOST_LOOKS):
+        if look:
+            await asyncio.sleep(CONFIRM_S)
+        began_s = now()
+        scan = await asyncio.to_thread(scanner.scan, cluster_facts)
+        found = debounce(scan.result.inventory, found.sightings, LookTime(began_s, now()))
+        if not found.pending:
+            break
+    return found.inventory
 
 
 async def _assigned(client: Client, node: str) -> frozenset[AssignedVfKey] | None:

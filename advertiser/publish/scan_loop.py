@@ -1,14 +1,16 @@
 """Scan the host whenever something may have changed, and publish what it offers."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
 
-from advertiser.formats.vf_events import lost_vfs, reset_vfs
+from advertiser.formats.vf_events import lost_vfs, missing_devices, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
+from advertiser.inventory.debounce import CONFIRM_S, LookTime, Sighting, VfKey, debounce
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.metrics import Metrics
@@ -31,48 +33,75 @@ class Publishers:
 
 
 class ScanLoop:
-    """The loop that scans; ``last`` is the last scan that gave an inventory."""
+    """The loop that scans; ``last`` is the last scan that gave an inventory. ``clock`` is monotonic, in seconds."""
 
-    def __init__(self, scanner: Scanner, view: ClusterView, publishers: Publishers) -> None:
+    def __init__(
+        self,
+        scanner: Scanner,
+        view: ClusterView,
+        publishers: Publishers,
+        clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
+    ) -> None:
         self._scanner = scanner
         self._view = view
         self._publishers = publishers
         self._ignored: tuple[IgnoredNic, ...] = ()
         self._warnings: tuple[VfWarning, ...] = ()
+        self._clock = clock
         self._scanned_s = float("-inf")
+        self._first_s: float | None = None
+        self._sightings: Mapping[VfKey, Sighting] = {}
+        self._due_s: float | None = None
         self.metrics = Metrics()
         self.last: Scan | None = None
 
     def age_s(self) -> float:
-        """Return how long ago the last good scan was, in seconds of the event loop's clock."""
-        return asyncio.get_running_loop().time() - self._scanned_s
+        """Return how long ago the last good scan was, in seconds."""
+        return self._clock() - self._scanned_s
 
     async def scan(self) -> Scan:
         """Scan once, now; raise OSError if the host cannot be read."""
         return await asyncio.to_thread(self._scanner.scan, self._view.cluster_facts or ClusterFacts())
 
     async def run(self, changes: HostEvents, resync_s: float) -> None:
-        """Scan after every change and at least every ``resync_s`` seconds; never return."""
+        """Scan after every change, when a reason is to be confirmed, and every ``resync_s`` seconds; never return."""
         while True:
             try:
                 # Before both lists are complete an inventory would be partial.
                 if self._view.cluster_facts is not None:
-                    self._take(await self.scan())
+                    began_s = self._clock()
+                    self.take(await self.scan(), began_s)
             except Exception:  # noqa: BLE001 - the one of this program
                 # Whatever is wrong with this host now, the published inventory stays and the next scan may correct it.
                 _log.exception("host cannot be read, the last inventory stands")
                 self.metrics.scan_failed()
-            await changes.wait(resync_s)
+                self._due_s = None
+            await changes.wait(self.wait_s(resync_s))
 
-    def _take(self, scan: Scan) -> None:
+    def wait_s(self, resync_s: float) -> float:
+        """Return how long to wait for a change before the next scan, in seconds."""
+        return resync_s if self._due_s is None else min(max(self._due_s - self._clock(), 0.0), resync_s)
+
+    def take(self, found: Scan, began_s: float) -> None:
+        """Publish what a scan that began at ``began_s`` has found, as far as it has lasted."""
+        self._scanned_s = self._clock()
+        self._first_s = self._scanned_s if self._first_s is None else self._first_s
+        debounced = debounce(found.result.inventory, self._sightings, LookTime(began_s, self._scanned_s))
+        self._sightings, self._due_s = debounced.sightings, debounced.due_s
+        if debounced.pending and began_s - self._first_s < CONFIRM_S:
+            # What an earlier run of this program has told stands until then.
+            return
+        self._publish(replace(found, result=replace(found.result, inventory=debounced.inventory)))
+
+    def _publish(self, scan: Scan) -> None:
         self.last = scan
-        self._scanned_s = asyncio.get_running_loop().time()
         self.metrics.scanned(scan.result)
         self._publishers.inventory.set_desired(dump_inventory(scan.result.inventory))
         self._publishers.resources.set_desired(scan.resources, scan.result.inventory)
         happened: tuple[VfEvent, ...] = (
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
+            *missing_devices(scan.host),
         )
         self._publishers.vf_events.update(frozenset(happened))
         if scan.result.ignored != self._ignored:

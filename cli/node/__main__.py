@@ -11,8 +11,8 @@ from pathlib import Path
 from platform import node as host_name
 from typing import Any
 
+from cli.node import guard, run, venv
 from cli.node import journal as journals
-from cli.node import run, venv
 from cli.node.errors import NodeError
 from cli.node.look import below, state_of
 from cli.node.plan import kubelet, network, settings, steps
@@ -50,6 +50,8 @@ class Options:
     await_init: bool = option(False, "true: pods with VFs wait until mooring-advertiser init has made this node's VFs")
     vf_names: str = option("udev", "udev: as its rules name VFs; kernel: udev leaves VFs and their RDMA devices alone")
     kubelet_config: str = option(kubelet.CONFIG, "the kubelet's configuration file")
+    kubeconfig: str = option("", "kubeconfig that reads the admission policies; without one the kubelet's")
+    without_guard: bool = option(False, "true installs although admission policies are missing or do not deny")
     python: str = option("", "interpreter of the programs; without one that of this program")
     force: bool = option(False, "true removes although pods have VFs: they lose their names and rates with the node")
     output: str = option("table", "how check writes: table or json", short="o")
@@ -123,6 +125,7 @@ def _do(command: str, options: Options) -> int:
 
 def _install(command: str, site: run.Site, options: Options) -> int:
     choices = _choices(options, venv.release_of(options.wheelhouse))
+    _check_guard(command, options)
     journal, present = journals.read(site.root), _present(site.root)
     if journal is None or journal.open is None:
         if command == "upgrade" and present is None:
@@ -136,6 +139,29 @@ def _install(command: str, site: run.Site, options: Options) -> int:
         return 0
     _say(command, "done" if run.install(site, choices) else "nothing to do")
     return 0
+
+
+def _check_guard(command: str, options: Options) -> None:
+    """Say what is wrong with the admission policies; raise NodeError for an installation that would go without them."""
+    states = guard.read_policies(_kubeconfig(options))
+    absent = {name: one.why for name, one in states.items() if one.state in ("missing", "unbound")}
+    for name, why in absent.items():
+        _say("guard", f"{name}: {why}")
+    if unknown := next((one.why for one in states.values() if one.state == "unknown"), None):
+        _say("guard", f"not known whether all admission policies are bound: {unknown}")
+    if absent and command == "install" and not (options.without_guard or options.dry_run):
+        raise NodeError(
+            f"{len(absent)} of {len(states)} admission policies do not guard: others could say which VFs a pod gets "
+            "here. kubectl apply -k manifests/base first, or --without-guard"
+        )
+
+
+def _kubeconfig(options: Options) -> Path | None:
+    """Return the file that is named, else the kubelet's, where the host to be changed is this one."""
+    if options.kubeconfig:
+        return Path(options.kubeconfig)
+    found = (Path(path) for path in guard.KUBECONFIGS) if options.root == _ROOT else ()
+    return next((path for path in found if path.exists()), None)
 
 
 def _check(site: run.Site, options: Options) -> int:

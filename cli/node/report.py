@@ -13,9 +13,12 @@ from cli.node.look import below
 from cli.node.plan.states import Change, Edit, VenvBuild
 from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
+from mooring import without_devices
+from mooring.errors import RecordError
 from mooring.files import read_file
 
-_VERSIONS = "/run/mooring/version"
+_RUN = "/run/mooring"
+_VERSIONS = f"{_RUN}/version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
             yield from (_difference(step, change) for change in step.plan(host))
         except NodeError as wrong:
             yield Finding(step.name, "", str(wrong))
+    yield from _without_devices(site.root)
     if site.root == Path("/"):
         yield from _running(choices)
 
@@ -55,6 +59,21 @@ def _difference(step: Step, change: Change) -> Finding:
     if isinstance(change, Edit):
         return Finding(step.name, change.path, f"does not say {change.new.strip()!r}")
     return Finding(step.name, change.path, "missing" if change.before is None else "altered")
+
+
+def _without_devices(root: Path) -> Iterator[Finding]:
+    """Report what the shim's last look for containers without their devices has found."""
+    name = f"{_RUN}/{without_devices.NAME}"
+    try:
+        text = read_file(below(root, name))
+        found = without_devices.read_without_devices(text) if text is not None else ()
+    except (RecordError, OSError) as unreadable:
+        yield Finding("containers", name, str(unreadable))
+        return
+    for each in sorted(found):
+        then = "the shim stops it" if each.stopped else "delete the pod"
+        what = f"runs without the devices of VF {', '.join(each.vfs)}: {then}"
+        yield Finding("containers", f"{each.pod} {each.container}", what)
 
 
 def _running(choices: Choices) -> Iterator[Finding]:

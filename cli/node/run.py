@@ -15,7 +15,7 @@ from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
 from cli.node.plan.states import Change, Host, Link, Placed, VenvBuild
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
-from mooring import node_offer
+from mooring import node_offer, sandbox_marks
 from mooring.files import record_paths
 from mooring.inventory import CNI, CRI_SHIM
 
@@ -153,6 +153,8 @@ def _leave(root: Path, journal: Journal) -> None:
             record.unlink()
         # What the advertiser's init has left for ADD.
         (below(root, _STATE) / node_offer.NAME).unlink(missing_ok=True)
+        # Where the shim has said that it marks its calls.
+        (below(root, _STATE) / sandbox_marks.PROMISE).unlink(missing_ok=True)
     for folder in (_PODS, _VFS, _STATE):
         remove_empty(below(root, folder))
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.

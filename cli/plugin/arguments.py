@@ -26,6 +26,7 @@ class Arguments:
     pod: str = ""
     recompute: bool = False
     most: int = 10
+    without_guard: bool = False
     files: tuple[str, ...] = ()
     scheduler: tuple[str, ...] = (names.SCHEDULER_NAME,)
 
@@ -54,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
     top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
-    commands.add_parser("doctor", parents=[shared, cluster], help="what is wrong: programs, guard, skew, refused pods")
+    doctor = commands.add_parser(
+        "doctor", parents=[shared, cluster], help="what is wrong: programs, guard, skew, refused pods"
+    )
+    doctor.add_argument(
+        "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
+    )
     lint = commands.add_parser(
         "lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"
     )

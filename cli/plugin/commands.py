@@ -11,10 +11,9 @@ from cli.plugin.reports import doctor, explain, nodes, pods, top
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
+from mooring.admission_policies import BINDINGS_PATH, POLICIES_PATH
 
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
-_GUARD = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-_GUARD_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 # Pods that have ended hold nothing.
 _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
@@ -86,10 +85,13 @@ async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
     listed, live, policies, bindings = await asyncio.gather(
         reader.must(_NODES, Node),
         reader.all(_PODS, Pod, _LIVE),
-        reader.all(_GUARD, Guard),
-        reader.all(_GUARD_BINDINGS, Guard),
+        reader.all(POLICIES_PATH, Guard),
+        reader.all(BINDINGS_PATH, Guard),
     )
-    return doctor.report(doctor.Patient(uses(listed, live), live, policies, bindings, version("mooring")))
+    patient = doctor.Patient(
+        uses(listed, live), live, policies, bindings, version("mooring"), invocation.arguments.without_guard
+    )
+    return doctor.report(patient)
 
 
 COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {

@@ -31,7 +31,8 @@ from mooring.locks import LockBusyError
 from mooring.vf_settings import SettingsOfNetdevs, VfSettingsApi
 
 _log = structlog.get_logger()
-_FOLDERS = ("state", "run", "sysfs")
+# What a network's configuration may name only as the node does.
+_OWN = ("state", "run", "sysfs", "server")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -52,20 +53,21 @@ def answer(
     caller: int | None = None,
     *,
     fixed: bool = False,
+    enforces_offer: bool = True,
 ) -> Answer:
     """Answer a call; every failure becomes an error object of the specification.
 
-    ``defaults`` are the node's own folders and name, for fields that the network configuration leaves out; ``fixed``
-    refuses other folders there. ``caller`` is the socket of the process that waits for the answer: an ADD whose caller
-    has left ends early.
+    ``defaults`` are the node's own folders, socket and name, for fields that the network configuration leaves out;
+    ``fixed`` refuses other folders and another socket there. ``caller`` is the socket of the process that waits for the
+    answer: an ADD whose caller has left ends early. ``enforces_offer`` is as in `cni.vf.node.Node`.
     """
     version = ""
     try:
         call = read_call(environment, stdin)
         version = version_of(call.conf)
         if fixed:
-            call = replace(call, conf=_with_own_folders(call, defaults or {}))
-        return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller), 0)
+            call = replace(call, conf=_with_own_places(call, defaults or {}))
+        return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller, enforces_offer=enforces_offer), 0)
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
@@ -78,13 +80,14 @@ def answer(
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
 
 
-def _with_own_folders(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
-    """Return a call's configuration with the node's own folders; raise CniError code 7 where it names others.
+def _with_own_places(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
+    """Return a configuration with the node's own folders and socket; raise CniError code 7 where it names others.
 
     Under Multus a tenant writes the configuration (NetworkAttachmentDefinition): other folders would hold records and a
-    ledger of his own. A DEL is never refused for its configuration, and finds the VF in the node's own ledger.
+    ledger of his own, another socket would be a server of his own. A DEL is never refused for its configuration, and
+    finds the VF in the node's own ledger.
     """
-    own = {name: defaults[name] for name in _FOLDERS if name in defaults}
+    own = {name: defaults[name] for name in _OWN if name in defaults}
     for name, value in own.items():
         if call.command != "DEL" and call.conf.get(name, value) != value:
             fields.refuse(name, f": {call.conf[name]!r:.80} is not {value!r}, which this node's configuration names")
@@ -102,6 +105,8 @@ def _dispatch(
     vf_settings: Callable[[], VfSettingsApi],
     defaults: Mapping[str, object],
     caller: int | None,
+    *,
+    enforces_offer: bool,
 ) -> str:
     if call.command == "VERSION":
         return version_answer(call.conf)
@@ -113,6 +118,7 @@ def _dispatch(
         Path(conf.run),
         SettingsOfNetdevs(vf_settings()),
         BOOT_ID.read_text().strip(),
+        enforces_offer,
     )
     match call.command:
         case "ADD":

@@ -4,14 +4,13 @@ from collections import Counter as Tally
 from collections.abc import Iterable
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from cni.plan.orphans import REASONS, Reason
 from cni.spec.skel import COMMANDS
-from mooring.config import host_and_port
+from mooring.http.metrics_page import serve_metrics
 from mooring.ledger import LedgerEntry, Phase
 
-_ALL_ADDRESSES = "0.0.0.0"
 # From a DEL that finds nothing to an ADD that waits five seconds for a VF, in seconds.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -96,5 +95,4 @@ class Metrics:
 
     def serve(self, address: str) -> None:
         """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError."""
-        host, port = host_and_port(address)
-        start_http_server(port, host or _ALL_ADDRESSES, self.registry)
+        serve_metrics(address, lambda: generate_latest(self.registry))

@@ -66,9 +66,17 @@ class Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self, path: Path, vf_settings: Callable[[], VfSettingsApi], defaults: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        vf_settings: Callable[[], VfSettingsApi],
+        defaults: Mapping[str, object],
+        *,
+        enforces_offer: bool = True,
+    ) -> None:
         self._vf_settings = vf_settings
         self._defaults = defaults
+        self._enforces_offer = enforces_offer
         self.turns = ContainerLocks()
         super().__init__(str(path), _RequestHandler)
         path.chmod(0o600)
@@ -88,7 +96,10 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
         started = time.monotonic()
-        done = answer(environment, stdin, self._vf_settings, self._defaults, caller, fixed=True)
+        enforces = self._enforces_offer
+        done = answer(
+            environment, stdin, self._vf_settings, self._defaults, caller, fixed=True, enforces_offer=enforces
+        )
         if self.observe is not None:
             self.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
         return done
@@ -118,7 +129,13 @@ def _send(caller: socket.socket, done: Answer) -> bool:
 
 
 @contextmanager
-def serving(path: Path, vf_settings: Callable[[], VfSettingsApi], defaults: Mapping[str, object]) -> Iterator[Server]:
+def serving(
+    path: Path,
+    vf_settings: Callable[[], VfSettingsApi],
+    defaults: Mapping[str, object],
+    *,
+    enforces_offer: bool = True,
+) -> Iterator[Server]:
     """Open the server's socket; raise AlreadyServedError if another server has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -130,7 +147,7 @@ def serving(path: Path, vf_settings: Callable[[], VfSettingsApi], defaults: Mapp
         path.unlink(missing_ok=True)
         previous = os.umask(0o177)
         try:
-            server = Server(path, vf_settings, defaults)
+            server = Server(path, vf_settings, defaults, enforces_offer=enforces_offer)
         finally:
             os.umask(previous)
         with server:

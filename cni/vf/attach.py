@@ -19,7 +19,7 @@ from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf import guid, rates, rdma_users, vf_reset
+from cni.vf import guid, offer, rates, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
 from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, set_aside
@@ -39,6 +39,7 @@ _MAC_S = 3.0
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[AttachedVf]:
     """Attach VFs whose locks the caller holds; on failure restore everything and raise CniError."""
+    offer.check(node, record.assignment.uid, vfs)
     attachment.check_names(record, vfs, conf, call.ifname)
     _check_mtus(node, conf, vfs)
     names = attachment.interface_names(vfs, call.ifname, previous=conf.previous)
@@ -91,9 +92,10 @@ def _as_pending(
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
     found = original.settings
-    settings = attachment.effective(vf.settings, found, original.netdev_mac, vf.link)
-    share_mbps = node.ledger.pf_offer(pf_pci).default_share_mbps
-    settings, share = attachment.with_default_share(settings, found, vf.link, share_mbps)
+    terms = offer.of_pf(node, pf_pci)
+    wished = replace(vf.settings, vlan=terms.vlan) if terms.vlan and node.enforces_offer else vf.settings
+    settings = attachment.effective(wished, found, original.netdev_mac, vf.link)
+    settings, share = attachment.with_default_share(settings, found, vf.link, terms.default_share_mbps)
     guid_mac = guid.missing_mac(node, vf, pf_pci, original)
     entry = LedgerEntry(
         pci=vf.pci,
@@ -173,6 +175,8 @@ def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
             others = _other_pfs(node, of_pf[0].pf_pci, ports[pf])
             of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
             rates.check(node, of_pf[0].pf_pci, pf, of_port, wanted, shares)
+            if node.enforces_offer:
+                rates.check_offer(node, of_pf[0].entry.uid, ports[pf], of_port, wanted, shares)
             rates.enrol(node, of_pf[0].pf_pci, pf, found, wanted[pf].values())
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])

@@ -15,6 +15,7 @@ from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import wait_until
 from cni.plan.attachment import NO_MAC, probed_mac
 from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf import offer
 from cni.vf.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, name_device, netdev_of, set_aside
 from mooring import node_guid
@@ -35,7 +36,7 @@ def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> 
     if vf.link != "ethernet" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
         return None
     mac = probed_mac(original.settings, original.netdev_mac)
-    return mac if mac is not None and node.ledger.pf_offer(pf_pci).repair_node_guid else None
+    return mac if mac is not None and offer.of_pf(node, pf_pci).repair_node_guid else None
 
 
 def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:

@@ -12,7 +12,7 @@ import structlog
 
 from mooring import ledger, node_offer
 from mooring.errors import RecordError
-from mooring.files import read_file, record_paths, remove_file, write_files
+from mooring.files import read_file, read_own_file, record_paths, remove_file, write_files
 from mooring.ledger import LedgerEntry
 from mooring.node_offer import PfOffer
 from mooring.podrecord import PodRecord, pod_record_name, read_pod_record, unprivileged_name
@@ -71,10 +71,13 @@ class Ledger:
                 readable.append(entry)
         return readable, unreadable
 
-    def pf_offer(self, pci: str) -> PfOffer:
-        """Return what the operator decided about a PF's VFs, as `init` left it; raise RecordError."""
-        text = read_file(self.state / node_offer.NAME)
-        return PfOffer() if text is None else node_offer.read_node_offer(text).get(pci, PfOffer())
+    def pf_offer(self, pci: str) -> PfOffer | None:
+        """Return what the operator decided about a PF's VFs, as `init` left it; None for a PF that is not on offer.
+
+        Raise RecordError, or OSError if others than root may have written it.
+        """
+        text = read_own_file(self.state / node_offer.NAME)
+        return PfOffer() if text is None else node_offer.read_node_offer(text).get(pci)
 
     def is_unprivileged(self, uid: str) -> bool:
         """Return whether the CRI shim notes that no container of a pod can have changed its VFs."""

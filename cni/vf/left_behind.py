@@ -9,6 +9,7 @@ import structlog
 
 from cni.kernel import netdev_state
 from cni.kernel.wait import NAMED_S, RACED, retry
+from cni.vf import offer
 from cni.vf.node import RETURNS_S, Node, netdev_of
 from cni.vf.rebind import rebind
 from mooring.errors import RecordError
@@ -28,7 +29,7 @@ def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
 def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
     """Return what the offer says; True for an offer that cannot be read."""
     try:
-        return node.ledger.pf_offer(node.sysfs.pf_of(entry.pci)).rebind_after_privileged
+        return offer.of_pf(node, node.sysfs.pf_of(entry.pci)).rebind_after_privileged
     except RecordError as unreadable:
         _log.error("offer cannot be read, and the vf is rebound", pci=entry.pci, reason=str(unreadable))
         return True

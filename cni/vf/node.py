@@ -27,13 +27,17 @@ _TEMPORARY = re.compile(r"mo[0-9a-f]{1,8}-[0-9a-f]{4}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a call uses on its node: folders, the ledger, the PFs' settings, this boot's id."""
+    """What a call uses on its node: folders, the ledger, the PFs' settings, this boot's id.
+
+    ``enforces_offer``: no VF is handed out beyond the operator's offer.
+    """
 
     sysfs: Sysfs
     ledger: Ledger
     run: Path
     vf_settings: VfSettingsApi
     boot: str
+    enforces_offer: bool = True
 
 
 def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from cni.plan import attachment
 from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf import offer
 from cni.vf.node import Node
 from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
 from mooring.settings import VfSettings
@@ -48,6 +49,44 @@ def _check(
         if name != pf
     )
     attachment.check_rates(pf, line_mbps, found[pf], wanted.get(pf, {}), beside, of_pf[pf])
+
+
+def check_offer(
+    node: Node,
+    uid: str,
+    port: Collection[str],
+    found: Mapping[str, Mapping[int, VfSettings]],
+    wanted: Mapping[str, Mapping[int, VfSettings]],
+    shares: Collection[PfVf],
+) -> None:
+    """Raise CniError 11 or 100 if the min rates of pods on a cable would exceed what the operator offers of it.
+
+    ``port`` are the PCI addresses of the cable's PFs; each of ``found`` is one of them. What the host keeps for itself
+    counts only as far as the ledger has it: a rate of a VF that is no pod's is within that part.
+    """
+    own = _mins({pf: vfs for pf, vfs in wanted.items() if pf in found})
+    asked = sum(low for vf, low in own.items() if vf not in shares)
+    if not asked:
+        return
+    offered = _offered_mbps(node, port)
+    others = {vf: low for vf, low in _mins(found).items() if vf not in own}
+    total = asked + sum(others.values())
+    if total > offered:
+        of_pods = {(entry.pf, entry.vf) for entry in node.ledger.entries() if not entry.share}
+        total = asked + sum(low for vf, low in others.items() if vf in of_pods)
+    if total > offered:
+        pfs = " and ".join(repr(pf) for pf in sorted(found))
+        raise offer.refusal(node, uid, f"min rates of {total} Mb/s on pf {pfs} would exceed {offered} Mb/s")
+
+
+def _mins(settings: Mapping[str, Mapping[int, VfSettings]]) -> dict[PfVf, int]:
+    return {(pf, vf): one.min_tx_rate or 0 for pf, vfs in settings.items() for vf, one in vfs.items()}
+
+
+def _offered_mbps(node: Node, port: Collection[str]) -> int:
+    """Return the least that the PFs of a cable offer, in Mb/s; one whose rate is unknown does not limit the others."""
+    lines = ((pci, node.sysfs.line_rate_mbps(pci, node.sysfs.netdev_name(pci) or "")) for pci in port)
+    return min((offer.of_pf(node, pci).offered_mbps(line) for pci, line in lines if line), default=0)
 
 
 def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wanted: Iterable[VfSettings]) -> None:

@@ -42,6 +42,21 @@ NODE: NamespaceMode.ValueType  # 2
 TARGET: NamespaceMode.ValueType  # 3
 Global___NamespaceMode: _TypeAlias = NamespaceMode  # noqa: Y015
 
+class _ContainerState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ContainerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContainerState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONTAINER_CREATED: _ContainerState.ValueType  # 0
+    CONTAINER_RUNNING: _ContainerState.ValueType  # 1
+
+class ContainerState(_ContainerState, metaclass=_ContainerStateEnumTypeWrapper): ...
+
+CONTAINER_CREATED: ContainerState.ValueType  # 0
+CONTAINER_RUNNING: ContainerState.ValueType  # 1
+Global___ContainerState: _TypeAlias = ContainerState  # noqa: Y015
+
 @_typing.final
 class RunPodSandboxRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -401,15 +416,17 @@ Global___Device: _TypeAlias = Device  # noqa: Y015
 
 @_typing.final
 class ListPodSandboxResponse(_message.Message):
+    """CRI says PodSandbox, and Container below. On the wire a message is bytes: the entries of a list are read one at a time."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodSandbox]: ...
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
         self,
         *,
-        items: _abc.Iterable[Global___PodSandbox] | None = ...,
+        items: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -441,6 +458,219 @@ class PodSandbox(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodSandbox: _TypeAlias = PodSandbox  # noqa: Y015
+
+@_typing.final
+class ListContainersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filter(self) -> Global___ContainerFilter: ...
+    def __init__(
+        self,
+        *,
+        filter: Global___ContainerFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListContainersRequest: _TypeAlias = ListContainersRequest  # noqa: Y015
+
+@_typing.final
+class ContainerFilter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___ContainerStateValue: ...
+    def __init__(
+        self,
+        *,
+        state: Global___ContainerStateValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerFilter: _TypeAlias = ContainerFilter  # noqa: Y015
+
+@_typing.final
+class ContainerStateValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    state: Global___ContainerState.ValueType
+    def __init__(
+        self,
+        *,
+        state: Global___ContainerState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerStateValue: _TypeAlias = ContainerStateValue  # noqa: Y015
+
+@_typing.final
+class ListContainersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def containers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        containers: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containers", b"containers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListContainersResponse: _TypeAlias = ListContainersResponse  # noqa: Y015
+
+@_typing.final
+class Container(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AnnotationsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ID_FIELD_NUMBER: _builtins.int
+    POD_SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    pod_sandbox_id: _builtins.str
+    @_builtins.property
+    def metadata(self) -> Global___ContainerMetadata: ...
+    @_builtins.property
+    def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        pod_sandbox_id: _builtins.str = ...,
+        metadata: Global___ContainerMetadata | None = ...,
+        annotations: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "id", b"id", "metadata", b"metadata", "pod_sandbox_id", b"pod_sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Container: _TypeAlias = Container  # noqa: Y015
+
+@_typing.final
+class ContainerStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINER_ID_FIELD_NUMBER: _builtins.int
+    VERBOSE_FIELD_NUMBER: _builtins.int
+    container_id: _builtins.str
+    verbose: _builtins.bool
+    def __init__(
+        self,
+        *,
+        container_id: _builtins.str = ...,
+        verbose: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "verbose", b"verbose"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerStatusRequest: _TypeAlias = ContainerStatusRequest  # noqa: Y015
+
+@_typing.final
+class ContainerStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class InfoEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def info(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        info: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["info", b"info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerStatusResponse: _TypeAlias = ContainerStatusResponse  # noqa: Y015
+
+@_typing.final
+class StopContainerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINER_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    container_id: _builtins.str
+    timeout: _builtins.int
+    def __init__(
+        self,
+        *,
+        container_id: _builtins.str = ...,
+        timeout: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopContainerRequest: _TypeAlias = StopContainerRequest  # noqa: Y015
 
 @_typing.final
 class VersionResponse(_message.Message):

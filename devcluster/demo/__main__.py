@@ -2,12 +2,14 @@
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import time
+import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -81,9 +83,10 @@ class Demo:
     def __init__(self, console: Console, cluster: Cluster) -> None:
         self._console = console
         self._cluster = cluster
-        self._api = Api(cluster.url)
+        self._api = Api.of(cluster.kubeconfig)
         self._recorder = Recorder(self._api)
         self._pods = pods(list(cluster.nodes))
+        self._denied: dict[str, str] = {}
 
     def play(self, *, keep: bool) -> list[check.Verdict]:
         """Return a verdict for each guarantee, in their order."""
@@ -115,15 +118,18 @@ class Demo:
 
     def _apply(self, wanted: Sequence[DemoPod]) -> None:
         for pod in wanted:
-            self._api.request("POST", PODS, pod.manifest())
+            try:
+                self._api.request("POST", PODS, pod.manifest())
+            except urllib.error.HTTPError as denied:
+                self._denied[pod.name] = json.load(denied).get("message", "")
 
     def _await_pods(self, wanted: Sequence[DemoPod]) -> None:
         with self._live() as live:
 
             def settled() -> bool:
-                found, events = self._api.pods(), self._latest_events()
-                live.update(view.progress(wanted, found, events), refresh=True)
-                return all(_settled(pod, found[pod.name], events.get(pod.name, "")) for pod in wanted)
+                found, said = self._api.pods(), {**self._latest_events(), **self._denied}
+                live.update(view.progress(wanted, found, said), refresh=True)
+                return all(_settled(pod, found.get(pod.name), said.get(pod.name, "")) for pod in wanted)
 
             _await(settled, _SETTLE_S, "every pod Running or refused with its reason")
 
@@ -162,7 +168,7 @@ class Demo:
             check.one_write(self._recorder.seen),
             check.exactly_applied(given, views, self._pods),
             check.untouched(found, views, plain),
-            check.refused_by_name(self._api, found, refused),
+            check.refused_by_name(self._api, found, refused, self._denied),
             check.within_offer(self._api.items("/api/v1/nodes"), given),
         ]
 
@@ -188,10 +194,10 @@ class Demo:
         return check.given_back(before, after())
 
 
-def _settled(pod: DemoPod, found: Object, event: str) -> bool:
+def _settled(pod: DemoPod, found: Object | None, said: str) -> bool:
     if pod.expect == "Running":
-        return check.is_running(found)
-    return pod.says in event
+        return found is not None and check.is_running(found)
+    return pod.says in said
 
 
 def _await(reached: Callable[[], bool], limit_s: float, what: str) -> None:

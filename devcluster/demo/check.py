@@ -190,14 +190,19 @@ def given_back(before: Mapping[str, hosts.HostState], after: Mapping[str, hosts.
     )
 
 
-def refused_by_name(api: Api, pods: Mapping[str, Object], refused: Sequence[DemoPod]) -> Verdict:
+def refused_by_name(
+    api: Api, pods: Mapping[str, Object], refused: Sequence[DemoPod], denied: Mapping[str, str]
+) -> Verdict:
+    """Check that no bad request runs and each was refused in words; ``denied`` are the API server's, by pod."""
     breaches = []
     for pod in refused:
-        messages = [event["message"] for event in api.events_of(pod.name)]
-        if is_running(pods[pod.name]):
+        messages = [event["message"] for event in api.events_of(pod.name)] + [denied.get(pod.name, "")]
+        if pod.name in pods and is_running(pods[pod.name]):
             breaches.append(f"{pod.name} runs")
+        if (pod.expect == "Denied") == (pod.name in pods):
+            breaches.append(f"{pod.name}: whether the API server has it is not as expected")
         if not any(pod.says in message for message in messages):
-            breaches.append(f"{pod.name}: no event says {pod.says!r}: {messages}")
+            breaches.append(f"{pod.name}: nothing says {pod.says!r}: {messages}")
     return Verdict(6, "bad requests that ran, or were refused without a reason", len(refused), tuple(breaches))
 
 

@@ -19,9 +19,9 @@ FIRST: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class DemoPod:
-    """A pod and its expected end: ``Running``, ``Pending`` (the scheduler refuses) or ``Refused`` (its node does).
+    """A pod and its expected end: ``Running``, ``Pending`` (the scheduler refuses) or ``Denied`` (the API server does).
 
-    ``says`` is a text that the refusing event must contain; ``only`` names the one container that gets the devices.
+    ``says`` is a text that the refusal must contain; ``only`` names the one container that gets the devices.
     """
 
     name: str
@@ -113,11 +113,11 @@ def pods(nodes: list[str]) -> list[DemoPod]:
         ),
         DemoPod(
             "forged",
-            "Refused",
+            "Denied",
             "an assignment that nobody decided",
             {**_asks({}), names.ASSIGNMENT: json.dumps(forged)},
             preset_node=nodes[0],
-            says="uid",
+            says="is not Mooring's scheduler",
         ),
     ]
 

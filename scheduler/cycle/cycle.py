@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from mooring import names
 from mooring.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
@@ -24,7 +23,7 @@ from scheduler.cycle.cluster_filters import (
     requeue_on,
     volume_filters,
 )
-from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why, validate_annotations
+from scheduler.cycle.decisions import Bind, Decision, Sign, Unschedulable, Why, annotations_of, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import TurnSpent
@@ -95,12 +94,18 @@ class _Refused:
 class SchedulingCycle:
     """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions.
 
-    ``named`` is how many nodes are named for each reason in ``why``.
+    ``named`` is how many nodes are named for each reason in ``why``; with ``sign`` each assignment is signed.
     """
 
     def __init__(
-        self, cache: Cache, nominated_pods: NominatedPods, preemption: Preemption, named: int = _NAMED
+        self,
+        cache: Cache,
+        nominated_pods: NominatedPods,
+        preemption: Preemption,
+        named: int = _NAMED,
+        sign: Sign | None = None,
     ) -> None:
+        self._sign = sign
         self._cache = cache
         self._named = named
         self._signature_scores = KeptSignatureScores(cache.nodes)
@@ -294,11 +299,12 @@ class SchedulingCycle:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
         assignment = self._assign(pod_info, choice, node)
         # The same bytes as `dump_assignment` writes, in a sixth of the time.
-        annotations = {names.ASSIGNMENT: _encode(assignment_fields(assignment)).decode()} if assignment else {}
+        written = _encode(assignment_fields(assignment)).decode() if assignment else ""
+        annotations = annotations_of(written, self._sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
         assigned = assigned_pod_for(pod_info, node, assignment)
-        assigned.written = annotations.get(names.ASSIGNMENT, "")
+        assigned.written = written
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)

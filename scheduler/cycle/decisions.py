@@ -1,12 +1,13 @@
 """A decision about a pod, as data: bind it, with all that the one write needs, or why no node is possible. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 
+from mooring import names
 from mooring.parsing import MAX_BYTES
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
@@ -16,6 +17,8 @@ from scheduler.queue import ClusterEvent
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if a report is sent.
 Why = Mapping[str, object]
+# Returns the signature annotation of an assignment annotation.
+Sign = Callable[[str], str]
 # The pattern of validation.IsQualifiedName: the API server does not check it in a Binding.
 _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -48,6 +51,13 @@ class Unschedulable:
 
 
 Decision = Bind | Unschedulable
+
+
+def annotations_of(assignment: str, sign: Sign | None) -> dict[str, str]:
+    """Return a Binding's annotations, given the assignment's text, empty for none."""
+    if not assignment:
+        return {}
+    return {names.ASSIGNMENT: assignment} | ({names.SIGNATURE: sign(assignment)} if sign is not None else {})
 
 
 def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from mooring import names
 from mooring.assignment import dump_assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.decisions import Bind, validate_annotations
+from scheduler.cycle.decisions import Bind, Sign, annotations_of, validate_annotations
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
@@ -57,6 +57,7 @@ class ExtenderPods:
     budgets: Budgets
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
+    sign: Sign | None = None
 
     def read(self, pod: Pod) -> PodInfo | Refusal:
         """Read what a pod requests; resource claims are kube-scheduler's."""
@@ -103,9 +104,8 @@ class ExtenderPods:
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
         assigned = self._assigned(dry_runs, node, nominated)
-        annotations = (
-            {names.ASSIGNMENT: dump_assignment(assigned.assignment)} if assigned.assignment is not None else {}
-        )
+        written = dump_assignment(assigned.assignment) if assigned.assignment is not None else ""
+        annotations = annotations_of(written, self.sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return fault
         self.cache.assume(assigned, now)

@@ -126,8 +126,7 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
     # Some drivers refuse such a limit, and it limits nothing; an unknown rate excludes nothing.
     if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
         return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
-    beyond = next(iter(_beyond(settings, pf)), "")
-    return f"{beyond} is not allowed on the network" if beyond else ""
+    return pf.allow.refused(settings, pf.vlan)
 
 
 _ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
@@ -147,18 +146,3 @@ def _wishes(settings: VfSettings) -> list[str]:
 
 def _first(wishes: Iterable[str], refused: Callable[[str], bool]) -> str:
     return next((wish for wish in wishes if refused(wish)), "")
-
-
-def _beyond(settings: VfSettings, pf: Pf) -> Iterable[str]:
-    """Yield the settings that reach beyond the pod and that the operator does not allow on this PF."""
-    allow = pf.allow
-    if settings.vlan and settings.vlan not in allow.vlan:
-        yield f"vlan {settings.vlan}"
-    if settings.mac is not None and not allow.mac:
-        yield "mac"
-    if settings.guid is not None and not allow.guid:
-        yield "guid"
-    if settings.trust and not allow.trust:
-        yield "trust"
-    if settings.spoofchk is False and not allow.spoofchk:
-        yield "spoofchk off"

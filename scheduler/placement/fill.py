@@ -38,12 +38,18 @@ class BudgetSpent(Exception):  # noqa: N818 - an outcome on its way up, not an e
 
 
 class Steps:
-    """The steps that a search may still take."""
+    """The steps that a search may still take, and those that are set apart for what is known to end."""
 
-    __slots__ = ("left",)
+    __slots__ = ("bounded", "left")
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, left: int, bounded: int = 0) -> None:
+        self.left, self.bounded = left, bounded
+
+    def spend_bounded(self, steps: int) -> None:
+        """Spend steps of a search whose cost has a bound: first those set apart."""
+        apart = min(self.bounded, steps)
+        self.bounded -= apart
+        self.spend(steps - apart)
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps

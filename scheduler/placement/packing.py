@@ -6,7 +6,7 @@ in all. For `place` an item is a VF with its min rate, and a bin is a PF.
 How it works: two greedy attempts, best fit with the largest items first and with the most constrained items first, find
 most packings. Where both fail, the items are split into parts that share no bin. Each part is searched depth first by
 bin completion: take the item with the fewest bins left, try each bin that may hold it, and fill that bin for good with
-one of the sets that `fill` yields.
+one of the sets that `fill` yields. The last two bins are settled at once, by `two_bins`.
 
 Why it is right:
 
@@ -23,7 +23,8 @@ Hence None proves that no packing exists; the tests compare with a search over a
 What it costs: a greedy attempt looks at each item and bin once. The problem is strongly NP-hard, so the search is
 exponential at worst: it spends steps of a budget and raises `BudgetSpent` when they are used up. Steps are counted, not
 timed, so that equal input has an equal outcome. Sizes are divided by their greatest common divisor and cut to the sum,
-which keeps the bit sets of `fill` short. `bench/place.py` times the hardest instances that we could construct.
+which keeps the bit sets short. A node with two PFs is always decided, by steps set apart for it. `bench/place.py`
+times the hardest instances that we could construct.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,10 +32,12 @@ from functools import lru_cache, reduce
 from math import gcd
 
 from scheduler.placement.fill import Bin, BudgetSpent, Fillings, Item, Steps, bits
+from scheduler.placement.two_bins import for_first
 
 __all__ = ["Bin", "BudgetSpent", "Item", "Steps", "pack_items"]
 
 Packing = tuple[int, ...]
+_TWO = 2
 
 
 def pack_items(items: Sequence[Item], bins: Sequence[Bin], steps: Steps) -> Packing | None:
@@ -148,12 +151,28 @@ class _Search:
         if (open_bins, left) in self.failed:
             return False
         self.steps.spend(left.bit_count())
+        if open_bins.bit_count() == _TWO:
+            return self._split(open_bins, left)
         for bin_index, filling in self._fillings(open_bins, left):
             if self.descend(open_bins ^ 1 << bin_index, left ^ filling):
                 self.chosen.append((bin_index, filling))
                 return True
         self.failed.add((open_bins, left))
         return False
+
+    def _split(self, open_bins: int, left: int) -> bool:
+        """Pack the items that are left into two bins."""
+        first, second = bits(open_bins)
+        places = list(bits(left))
+        found = for_first(
+            [self.items[place] for place in places], (first, second), self.bins[first], self.bins[second], self.steps
+        )
+        if found is None:
+            self.failed.add((open_bins, left))
+            return False
+        filling = sum(1 << places[position] for position in found)
+        self.chosen += [(first, filling), (second, left ^ filling)]
+        return True
 
     def _fillings(self, open_bins: int, left: int) -> Iterator[tuple[int, int]]:
         """Yield ways to fill a bin with one chosen item and others; none if a bound is broken."""

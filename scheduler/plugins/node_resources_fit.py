@@ -39,14 +39,17 @@ def _insufficient(resource: str) -> str:
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
     wanted = [("pods", 1), *_requested(pod_info)]
-    seeds = {name for name, _ in wanted if name.startswith(_SEEDS)}
+    # One bit for each resource: `MOST_RESOURCES` and the number of pods fit.
+    lines = [(bit, LINES[name], amount) for bit, (name, amount) in enumerate(wanted) if name in LINES]
+    others = [(bit, name, amount) for bit, (name, amount) in enumerate(wanted) if name not in LINES]
 
     def lacks(view: NodeView) -> Measure:
-        # One bit for each resource: `MOST_RESOURCES` and the number of pods fit.
-        marks = 0
-        for bit, (name, amount) in enumerate(wanted):
+        marks, left = 0, view.left
+        for bit, line, amount in lines:
+            marks = marks | (left[line] < amount) << bit
+        for bit, name, amount in others:
             lack = _left(nodes, view, name) < amount
-            if name in seeds:
+            if name.startswith(_SEEDS):
                 lack = lack & view.judged(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
         return marks

@@ -14,7 +14,7 @@ from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, Unschedulable, validate_annotations
+from scheduler.cycle.decisions import Bind, Sign, Unschedulable, validate_annotations
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.instructions import (
     DeleteVictims,
@@ -59,8 +59,9 @@ class Machine:
         evict_never_started: bool = True,
         kinds: Kinds = NONE,
         portion: int = PORTION,
+        sign: Sign | None = None,
     ) -> None:
-        """Check ``portion`` pods in one step, if a decision must find victims."""
+        """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment."""
         self.scheduler_name = scheduler_name
         self._kinds = kinds
         self.cache = Cache(kinds)
@@ -73,7 +74,7 @@ class Machine:
         self._bound_without_vfs = BoundWithoutVfs()
         budgets = Budgets()
         self._preemption = Preemption(self.cache, self.nominator, budgets)
-        self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption)
+        self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.extender_pods = ExtenderPods(
             scheduler_name=scheduler_name,
             cache=self.cache,
@@ -83,6 +84,7 @@ class Machine:
             budgets=budgets,
             kinds=kinds,
             bound_without_vfs=self._bound_without_vfs,
+            sign=sign,
         )
         self.event_handlers = EventHandlers(
             scheduler_name=scheduler_name,

@@ -14,6 +14,8 @@ import pytest
 
 from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
+from mooring.node_offer import NAME
+from tests.support.offers import node_offer
 from tests.support.polling import wait_until
 
 NODE = "cnihost"
@@ -106,6 +108,10 @@ class SimulatedHost:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"v": 1, "pod": f"ns/{uid}", "assignment": assignment}))
 
+    def offer(self, **terms: object) -> None:
+        """Leave an offer as `init` does: it allows everything but for these terms of both PFs."""
+        (self.layout.state / NAME).write_text(node_offer(**terms))
+
     def links(self, *enter: str) -> dict[str, Any]:
         shown = self.enter(*enter, "ip", "-d", "-j", "link", "show").stdout
         kept = ("ifname", "address", "mtu", "flags", "altnames")
@@ -158,6 +164,7 @@ def host(hosts: Layout) -> Iterator[SimulatedHost]:
     pod = "mooring-cni-pod"
     subprocess.run(("ip", "netns", "add", pod), check=True)
     found = SimulatedHost(hosts, pod)
+    found.offer()
     before = found.everything()
     yield found
     found.call("DEL")

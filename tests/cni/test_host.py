@@ -181,21 +181,17 @@ def test_a_failing_ipam_plugin_undoes_the_vf(host: Any) -> None:
 
 def test_a_vf_without_a_min_gets_the_operators_share_and_every_vf_takes_part(host: Any) -> None:
     """As `init` left the offer; the ledger marks the share, and a pod that requests a min has none."""
-    offer = host.layout.state / "offer.json"
-    offer.write_text('{"v":1,"pfs":{"0000:04:00.0":{"default_share_mbps":500}}}')
-    try:
-        host.record({"pf": "enp4s0f0", "vf": 0, "pci": "0000:04:00.2", "max_tx_rate": 300}, FIRST)
-        assert host.call("ADD")["status"] == 0
-        assert host.table()["pfs"]["enp4s0f0"]["set"]["0"] == {"max_tx_rate": 300, "min_tx_rate": 300}
-        assert {pci: entry.get("share") for pci, entry in host.ledger().items()} == {
-            "0000:04:00.2": True,
-            "0000:04:00.3": None,
-        }
-        # 15000 // 100 = 150, and 300 / 150 = 2.
-        assert VfTable(host.layout.vftable).weights("enp4s0f0") == {0: 2, 1: 100, 2: 1, 3: 1}
-        assert host.call("DEL") == {"status": 0}
-    finally:
-        offer.unlink()
+    host.offer(default_share_mbps=500)
+    host.record({"pf": "enp4s0f0", "vf": 0, "pci": "0000:04:00.2", "max_tx_rate": 300}, FIRST)
+    assert host.call("ADD")["status"] == 0
+    assert host.table()["pfs"]["enp4s0f0"]["set"]["0"] == {"max_tx_rate": 300, "min_tx_rate": 300}
+    assert {pci: entry.get("share") for pci, entry in host.ledger().items()} == {
+        "0000:04:00.2": True,
+        "0000:04:00.3": None,
+    }
+    # 15000 // 100 = 150, and 300 / 150 = 2.
+    assert VfTable(host.layout.vftable).weights("enp4s0f0") == {0: 2, 1: 100, 2: 1, 3: 1}
+    assert host.call("DEL") == {"status": 0}
 
 
 def test_an_mtu_above_the_pfs_is_refused_before_anything_is_changed(host: Any) -> None:

@@ -25,9 +25,12 @@ from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import INFINIBAND, VfTable
 from mooring.assignment import AssignedVf, Assignment
+from mooring.files import write_file
 from mooring.ledger import Netns
+from mooring.node_offer import NAME
 from mooring.podrecord import PodRecord
 from mooring.settings import LinkState, VfSettings
+from tests.support.offers import node_offer
 
 PF, VF0 = "enp4s0f0", "0000:04:00.2"
 HERE = "/proc/self/ns/net"
@@ -65,6 +68,7 @@ def node(tmp_path: Path) -> Node:
         shutil.rmtree(vf.parent / "net")
     table = VfTable(tmp_path / "vftable.json")
     table.reset(host)
+    write_file(tmp_path / "state" / NAME, node_offer())
     return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", Writes(table, []), "b")
 
 

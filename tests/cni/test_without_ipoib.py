@@ -21,10 +21,13 @@ from cni.vf.observe import differences_of, observe
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring.assignment import AssignedVf, Assignment
+from mooring.files import write_file
+from mooring.node_offer import NAME
 from mooring.pci import is_pf_name, pf_name
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 from mooring.vf_settings import SettingsOfNetdevs
+from tests.support.offers import node_offer
 
 PF_PCI, VF0 = "0000:04:00.0", "0000:04:00.2"
 PF = "0000-04-00.0"
@@ -58,6 +61,7 @@ def node(tmp_path: Path) -> Node:
     for folder in (tmp_path / "sys/bus/pci/devices").glob("*/net"):
         shutil.rmtree(folder)
     settings = SettingsOfNetdevs(NoNetdev())
+    write_file(tmp_path / "state" / NAME, node_offer())
     return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", settings, "b")
 
 

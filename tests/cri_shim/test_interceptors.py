@@ -29,7 +29,7 @@ def state(host: Path) -> Path:
 
 @pytest.fixture
 def interceptors(host: Path, rules: Rules, state: Path) -> Interceptors:
-    return Interceptors(rules, Records(state), Roots(host / "sys", host / "dev"))
+    return Interceptors(rules, Records(state, host / "run"), Roots(host / "sys", host / "dev"))
 
 
 async def forwarded(context: Any) -> bytes:
@@ -191,7 +191,7 @@ async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
     rules: Rules, state: Path, host: Path, make: Any
 ) -> None:
     """The second one must agree with what the first is still writing; other pods do not wait for it."""
-    disk = SlowDisk(state)
+    disk = SlowDisk(state, host / "run")
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
     other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
     del other["mooring.dev/interfaces"]
@@ -212,7 +212,7 @@ async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
     rules: Rules, state: Path, host: Path, make: Any
 ) -> None:
     """A kubelet's deadline may pass during the write; its next try waits for what the disk still does."""
-    disk = SlowDisk(state)
+    disk = SlowDisk(state, host / "run")
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
     first = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
     assert await asyncio.to_thread(disk.writing.wait, 20)
@@ -252,7 +252,7 @@ async def test_a_collection_on_a_slow_disk_holds_nobody_up(
 ) -> None:
     """All calls go on meanwhile, but those of the very pod: its sandbox gets a record again."""
     await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
-    disk = SlowDisk(state)
+    disk = SlowDisk(state, host / "run")
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
     assert await interceptors.collect_records(frozenset(), 0.0) == frozenset()
     collecting = asyncio.create_task(interceptors.collect_records(frozenset(), LIST_INTERVAL_S))

@@ -6,8 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
 from cri_shim.notify import watchdog_interval_s
+from mooring.sandbox_marks import claim
 from tests.support.polling import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -124,6 +128,54 @@ def test_metrics_are_served_on_every_address_where_no_host_is_named(start: Start
     wait_until(lambda: served(host))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         assert b"mooring_cri_calls_total" in answer.read()
+
+
+@pytest.mark.parametrize(("ends", "left"), [(signal.SIGTERM, "none"), (signal.SIGKILL, "ended")])
+def test_the_mark_of_a_call_ends_with_its_shim(
+    start: Start, host: Path, make: Any, ends: signal.Signals, left: str
+) -> None:
+    """However it ends while the runtime works on; the runtime's ADD may come at any time after that."""
+    with hanging_runtime(host / "runtime.sock") as entered:
+        shim = start()
+        wait_until(lambda: served(host))
+        with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
+            run = channel.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox")
+            call = run.future(make.run(make.annotations))
+            assert entered.wait(90)
+            assert claim(host / "run", make.uid, "box1") == "granted"
+            shim.send_signal(ends)
+            shim.communicate(timeout=90)
+            assert claim(host / "run", make.uid, "box1") == left
+            assert isinstance(call.exception(), grpc.RpcError)
+            start()
+            wait_until(lambda: served(host))
+            assert claim(host / "run", make.uid, "box1") == "none"
+
+
+@contextmanager
+def hanging_runtime(path: Path) -> Iterator[threading.Event]:
+    """A runtime whose RunPodSandbox never ends while the block runs; the event says that one was entered."""
+    entered, over = threading.Event(), threading.Event()
+
+    class Servicer(cri_grpc.RuntimeServiceServicer):  # type: ignore[misc]
+        def RunPodSandbox(self, _request: Any, _context: Any) -> Any:  # noqa: N802 - CRI's name
+            entered.set()
+            over.wait(200)
+            return cri.RunPodSandboxResponse()
+
+        def Version(self, _request: Any, _context: Any) -> Any:  # noqa: N802 - CRI's name
+            return cri.VersionResponse()
+
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        cri_grpc.add_RuntimeServiceServicer_to_server(Servicer(), server)
+        server.add_insecure_port(f"unix://{path}")
+        server.start()
+        try:
+            yield entered
+        finally:
+            over.set()
+            server.stop(None).wait()
 
 
 def test_check_says_what_is_ready_and_what_is_not(start: Start, host: Path) -> None:

@@ -46,7 +46,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
 
     With a rate that no NIC has it waits with the reason; a corrected annotation lets it run.
     """
-    api = Api(cluster.url)
+    api = Api.of(cluster.kubeconfig)
     (manifest,) = files(PAGE, "Your first pod")
     (tmp_path / "first.yaml").write_text(manifest)
 
@@ -65,6 +65,9 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     assert said[3].count(" first ") == 2
     assert "Successfully assigned default/first to n" in said[4]
     type_in(delete)
+
+    # RBAC and the admission policies are on: the doctor finds no error, and says so by its exit status.
+    assert "guard/" not in type_in("kubectl mooring doctor")
 
     ask_too_much, describe, mend = commands(PAGE, "Break it")
     type_in(ask_too_much)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.offers import IN_THE_LAB
+
 pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -50,6 +52,7 @@ set -e
 ip link set eth0 up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 ip netns add pod
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 cat >/var/lib/mooring/pods/u1.json <<'END'
 {json.dumps(RECORD)}

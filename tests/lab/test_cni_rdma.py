@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cni.fault_report import assert_nothing_is_left
+from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
@@ -45,6 +46,7 @@ for vf in 0 1; do
   [ -e $functions/0000:3b:01.$vf/infiniband ] || rdma link add rx$vf type rxe netdev $netdev
 done
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 # What must be as before. A rebound driver makes a netdev with another index, and another MAC of its own.
 state() {{

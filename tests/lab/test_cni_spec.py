@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.offers import IN_THE_LAB
+
 pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -56,6 +58,7 @@ PREPARE = f"""
 set -e
 ip link set eth0 up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+{IN_THE_LAB}
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
 END

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.offers import IN_THE_LAB
+
 pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -36,6 +38,7 @@ set -e
 functions=/sys/bus/pci/devices parameters=/sys/module/simib/parameters
 verbs={Path(__file__).with_name("verbs_process.py")}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 until_true() {{ for turn in $(seq 1800); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
 vf() {{ echo $functions/0000:3b:01.$1; }}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
@@ -50,6 +51,7 @@ for vf in 0 1; do
   [ -e $function/infiniband ] || rdma link add rdma$vf type rxe netdev $(ls $function/net)
 done
 ip link set eth0 vf 2 vlan 99 max_tx_rate 500
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods /run/mooring
 cat >/var/lib/mooring/pods/u1.json <<'END'
 {json.dumps(RECORD)}

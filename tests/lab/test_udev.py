@@ -12,6 +12,7 @@ import pytest
 from cli.node.plan import texts
 from cli.node.plan.states import File, Host
 from tests.lab.udev_loop import UDEVD
+from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = [pytest.mark.lab, pytest.mark.udev]
@@ -26,9 +27,10 @@ REBOUND = (
 )
 WITH_RDMA = (VF0 | {"link": "ethernet"}, VF1 | {"link": "ethernet", "mac": "02:00:00:00:00:77"})
 VFS = {"shared": REBOUND, "exclusive": WITH_RDMA}
-PREPARE = """
+PREPARE = f"""
 set -e
 ip link set lo up; ip link set eth0 up; ip link set wire0 up
+{IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 """
 

@@ -39,7 +39,26 @@ def node(name: str) -> dict[str, Any]:
 
 def annotated(**changes: str | None) -> dict[str, Any]:
     keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
+    keys["signature"] = names.SIGNATURE
     return {"metadata": {"annotations": {keys[key]: value for key, value in changes.items()}}}
+
+
+async def test_a_signature_is_guarded_as_the_assignment_is(guarded: Guarded) -> None:
+    """A user who could write one could keep a pod from starting, or put an old one back."""
+    refused = NOT_SCHEDULER.replace("assignment'", "assignment-signature'")
+    assert refused in await guarded.create(ALICE, "pods", pod(annotations={names.SIGNATURE: "{}"}))
+    assert await guarded.create(ALICE, "pods", pod(annotations=ONE_VF)) == ""
+    for subresource in ("", "status"):
+        assert refused in await guarded.patch(ALICE, "pods", "p", annotated(signature="{}"), subresource)
+        assert await guarded.patch(SCHEDULER, "pods", "p", annotated(signature="{}"), subresource) == ""
+        assert refused in await guarded.patch(ALICE, "pods", "p", annotated(signature=None), subresource)
+        assert await guarded.patch(ALICE, "pods", "p", annotated(other=subresource or "x"), subresource) == ""
+        assert await guarded.patch(SCHEDULER, "pods", "p", annotated(signature=None), subresource) == ""
+    for resource in ("pods/binding", "bindings"):
+        assert refused in await guarded.bind(ALICE, "p", {names.SIGNATURE: "{}"}, resource)
+    both = {names.ASSIGNMENT: "{}", names.SIGNATURE: "{}"}
+    assert NOT_SCHEDULER in await guarded.bind(ALICE, "p", both, "pods/binding")
+    assert await guarded.bind(SCHEDULER, "p", both, "pods/binding") == ""
 
 
 async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:

@@ -79,9 +79,10 @@ def test_whoever_is_named_exists(objects: tuple[Document, ...]) -> None:
     for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
         role = binding["roleRef"]
         assert role["name"] in {one["metadata"]["name"] for one in of_kind(objects, role["kind"])}
-        assert {(one["name"], one["namespace"]) for one in binding["subjects"]} <= {
-            (one, NAMESPACE) for one in accounts
-        }
+        own = {(one["name"], one["namespace"]) for one in binding["subjects"] if one["kind"] == "ServiceAccount"}
+        assert own <= {(one, NAMESPACE) for one in accounts}
+        # Kubernetes' own group of all kubelets.
+        assert {one["name"] for one in binding["subjects"] if one["kind"] != "ServiceAccount"} <= {"system:nodes"}
     for flow in of_kind(objects, "FlowSchema"):
         for rule in flow["spec"]["rules"]:
             assert {one["serviceAccount"]["name"] for one in rule["subjects"]} <= accounts
@@ -123,7 +124,7 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
     _, config = load(SchedulerConfig, "mooring-scheduler", flags, {})
     assert (config.leader_elect, config.lease_namespace, config.metrics_addr) == (True, NAMESPACE, ":10259")
     mounted = {one["mountPath"] for one in container.get("volumeMounts", ())}
-    files = (config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
+    files = (config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca, config.signing_key)
     assert {str(Path(file).parent) for file in files if file} == mounted
     (role,) = of_kind(objects, "Role")
     assert role["rules"][1]["resourceNames"] == [f"{config.scheduler_name}-scheduler"]

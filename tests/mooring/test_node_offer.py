@@ -1,11 +1,19 @@
 """The node's part of the offer: what `init` leaves for ADD."""
 
+from pathlib import Path
+
 import pytest
 
+from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
+from mooring.files import read_own_file
+from mooring.indexes import Indexes
+from mooring.inventory import Allow
 from mooring.node_offer import PfOffer, dump_node_offer, read_node_offer
+from mooring.settings import VfSettings
 
 PCI = "0000:04:00.0"
+EVERY_TERM = PfOffer(500, False, "rail0", Indexes.of([0, 1]), 10, Allow(Indexes.of([7]), mac=True), 100)
 
 
 def test_what_init_writes_is_what_add_reads() -> None:
@@ -14,6 +22,8 @@ def test_what_init_writes_is_what_add_reads() -> None:
         PCI: PfOffer(default_share_mbps=500, repair_node_guid=False, rebind_after_privileged=True),
         "0000:04:00.1": PfOffer(),
     }
+    assert read_node_offer(dump_node_offer(pfs)) == pfs
+    pfs = {PCI: EVERY_TERM}
     assert read_node_offer(dump_node_offer(pfs)) == pfs
 
 
@@ -29,6 +39,9 @@ def test_a_field_of_a_later_version_is_ignored() -> None:
         ('{"v":1}', "field 'pfs' is missing"),
         ('{"v":1,"pfs":{"eth0":{}}}', "'eth0'"),
         (f'{{"v":1,"pfs":{{"{PCI}":{{"default_share_mbps":"1"}}}}}}', "default_share_mbps"),
+        (f'{{"v":1,"pfs":{{"{PCI}":{{"allow":{{"trust":1}}}}}}}}', "allow.trust"),
+        (f'{{"v":1,"pfs":{{"{PCI}":{{"keep_percent":101}}}}}}', "keep_percent"),
+        (f'{{"v":1,"pfs":{{"{PCI}":{{"vlan":0}}}}}}', "vlan"),
     ],
 )
 def test_a_file_that_is_not_inits_is_refused_by_its_place(text: str, place: str) -> None:
@@ -36,3 +49,45 @@ def test_a_file_that_is_not_inits_is_refused_by_its_place(text: str, place: str)
     with pytest.raises(RecordError) as refused:
         read_node_offer(text)
     assert place in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "terms", "reason"),
+    [
+        ({}, {}, ""),
+        ({"vlan": 7}, {}, "vlan 7 is not allowed on the network"),
+        ({"vlan": 7}, {"allow": Allow(Indexes.of([7]))}, ""),
+        ({"vlan": 7}, {"vlan": 7}, ""),
+        ({"vlan": 8}, {"vlan": 7}, "vlan 8 is not allowed on the network, where every VF has vlan 7"),
+        ({"vlan": 0}, {"vlan": 7}, "vlan 0 is not allowed on the network, where every VF has vlan 7"),
+        # An offer cannot say both; a file that does is read by its narrower word.
+        ({"vlan": 8}, {"vlan": 7, "allow": Allow(Indexes.of([8]))}, "vlan 8 is not allowed on the network, where"),
+        ({"mac": "02:00:00:00:00:01"}, {}, "mac is not allowed"),
+        ({"guid": "02:00:00:00:00:00:00:01"}, {}, "guid is not allowed"),
+        ({"trust": True}, {}, "trust is not allowed"),
+        ({"trust": False, "spoofchk": True, "vlan": 0}, {}, ""),
+        ({"spoofchk": False}, {}, "spoofchk off is not allowed"),
+        ({}, {"network": "rail1"}, "the PF is on offer on network 'rail1', not on 'rail0'"),
+        ({}, {"set_aside": Indexes.of([2, 3])}, "VFs 2-3 are set aside for the host"),
+    ],
+)
+def test_what_a_pod_may_not_have_is_named(settings: dict[str, object], terms: dict[str, object], reason: str) -> None:
+    """By the words that the scheduler uses."""
+    vf = AssignedVf("eth0", 3, "0000:04:00.5", "ethernet", "rail0", VfSettings(**settings))  # type: ignore[arg-type]
+    assert PfOffer(**terms).refused(vf).startswith(reason)  # type: ignore[arg-type]
+    assert bool(PfOffer(**terms).refused(vf)) == bool(reason)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_file_that_others_may_write_is_not_believed(what: str, tmp_path: Path) -> None:
+    """The offer's bounds would be whose who wrote it."""
+    path = tmp_path / "state" / "offer.json"
+    assert read_own_file(path) is None
+    path.parent.mkdir(mode=0o700)
+    path.write_text("{}")
+    assert read_own_file(path) == "{}"
+    changed = path if what == "file" else path.parent
+    changed.chmod(0o707)
+    with pytest.raises(PermissionError, match="others than root") as refused:
+        read_own_file(path)
+    assert refused.value.filename == str(changed)

@@ -114,7 +114,7 @@ class Node:
         self._start("cni", "devcluster.hosts.cni", *server, *named)
         self.processes.await_ready("cni", (self.layout.run / "cni.sock").exists)
         sockets = ("--listen", f"unix://{self.socket}", "--runtime", self.containerd.place.endpoint)
-        self._start("shim", "cri_shim", *sockets, *named, "--dev", str(self.layout.dev))
+        self._start("shim", "cri_shim", *sockets, *named, "--dev", str(self.layout.dev), "--stop-without-devices")
         self.processes.await_ready("shim", self.socket.exists)
 
     def stop(self) -> None:

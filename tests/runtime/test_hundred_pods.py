@@ -27,7 +27,7 @@ def test_a_hundred_pods_live_and_end_by_their_promises(tmp_path: Path) -> None:
 
 
 def live_and_end(cluster: Cluster) -> None:
-    api = Api(cluster.url)
+    api = Api.of(cluster.kubeconfig)
     wait_until(lambda: published(api) == len(cluster.nodes), "inventories published", 90)
     before = {node: hosts.state(cluster.layout(node)) for node in cluster.nodes}
     recorder = Recorder(api)

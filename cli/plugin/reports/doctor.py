@@ -8,9 +8,10 @@ from typing import Literal
 from cli.plugin.reports.objects import Guard, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NO_INVENTORY, NodeUse
+from mooring import names
+from mooring.admission_policies import POLICIES, PolicyBinding, exempts, judge
 from mooring.inventory import CRI_SHIM, NODE_PROGRAMS
 
-POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory")
 SCHEDULER = "mooring-scheduler"
 _NAME, _VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
 _TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warning"}
@@ -27,13 +28,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is checked; None is what could not be read, which is neither good nor bad."""
+    """What is checked; None is what could not be read, which is neither good nor bad.
+
+    ``without_guard`` is an operator's word that the cluster goes without the policies.
+    """
 
     nodes: Sequence[NodeUse]
     pods: Sequence[Pod] | None
     policies: Sequence[Guard] | None
     bindings: Sequence[Guard] | None
     version: str
+    without_guard: bool = False
 
 
 def report(patient: Patient) -> Answer:
@@ -89,7 +94,8 @@ def _findings(patient: Patient) -> Iterator[Finding]:
         yield Finding("warning", "nodes", f"{len(bare)} without an inventory: {_some(bare)}")
     yield from _skew(patient)
     yield from _scheduler(patient.pods)
-    yield from _guard(patient.policies, patient.bindings)
+    yield from _guard(patient)
+    yield from _unsigned(patient.pods or ())
     for pod in patient.pods or ():
         yield from _of_pod(pod)
 
@@ -158,17 +164,29 @@ def _scheduler(pods: Sequence[Pod] | None) -> Iterator[Finding]:
         yield Finding("error", "scheduler", f"none of {len(ours)} pods is ready")
 
 
-def _guard(policies: Sequence[Guard] | None, bindings: Sequence[Guard] | None) -> Iterator[Finding]:
+def _guard(patient: Patient) -> Iterator[Finding]:
+    policies, bindings = patient.policies, patient.bindings
     if policies is None or bindings is None:
         yield Finding("warning", "guard", "could not be listed: whether it guards is not known")
         return
-    there = {policy.metadata.name for policy in policies}
-    denying = {one.spec.policy_name for one in bindings if "Deny" in (one.spec.validation_actions or ())}
+    there = {policy.metadata.name: policy.spec.failure_policy or "Fail" for policy in policies}
+    specs = [one.spec for one in bindings]
+    bound = [
+        PolicyBinding(one.policy_name, frozenset(one.validation_actions or ()), exempts(one.match_resources))
+        for one in specs
+    ]
     for policy in POLICIES:
-        if policy not in there:
-            yield Finding("error", f"guard/{policy}", "ValidatingAdmissionPolicy is missing: it guards nothing")
-        elif policy not in denying:
-            yield Finding("error", f"guard/{policy}", "no ValidatingAdmissionPolicyBinding makes it deny")
+        if (found := judge(policy, there.get(policy), bound)).state != "bound":
+            yield Finding("warning" if patient.without_guard else "error", f"guard/{policy}", found.why)
+
+
+def _unsigned(pods: Sequence[Pod]) -> Iterator[Finding]:
+    """Yield the pods without a signature where others have one: a node with keys does not start them again."""
+    given = [pod for pod in pods if names.ASSIGNMENT in pod.annotations and not pod.is_over]
+    unsigned = [pod.key for pod in given if names.SIGNATURE not in pod.annotations]
+    if unsigned and len(unsigned) < len(given):
+        rule = f"{len(unsigned)} assignments have no signature, others have: {_some(unsigned)}"
+        yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys refuse such pods")
 
 
 def _of_pod(pod: Pod) -> Iterator[Finding]:

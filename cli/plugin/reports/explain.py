@@ -64,6 +64,7 @@ def report(pod: Pod, found: DecisionReport) -> Answer:
         ("why", one.why if one.why != found.message else ""),
         ("node", pod.spec.node_name),
         ("decision", found.message),
+        ("signed by", pod.signed_by()),
         ("known from", f"{found.source} {found.when}".strip()),
     ]
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]

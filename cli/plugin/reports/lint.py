@@ -96,7 +96,7 @@ def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:
         size += len(key.encode()) + len(value.encode())
         if len(value) > _LONGEST.get(key, len(value)):
             yield place, f"has {len(value)} characters, the most is {_LONGEST[key]}"
-        if key == names.ASSIGNMENT:
+        if key in (names.ASSIGNMENT, names.SIGNATURE):
             yield place, "is written by the scheduler only"
         elif key.startswith(_OURS) and key not in _KNOWN and not key.startswith(names.REQUEST_OF):
             yield place, f"unknown annotation; known are {', '.join(_KNOWN)} and {names.REQUEST_OF}KIND"

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import msgspec
 
+from mooring import names
 from mooring.assignment import Assignment, verified_assignment
+from mooring.assignment_signature import read_signature
 from mooring.errors import AnnotationError
 from scheduler.kube.objects import NodeSystemInfo, Struct
 
@@ -81,6 +83,18 @@ class Pod(Struct):
         except AnnotationError as unreadable:
             return None, str(unreadable)
 
+    def signed_by(self) -> str:
+        """Return the id of the key that is said to have signed the assignment, empty without a signature.
+
+        Only a node has the keys that prove it.
+        """
+        try:
+            return f"key {read_signature(self.annotations[names.SIGNATURE]).key}"
+        except KeyError:
+            return ""
+        except AnnotationError as unreadable:
+            return str(unreadable)
+
 
 class Reference(Struct):
     uid: str = ""
@@ -104,6 +118,8 @@ class Event(Struct):
 class GuardSpec(Struct):
     policy_name: str = ""
     validation_actions: list[str] | None = None
+    failure_policy: str | None = None
+    match_resources: dict[str, object] | None = None
 
 
 class Guard(Struct):

@@ -11,13 +11,16 @@ from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 
+from mooring.http.application import listen, read_body
+from mooring.http.connections import Limits
 from scheduler.extender.protocol import ProtocolError, failed
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
-from scheduler.server.http.listening import listen
 
 # In bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that passed its own filters.
 _LARGEST = 32 << 20
+# kube-scheduler opens a connection for each bind that is under way. One waits at most 5 s by default.
+_LIMITS = Limits(connections=512, body_bytes=2 * _LARGEST)
 _PREFIX = "/scheduler"
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -26,18 +29,19 @@ def serve(
     address: str, extender_handlers: ExtenderHandlers, tls: ssl.SSLContext | None = None
 ) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``, empty for nowhere)."""
-    application = web.Application(client_max_size=_LARGEST)
     # The last path is the one of rit-k8s-rdma's scheduler extension, on port 8888.
-    for verb, answer in (
-        ("filter", extender_handlers.filter),
-        ("bind", extender_handlers.bind),
-        ("rdma_scheduling", extender_handlers.filter_as_seeds),
-    ):
-        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _error))
-    # Their responses have no field for an error.
-    for verb, answer in (("prioritize", extender_handlers.prioritize), ("preempt", extender_handlers.preempt)):
-        application.router.add_post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, _refused))
-    return listen(address, application, tls)
+    verbs = (
+        ("filter", extender_handlers.filter, _error),
+        ("bind", extender_handlers.bind, _error),
+        ("rdma_scheduling", extender_handlers.filter_as_seeds, _error),
+        # Their responses have no field for an error.
+        ("prioritize", extender_handlers.prioritize, _refused),
+        ("preempt", extender_handlers.preempt, _refused),
+    )
+    routes = [
+        web.post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, tell)) for verb, answer, tell in verbs
+    ]
+    return listen(address, routes, _LIMITS, tls)
 
 
 def _route(
@@ -47,7 +51,7 @@ def _route(
         if why := extender_handlers.standing_by():
             return _standing_by(why)
         try:
-            return _json(await answer(await request.read()))
+            return _json(await answer(await read_body(request, _LARGEST)))
         except ProtocolError as wrong:
             return tell(str(wrong))
 

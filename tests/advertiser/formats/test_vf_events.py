@@ -1,12 +1,14 @@
 """Events about VFs of pods, from the ledger."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from advertiser.formats.vf_events import LostVf, ResetVf, reset_vfs
+from advertiser.formats.vf_events import LostVf, ResetVf, missing_devices, reset_vfs
 from advertiser.inventory.facts import Host
 from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.without_devices import WithoutDevices
 
 PCI, AT = "0000:04:00.2", "2026-11-22T14:00:00Z"
 
@@ -43,3 +45,16 @@ def test_each_reset_has_a_name_of_its_own_and_the_time_at_which_it_was() -> None
     again = ResetVf("ns/train", "8C2F", "enp4s0f0", 3, PCI, "2026-11-22T14:00:10Z").event("n1", "")
     lost = LostVf("ns/train", "8C2F", "enp4s0f0", 3, PCI).event("n1", "")
     assert len({str(each["metadata"]) for each in (first, again, lost)}) == 3
+
+
+def test_a_container_without_devices_has_one_event_and_another_when_it_is_stopped() -> None:
+    """By its own id: a container that the kubelet makes later is another one. The text says what helps."""
+    found = WithoutDevices("ns/train", "8C2F", "main", "5F0E/..", (PCI,))
+    (one,) = missing_devices(Host("b", (), without_devices=frozenset({found})))
+    first = one.event("n1", AT)
+    assert first["metadata"] == {"name": "train.vf-devices.8c2f.5f0e", "namespace": "ns"}
+    assert (first["reason"], first["type"], one.uid, one.pod) == ("VfDevicesMissing", "Warning", "8C2F", "ns/train")
+    assert str(first["message"]).endswith("bound again since; delete the pod to get them")
+    (stopped,) = missing_devices(Host("b", (), without_devices=frozenset({replace(found, stopped=True)})))
+    assert stopped != one
+    assert stopped.event("n1", AT)["metadata"] == {"name": "train.vf-devices-stopped.8c2f.5f0e", "namespace": "ns"}

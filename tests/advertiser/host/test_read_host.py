@@ -9,6 +9,8 @@ from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.facts import EswitchMode
 from devcluster.hosts import sysfs
 from devcluster.hosts.nic import describe_host
+from mooring.files import write_file
+from mooring.without_devices import WithoutDevices, dump_without_devices
 
 PCI = "0000:04:00.5"
 
@@ -30,6 +32,16 @@ def test_what_is_no_file_is_no_programs_version(roots: Roots) -> None:
     (roots.run / "version/old").mkdir(parents=True)
     (roots.run / "version/mooring-cni").write_text("1.2\n")
     assert read_host(roots).programs == {"mooring-cni": "1.2"}
+
+
+def test_containers_without_devices_are_read_from_the_shims_report(roots: Roots) -> None:
+    """No report, and one that cannot be read, cost a node nothing but the Events."""
+    assert read_host(roots).without_devices == frozenset()
+    found = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", (PCI,))
+    write_file(roots.run / "without-devices.json", dump_without_devices([found]))
+    assert read_host(roots).without_devices == {found}
+    write_file(roots.run / "without-devices.json", "{")
+    assert read_host(roots).without_devices == frozenset()
 
 
 def test_devlink_is_asked_about_every_pf(roots: Roots) -> None:

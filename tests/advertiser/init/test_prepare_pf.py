@@ -1,6 +1,7 @@
 """`init` on a tree of files: what one PF meets stays that PF's own, and leaves nothing behind."""
 
 import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Term
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
+from mooring.indexes import Indexes
+from mooring.inventory import Allow
 from mooring.locks import hold
 from mooring.node_offer import PfOffer, read_node_offer
 from mooring.settings import VfSettings
@@ -316,17 +319,34 @@ def test_vfs_with_a_larger_mtu_than_their_pf_are_named(roots: Roots) -> None:
 
 
 def test_the_nodes_part_of_the_offer_is_left_for_add(roots: Roots) -> None:
-    """With or without `init`; an offer without a share takes the last one's away."""
+    """With or without `init`, and all that bounds an assignment; another offer takes the last one's place whole."""
     preparer = PfPreparer(roots, Nic(), lambda *_: None)
-    offer = Offer(
-        (OfferEntry((("pci", SECOND),), Terms()), OfferEntry((), Terms(default_share_mbps=500, init=Init(2))))
-    )
+    allow, aside = Allow(Indexes.of([7]), mac=True, trust=True), Indexes.of([1])
+    first = Terms("rail0", aside, keep_percent=10, allow=allow, default_share_mbps=500, init=Init(2))
+    offer = Offer((OfferEntry((("pci", SECOND),), Terms("rail1", vlan=200)), OfferEntry((), first)))
     assert preparer.prepare_all(offer, "n1") == ()
     path = roots.state / "offer.json"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert read_node_offer(path.read_text()) == {FIRST: PfOffer(default_share_mbps=500), SECOND: PfOffer()}
+    assert read_node_offer(path.read_text()) == {
+        FIRST: PfOffer(500, network="rail0", set_aside=aside, keep_percent=10, allow=allow),
+        SECOND: PfOffer(network="rail1", vlan=200),
+    }
     assert preparer.prepare_all(EVERYTHING, "n1") == ()
-    assert read_node_offer(path.read_text()) == {FIRST: PfOffer(), SECOND: PfOffer()}
+    plain = PfOffer(network="default")
+    assert read_node_offer(path.read_text()) == {FIRST: plain, SECOND: plain}
+    assert preparer.prepare_all(Offer((OfferEntry((("pci", SECOND),), None), *EVERYTHING.entries)), "n1") == ()
+    assert read_node_offer(path.read_text()) == {FIRST: plain}
+
+
+def test_an_offer_that_stays_as_it_is_keeps_its_time(roots: Roots) -> None:
+    """ADD takes the file's time for that of the last change: each boot runs `init`."""
+    preparer, path = PfPreparer(roots, Nic(), lambda *_: None), roots.state / "offer.json"
+    assert preparer.prepare_all(EVERYTHING, "n1") == ()
+    os.utime(path, (1000, 1000))
+    assert preparer.prepare_all(EVERYTHING, "n1") == ()
+    assert path.stat().st_mtime == 1000
+    assert preparer.prepare_all(Offer((OfferEntry((), Terms("rail0")),)), "n1") == ()
+    assert path.stat().st_mtime > 1000
 
 
 @pytest.fixture
@@ -357,7 +377,7 @@ def test_a_share_is_for_pfs_that_take_rates(tmp_path: Path) -> None:
         offer = Offer((OfferEntry((), Terms(default_share_mbps=500)),))
         assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(offer, "n1") == ()
         left = read_node_offer((roots.state / "offer.json").read_text())
-        assert left == {FIRST: PfOffer(default_share_mbps=share), SECOND: PfOffer(default_share_mbps=share)}
+        assert left == dict.fromkeys((FIRST, SECOND), PfOffer(share, network="default"))
 
 
 @pytest.mark.parametrize(
@@ -378,7 +398,7 @@ def test_an_infiniband_vf_gets_what_its_pf_takes(
     made = [*table.read_all("enp4s0f0").values(), *table.read_all("enp4s0f1").values()]
     assert [each.link_state for each in made] == [state] * 4
     assert len({each.guid for each in made} - {None}) == 4
-    assert set(read_node_offer((roots.state / "offer.json").read_text()).values()) == {PfOffer()}
+    assert set(read_node_offer((roots.state / "offer.json").read_text()).values()) == {PfOffer(network="default")}
 
 
 @pytest.mark.parametrize("nic", ["mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3"])

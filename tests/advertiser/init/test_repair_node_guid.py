@@ -124,11 +124,13 @@ def test_the_offer_keeps_vfs_as_they_are(machine: Machine) -> None:
     assert machine.prepare(Terms(init=Init(2), repair_node_guid=False)) == []
     assert machine.bus.bound == []
     text = (machine.roots.state / node_offer.NAME).read_text()
-    assert node_offer.read_node_offer(text) == {PF_PCI: node_offer.PfOffer(repair_node_guid=False)}
+    assert node_offer.read_node_offer(text) == {PF_PCI: node_offer.PfOffer(repair_node_guid=False, network="default")}
     assert machine.prepare(Terms(init=Init(2), set_aside=Indexes.of([0]))) == []
     assert machine.bus.bound == [VFS[1]]
     text = (machine.roots.state / node_offer.NAME).read_text()
-    assert node_offer.read_node_offer(text) == {PF_PCI: node_offer.PfOffer()}
+    assert node_offer.read_node_offer(text) == {
+        PF_PCI: node_offer.PfOffer(network="default", set_aside=Indexes.of([0]))
+    }
 
 
 def test_a_vf_that_was_taken_from_its_driver_is_finished_by_the_next_run(

@@ -17,11 +17,12 @@ from rich.console import Console
 from advertiser.host.sysfs import SysfsError, read_functions
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
-from advertiser.inventory.offer import EVERYTHING, Offer
+from advertiser.inventory.offer import EVERYTHING, Offer, OfferEntry, Terms
 from advertiser.show import as_json, print_table
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.inventory import dump_inventory, read_inventory
+from mooring.inventory import Allow, dump_inventory, read_inventory
+from mooring.settings import VfSettings
 
 Tree = Mapping[str, Any]
 
@@ -65,6 +66,26 @@ def test_on_infiniband_a_node_guid_of_zeros_is_not_named(tmp_path: Path) -> None
     host = describe_host("n1", 1, vfs=2)
     build(tmp_path, replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
     assert judged(tmp_path).warnings == ()
+
+
+def test_a_forced_vlan_is_published_for_new_and_old_schedulers(tmp_path: Path) -> None:
+    """An old one ignores `vlan`, and by `allow` refuses every other VLAN too; the node sets it whatever was asked."""
+    build(tmp_path, describe_host("n1", 1, vfs=2))
+    found = judged(tmp_path, Offer((OfferEntry((), Terms(vlan=100, allow=Allow(trust=True))),)))
+    assert {(pf["vlan"], str(pf["allow"])) for pf in published(found)} == {(100, "{'trust': True, 'vlan': '100'}")}
+    (pf, *_) = read_inventory(dump_inventory(found.inventory)).pfs
+    for vlan, is_fine in ((None, True), (100, True), (101, False), (0, False)):
+        assert (pf.allow.refused(VfSettings(vlan=vlan), pf.vlan) == "") == is_fine
+    assert pf.allow.refused(VfSettings(vlan=101)) == "vlan 101 is not allowed on the network"
+
+
+def test_a_pf_that_cannot_have_the_forced_vlan_is_not_offered(tmp_path: Path) -> None:
+    """Its VFs would be on the network without it."""
+    host = describe_host("n1", 1, vfs=2)
+    build(tmp_path, replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
+    found = judged(tmp_path, Offer((OfferEntry((), Terms(vlan=100)),)))
+    assert found.inventory.pfs == ()
+    assert {nic.why for nic in found.ignored} == {"its VFs cannot have the offer's vlan 100: PF or driver set none"}
 
 
 def test_240_vfs_fit_into_two_kibibytes(named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]) -> None:

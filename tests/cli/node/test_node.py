@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 
 from cli.node.plan.steps import LISTEN, LISTEN_CRIO
 from cli.node.venv import release_of
+from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.cli import wheelhouse
 from tests.cli.node.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
 
@@ -75,7 +77,9 @@ def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost
 
 
 _STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "install")
-_NOTHING = "".join(f"{step:12} nothing to do\n" for step in _STEPS)
+_WHY = "no kubeconfig of the kubelet is known: --kubeconfig"
+_SAID = f"guard        not known whether all admission policies are bound: {_WHY}\n"
+_NOTHING = _SAID + "".join(f"{step:12} nothing to do\n" for step in _STEPS)
 
 
 def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
@@ -280,6 +284,23 @@ def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
     assert kubeadm.run("check") == (0, "all is as it was installed\n")
 
 
+def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
+    """As the shim's last look has left them; a report that cannot be read is a finding as well."""
+    _install(kubeadm)
+    found = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", ("0000:04:00.5",))
+    report = "/run/mooring/without-devices.json"
+    for each, then in ((found, "delete the pod"), (replace(found, stopped=True), "the shim stops it")):
+        kubeadm.write(report, dump_without_devices([each]))
+        status, said = kubeadm.run("check", "-o", "json")
+        told = f"runs without the devices of VF 0000:04:00.5: {then}"
+        finding = {"step": "containers", "subject": "ml/web trainer", "found": told}
+        assert (status, json.loads(said)["findings"]) == (1, [finding])
+    kubeadm.write(report, "{")
+    assert "without-devices.json" in kubeadm.run("check")[1]
+    kubeadm.write(report, dump_without_devices([]))
+    assert kubeadm.run("check") == (0, "all is as it was installed\n")
+
+
 def test_removal_keeps_aside_what_others_have_changed_since(kubeadm: NodeHost) -> None:
     """An operator's own lines in our files are saved; later edits in the kubelet's file stay where they are."""
     _install(kubeadm)
@@ -332,10 +353,11 @@ def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm
         assert record.exists() == held
 
 
-def test_what_init_left_for_add_goes_with_the_installation(kubeadm: NodeHost) -> None:
+def test_what_init_and_shim_left_for_add_goes_with_the_installation(kubeadm: NodeHost) -> None:
     """The state folder with it, unless VFs are held."""
     kubeadm.run("install")
     kubeadm.write("/var/lib/mooring/offer.json", "{}")
+    kubeadm.write("/var/lib/mooring/sandbox-marks", "1.0")
     assert kubeadm.run("remove")[0] == 0
     assert not (kubeadm.root / "var/lib/mooring").exists()
 

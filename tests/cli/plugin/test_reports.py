@@ -1,6 +1,8 @@
 """The reports, from values alone."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +12,8 @@ from cli.plugin.reports.objects import Event, Guard
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
+from mooring.admission_policies import POLICIES
+from mooring.assignment_signature import Signature, dump_signature
 from mooring.indexes import Indexes
 from mooring.inventory import Out
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
@@ -143,8 +147,8 @@ def well() -> doctor.Patient:
     """Return an installation of which nothing is wrong."""
     label = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
     running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in doctor.POLICIES]
-    binding = [binding_of(name, "Deny") for name in doctor.POLICIES]
+    guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in POLICIES]
+    binding = [binding_of(name, "Deny") for name in POLICIES]
     scheduler = as_pods(pod("s", labels=label, status=running))
     return doctor.Patient(uses(as_nodes(node("n1", (pf(),))), scheduler), scheduler, guard, binding, "0.1.0")
 
@@ -175,6 +179,30 @@ def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
     assert sorted(found) == ["guard/mooring-assignment", "guard/mooring-bindings"]
     assert all(one.startswith("error") for one in found.values())
     assert doctor.report(sick).status == 1
+
+
+def test_a_guard_that_guards_only_in_part_is_found_and_an_operators_word_makes_it_a_warning() -> None:
+    """A policy that lets pass what it cannot judge, and a binding that exempts objects."""
+    patient = well()
+    assert patient.policies is not None
+    assert patient.bindings is not None
+    lenient = {"metadata": {"name": "mooring-assignment"}, "spec": {"failurePolicy": "Ignore"}}
+    spec = {
+        "policyName": "mooring-bindings",
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": {"matchLabels": {"guarded": "yes"}}},
+    }
+    narrow = {"metadata": {"name": "mooring-bindings"}, "spec": spec}
+    policies = [msgspec.convert(lenient, Guard), *patient.policies[1:]]
+    bindings = [patient.bindings[0], msgspec.convert(narrow, Guard), *patient.bindings[2:]]
+    sick = replace(patient, policies=policies, bindings=bindings)
+    assert found_by(sick) == {
+        "guard/mooring-assignment": "error: failurePolicy is Ignore: a write that it cannot judge passes",
+        "guard/mooring-bindings": "error: matchResources of its ValidatingAdmissionPolicyBinding exempts objects",
+    }
+    told = replace(sick, without_guard=True)
+    assert all(one.startswith("warning") for one in found_by(told).values())
+    assert doctor.report(told).status == 0
 
 
 def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
@@ -213,6 +241,26 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         "warning scheduler no pod has the label app.kubernetes.io/name=mooring-scheduler: it may run elsewhere",
     ]
     assert answer.status == 1
+
+
+def test_the_doctor_counts_the_pods_without_a_signature_once_others_have_one() -> None:
+    """Where nobody signs, none is missing; `explain` names the key that is said to have signed."""
+    unsigned, signed = (bound(name, "n1", (pf(), index, 0)) for index, name in enumerate("ab"))
+    signed["metadata"]["annotations"][names.SIGNATURE] = dump_signature(Signature("0" * 16, bytes(64)))
+    assert "signatures" not in _found_among(unsigned) | _found_among(signed)
+    found = _found_among(unsigned, signed)["signatures"]
+    assert found.startswith("warning: 1 assignments have no signature, others have: default/a")
+    none = explain.DecisionReport("none", "", {})
+    shown = [str(explain.report(one, none).tables[0]) for one in as_pods(unsigned, signed)]
+    assert [f"key {'0' * 16}" in each for each in shown] == [False, True]
+    (broken,) = as_pods(pod("c", annotations={names.SIGNATURE: "{"}))
+    assert "not valid JSON" in broken.signed_by()
+
+
+def _found_among(*documents: dict[str, Any]) -> dict[str, str]:
+    there, patient = as_pods(*documents), well()
+    used = uses(as_nodes(node("n1", (pf(),))), there)
+    return found_by(doctor.Patient(used, there, patient.policies, patient.bindings, "0.1.0"))
 
 
 def event(uid: str, when: str, reason: str, why: str) -> Event:

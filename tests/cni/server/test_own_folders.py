@@ -1,4 +1,4 @@
-"""Whose folders a call works in: the node's own, whatever a network's configuration names."""
+"""Whose folders and server a call works with: the node's own, whatever a network's configuration names."""
 
 import json
 from collections.abc import Mapping
@@ -37,10 +37,11 @@ def own(tmp_path: Path) -> dict[str, str]:
     entry = LedgerEntry(PCI, "pf0", 0, "held", "boot", "u", "ns/p", "c", "net1", Netns("", 1), Original(), VfSettings())
     (places["state"] / FOLDER).mkdir()
     (places["state"] / FOLDER / f"{PCI}.json").write_text(dump_ledger_entry(entry))
-    return {name: str(place) for name, place in places.items()} | {"node": "n1"}
+    server = str(tmp_path / "own/run/cni.sock")
+    return {name: str(place) for name, place in places.items()} | {"node": "n1", "server": server}
 
 
-@pytest.mark.parametrize("folder", ["state", "run", "sysfs"])
+@pytest.mark.parametrize("folder", ["state", "run", "sysfs", "server"])
 def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[str, str], tmp_path: Path) -> None:
     """Under Multus a tenant writes it: a ledger of his own would let him have VFs of other pods."""
     other = {folder: str(tmp_path / "other")}

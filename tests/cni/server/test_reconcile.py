@@ -368,6 +368,7 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
             environment = {"CNI_COMMAND": command, "PATH": "/bin"}
             asked = [sys.executable, "-ISE", str(forwarder)]
             subprocess.run(asked, input=b'{"cniVersion":"1.0.0"}', env=environment, capture_output=True, check=False)
+        wait_until(lambda: metrics_at(address).get("mooring_cni_calls_total['4', 'other']"))
         found = metrics_at(address)
         assert found["mooring_cni_calls_total['0', 'VERSION']"] == 2
         assert found["mooring_cni_calls_total['4', 'other']"] == 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import statistics
@@ -255,32 +256,26 @@ def test_an_executable_without_a_server_and_without_its_program_says_try_again(t
     assert (done.returncode, json.loads(done.stdout)["code"], done.stderr) == (1, 11, "")
 
 
-@pytest.mark.parametrize(
-    ("fields", "taken"),
-    [
-        ({"server": "{own}"}, "own"),
-        ({"prevResult": {"server": "{own}"}}, "usual"),
-        ({}, "usual"),
-    ],
-)
-def test_the_server_that_a_configuration_names_is_called(tmp_path: Path, fields: dict[str, Any], taken: str) -> None:
-    """Only the top-level field `server` counts; that server receives the whole configuration."""
+def test_the_server_is_the_nodes_own_whatever_a_configuration_names(tmp_path: Path) -> None:
+    """Under Multus a tenant writes it: a socket of his own hears nothing, and the node's server gets all."""
     executable = tmp_path / "mooring-cni"
-    executable.write_text(render(str(tmp_path / "usual"), ["/bin/false"]))
+    executable.write_text(render(str(tmp_path / "own"), ["/bin/false"]))
     executable.chmod(0o755)
-    text = json.dumps({"cniVersion": "1.0.0", **fields}).replace("{own}", str(tmp_path / "own"))
+    text = json.dumps({"cniVersion": "1.0.0", "server": str(tmp_path / "tenants")})
     run = subprocess.Popen(
-        [executable], env={"CNI_COMMAND": "DEL"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [executable], env={"CNI_COMMAND": "ADD"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    with socket.socket(socket.AF_UNIX) as server, run as caller:
-        server.bind(str(tmp_path / taken))
-        server.listen()
-        server.settimeout(90)
+    with run as caller, socket.socket(socket.AF_UNIX) as own, socket.socket(socket.AF_UNIX) as tenants:
+        for server, name in ((own, "own"), (tenants, "tenants")):
+            server.bind(str(tmp_path / name))
+            server.listen()
         assert caller.stdin is not None
         assert caller.stdout is not None
         caller.stdin.write(text)
         caller.stdin.close()
-        with server.accept()[0] as call:
+        called, _, _ = select.select([own, tenants], [], [], 90)
+        assert called == [own]
+        with own.accept()[0] as call:
             heard = b"".join(iter(lambda: call.recv(65536), b""))
             call.sendall(b"0{}")
         assert (caller.stdout.read(), caller.wait()) == ("{}", 0)

@@ -33,6 +33,7 @@ from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
+from tests.support import offers
 
 pytestmark = pytest.mark.root
 
@@ -130,6 +131,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: tuple[str, 
         _ip(f"-n {spaces[0]} link add {vf.netdev} address {vf.mac} mtu 1400 type veth peer name port")
         bus.show_renamed(vf.netdev)
         ledger = Ledger(tmp_path / "state")
+        write_file(ledger.state / node_offer.NAME, offers.node_offer())
         yield Machine(Node(Sysfs(tmp_path / "sys"), ledger, tmp_path / "run", table, "b"), bus, vf.mac)
     finally:
         for space in spaces:
@@ -187,8 +189,7 @@ def test_a_vf_whose_mac_an_earlier_version_took_away_is_repaired(fresh: Machine)
 
 def test_the_operators_offer_may_keep_vfs_as_they_are(fresh: Machine) -> None:
     """`init` leaves what the offer says where no pod can write. "Not set" is restored as a MAC all the same."""
-    offer = node_offer.dump_node_offer({PF_PCI: node_offer.PfOffer(repair_node_guid=False)})
-    write_file(fresh.node.ledger.state / node_offer.NAME, offer)
+    write_file(fresh.node.ledger.state / node_offer.NAME, offers.node_offer(repair_node_guid=False))
     fresh.add()
     assert (fresh.admin_mac(), fresh.bus.bound) == (NO_MAC, [])
     assert fresh.delete()

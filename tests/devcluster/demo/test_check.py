@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from devcluster.demo import check
+from devcluster.demo.api import Api
 from devcluster.demo.check import ContainerView, VfInUse
 from devcluster.demo.hosts import HostState, Link
 from devcluster.demo.scenario import DemoPod, late_pod, pods
@@ -87,6 +88,20 @@ def test_any_trace_on_a_host_breaks_promise_5() -> None:
         assert not check.given_back({"n1": STATE}, {"n1": after}).held
 
 
+def test_a_bad_request_that_is_let_in_or_refused_without_its_reason_breaks_promise_6() -> None:
+    """A pod that the API server has, though it should have denied it; another reason than the expected one."""
+
+    class NoEvents(Api):
+        def events_of(self, pod: str) -> list[dict[str, Any]]:
+            return []
+
+    api, denied = NoEvents(""), [DemoPod("a", "Denied", "", says="not Mooring's")]
+    assert check.refused_by_name(api, {}, denied, {"a": "it is not Mooring's"}).held
+    assert not check.refused_by_name(api, {"a": pod("a")}, denied, {"a": "it is not Mooring's"}).held
+    assert not check.refused_by_name(api, {}, denied, {"a": "no"}).held
+    assert not check.refused_by_name(api, {}, denied, {}).held
+
+
 def test_a_disturbed_pod_breaks_promise_7() -> None:
     """A pod that stopped, got other VFs, or never came after the programs were killed."""
     before = {"a": pod("a")}
@@ -108,6 +123,6 @@ def test_more_reserved_than_offered_breaks_promise_8() -> None:
 def test_the_scenario_has_pods_that_must_run_and_pods_that_must_not() -> None:
     """Each pod that is refused names the text of its refusal."""
     wanted = [*pods(["n1", "n2", "n3"]), late_pod()]
-    assert {pod.expect for pod in wanted} == {"Running", "Pending", "Refused"}
+    assert {pod.expect for pod in wanted} == {"Running", "Pending", "Denied"}
     assert all(pod.says for pod in wanted if pod.expect != "Running")
     assert len({pod.name for pod in wanted}) == len(wanted)

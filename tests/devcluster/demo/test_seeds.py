@@ -58,7 +58,7 @@ def await_running(api: Api, name: str, limit_s: float = 90) -> Object:
 @pytest.mark.containerd
 def test_the_seeds_own_pod_runs_with_nothing_changed_but_its_scheduler(cluster: Cluster) -> None:
     """Three VFs, the rates of the annotation on their PFs, the netdevs in the pod, its own devices in its container."""
-    api, pod = Api(cluster.url), seeds_pod()
+    api, pod = Api.of(cluster.kubeconfig), seeds_pod()
     pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
     api.request("POST", PODS, pod)
     found = await_running(api, pod["metadata"]["name"])

@@ -223,12 +223,22 @@ def test_a_connection_that_was_idle_for_long_is_not_tried(
 def test_a_request_that_was_answered_in_time_has_no_limit_left(served: Callable[[Serve, Use], int]) -> None:
     """Its connection may serve the next request, for as long as that takes."""
 
+    missed = 0
+
     async def use(connections: Connections) -> None:
-        assert await ask(connections, 0.1) == Answer(200, b"ok", "")
-        await asyncio.sleep(0.2)
+        nonlocal missed
+        limit_s = 0.1
+        while True:
+            try:
+                assert await ask(connections, limit_s) == Answer(200, b"ok", "")
+                break
+            except TimeoutError:
+                # A busy machine. The connection is gone with the request.
+                missed, limit_s = missed + 1, limit_s * 4
+        await asyncio.sleep(2 * limit_s)
         assert await ask(connections) == Answer(200, b"ok", "")
 
-    assert served(always(OK), use) == 1
+    assert served(always(OK), use) == 1 + missed
 
 
 def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: Callable[[Serve, Use], int]) -> None:

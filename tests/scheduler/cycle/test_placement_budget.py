@@ -20,12 +20,12 @@ def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
     make_pf: Callable[..., Pf],
     make_pod: Callable[..., Pod],
 ) -> None:
-    """23 rates of about 33.4 Gb/s, and on each node other free rates of two PFs: 11 and a half rates each."""
+    """23 rates of about 33.4 Gb/s, and on each node other free rates of three PFs: seven and two thirds each."""
     chance = random.Random(1)
     rates = [33_400 + chance.randrange(-300, 300) for _ in range(23)]
     for number in range(NODES):
-        first = 384_100 + chance.randrange(-3_000, 3_000)
-        offers = (first, sum(rates) - first)
+        first, second = (256_100 + chance.randrange(-3_000, 3_000) for _ in range(2))
+        offers = (first, second, sum(rates) - first - second)
         pfs = tuple(
             make_pf(index, vfs=32, mbps=800_000, offer_mbps=offer, vf0=f"0000:{index + 4:02x}:01.0")
             for index, offer in enumerate(offers)

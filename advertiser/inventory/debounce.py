@@ -1,0 +1,90 @@
+"""Tell a VF's reason to be out only once it has lasted: one look may fall between two changes of the host.
+
+A VF moves in several steps, and the API server's watch comes after them: for some milliseconds a ledger entry has no
+assignment yet, or a VF neither netdev nor pod. Such a reason is looked at again after `CONFIRM_S` before it is told.
+One that was told is looked at again too, since its end may announce itself by no event: after as long as it has lasted
+already, `LONGEST_S` at most, so that a reason that stays costs few looks.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from advertiser.inventory.vf_state import may_be_transient
+from mooring.indexes import Indexes
+from mooring.inventory import Inventory, Out, Pf
+
+# A VF's move and the news of it take well under a second.
+CONFIRM_S = 1.5
+LONGEST_S = 10.0
+# The VF ``index`` of the PF at an address.
+VfKey = tuple[str, int]
+_Reason = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A reason that was found at every look since ``since_s``; ``told`` is what the inventory says until it lasts."""
+
+    reason: _Reason
+    since_s: float
+    told: _Reason | None = None
+
+    def due_s(self, now_s: float) -> float:
+        """Return when to look again, in seconds of the same clock."""
+        age_s = now_s - self.since_s
+        return self.since_s + CONFIRM_S if age_s < CONFIRM_S else now_s + min(age_s, LONGEST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Debounced:
+    """An inventory that tells only what has lasted, what is waited for, and when to look again (None: no need to)."""
+
+    inventory: Inventory
+    sightings: Mapping[VfKey, Sighting] = field(default_factory=dict)
+    due_s: float | None = None
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookTime:
+    """When a look began and ended, in seconds of a monotonic clock: what it found held at some moment between."""
+
+    began_s: float
+    ended_s: float
+
+
+def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: LookTime) -> Debounced:
+    """Judge one look; ``before`` are the sightings of the previous one."""
+    sightings: dict[VfKey, Sighting] = {}
+    pfs = tuple(_debounced(pf, before, sightings, at) for pf in inventory.pfs)
+    return Debounced(
+        replace(inventory, pfs=pfs),
+        sightings,
+        min((one.due_s(at.ended_s) for one in sightings.values()), default=None),
+        any(one.told != one.reason for one in sightings.values()),
+    )
+
+
+def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], found: dict[VfKey, Sighting], at: LookTime) -> Pf:
+    told: dict[_Reason, list[int]] = {}
+    for index, reason in _reasons(pf):
+        shown: _Reason | None = reason
+        if may_be_transient(reason[0]):
+            found[pf.pci, index] = sighting = _sighted(before.get((pf.pci, index)), reason, at)
+            shown = sighting.told
+        if shown is not None:
+            told.setdefault(shown, []).append(index)
+    return replace(pf, out=tuple(Out(Indexes.of(indexes), *reason) for reason, indexes in told.items()))
+
+
+def _reasons(pf: Pf) -> Iterator[tuple[int, _Reason]]:
+    """Yield each VF that is out, in the order of their indexes, as the inventory is built."""
+    yield from sorted((index, (out.why, out.min_tx_rate)) for out in pf.out for index in out.vfs)
+
+
+def _sighted(before: Sighting | None, reason: _Reason, at: LookTime) -> Sighting:
+    if before is None:
+        return Sighting(reason, at.ended_s)
+    if before.reason != reason:
+        return Sighting(reason, at.ended_s, before.told)
+    return replace(before, told=reason) if at.began_s - before.since_s >= CONFIRM_S else before

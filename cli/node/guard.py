@@ -1,0 +1,108 @@
+"""Ask the API server, before a node is installed, whether the admission policies are there and bound.
+
+By the standard library alone, which is what mooring-node runs with, and with the kubelet's own kubeconfig, which every
+node has: `manifests/base/guard` lets nodes read the policies by name. Of a kubeconfig it takes what kubelets use: the
+server, its CA, and a client certificate or a token, as files or as data.
+"""
+
+import base64
+import json
+import ssl
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
+
+# kubeadm, k3s and RKE2, EKS.
+KUBECONFIGS = (
+    "/etc/kubernetes/kubelet.conf",
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+    "/var/lib/kubelet/kubeconfig",
+)
+_ANSWER_S = 10.0
+_LONGEST = 1 << 20
+_NOT_FOUND = 404
+
+
+def read_policies(kubeconfig: Path | None) -> Mapping[str, PolicyState]:
+    """Return each policy's state; unknown, with the reason, where there is no kubeconfig, right or answer."""
+    if kubeconfig is None:
+        return dict.fromkeys(POLICIES, PolicyState("unknown", "no kubeconfig of the kubelet is known: --kubeconfig"))
+    try:
+        with _opener(kubeconfig) as (opener, server, headers):
+            return {name: _read(opener, server, headers, name) for name in POLICIES}
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as failed:
+        return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {str(kubeconfig)!r}: {failed}"))
+
+
+def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[str, str], name: str) -> PolicyState:
+    found: list[Mapping[str, Any] | None] = []
+    for path in (POLICIES_PATH, BINDINGS_PATH):
+        try:
+            asked = urllib.request.Request(f"{server}{path}/{name}", headers=dict(headers))
+            with opener.open(asked, timeout=_ANSWER_S) as answer:
+                document = json.loads(answer.read(_LONGEST))
+            if not isinstance(document, dict):
+                return PolicyState("unknown", "the answer is not an object")
+            found.append(document)
+        except urllib.error.HTTPError as refused:
+            if refused.code != _NOT_FOUND:
+                return PolicyState("unknown", f"GET {path}/{name}: {refused.code} {refused.reason}")
+            found.append(None)
+        except (OSError, ValueError) as failed:
+            return PolicyState("unknown", f"GET {path}/{name}: {failed}")
+    return judge_documents(name, *found)
+
+
+@contextmanager
+def _opener(kubeconfig: Path) -> Iterator[tuple[urllib.request.OpenerDirector, str, Mapping[str, str]]]:
+    """Yield an opener, the server and the headers; raise what a kubeconfig that cannot be used raises."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    context = _named(config["contexts"], config["current-context"])["context"]
+    cluster = _named(config["clusters"], context["cluster"])["cluster"]
+    user = _named(config["users"], context["user"])["user"] or {}
+    with tempfile.TemporaryDirectory(prefix="mooring-node-") as folder:
+        tls = _tls(cluster, user, kubeconfig.parent, Path(folder))
+        # No proxy of the environment: a kubelet uses none of ours.
+        handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
+        token = user.get("token") or _text(user, "tokenFile", kubeconfig.parent)
+        headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
+        yield urllib.request.build_opener(*handlers), str(cluster["server"]).rstrip("/"), headers
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], base: Path, folder: Path) -> ssl.SSLContext:
+    authority = _file(cluster, "certificate-authority", base, folder)
+    context = ssl.create_default_context(cafile=str(authority) if authority else None)
+    certificate, key = (_file(user, name, base, folder) for name in ("client-certificate", "client-key"))
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def _file(section: Mapping[str, Any], name: str, base: Path, folder: Path) -> Path | None:
+    """Return the file that an entry names, or one in ``folder`` with the data that it has instead."""
+    if data := section.get(f"{name}-data"):
+        path = folder / name
+        path.touch(mode=0o600)
+        path.write_bytes(base64.b64decode(data))
+        return path
+    return base / section[name] if section.get(name) else None
+
+
+def _text(section: Mapping[str, Any], name: str, base: Path) -> str:
+    return (base / section[name]).read_text() if section.get(name) else ""
+
+
+def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    found = next((one for one in entries if one.get("name") == name), None)
+    if found is None:
+        raise ValueError(f"it has no entry {name!r}")
+    return found

@@ -1,0 +1,134 @@
+"""The public keys of the schedulers that this node believes, and whether one of them has signed an assignment.
+
+The file holds ed25519 public keys in PEM, one after the other: two while keys change. Without the file every assignment
+is believed. It is read again whenever it changes; one that cannot be used lets no assignment pass, nor does one that
+goes away while the shim runs: an editor may move it aside for a moment. A caller asks before it parses the assignment.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mooring import names
+from mooring.assignment_signature import key_id, read_signature, signed_bytes
+from mooring.errors import AnnotationError
+from mooring.files import read_own_file
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+_log = structlog.get_logger()
+_BLOCK = re.compile(r"-----BEGIN ([A-Z ]{1,32})-----[^-]{1,4096}-----END \1-----")
+_MOST_KEYS = 16
+Stamp = tuple[int, int, int]
+
+
+class KeysError(ValueError):
+    """Keys that cannot be used."""
+
+
+class AssignmentKeys:
+    """The keys in the file at ``path``, by their ids."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: Stamp | None = None
+        self._keys: Mapping[str, Ed25519PublicKey] | None = None
+        self._fault = ""
+        self.look()
+
+    def look(self) -> str:
+        """Read the file again if it has changed; return why it cannot be used, empty if it can be, or is absent."""
+        try:
+            stamp = self._stamp_of_file()
+            if stamp != self._stamp or self._fault:
+                self._keys, self._stamp = self._read(), stamp
+                self._tell(sorted(self._keys) if self._keys is not None else None)
+        except (OSError, ValueError) as unusable:
+            self._fault_is(f"the keys in {str(self._path)!r} cannot be used: {unusable}")
+        return self._fault
+
+    @property
+    def ids(self) -> tuple[str, ...] | None:
+        """The ids of the keys; None without a file."""
+        return None if self._keys is None else tuple(sorted(self._keys))
+
+    def refused(self, assignment: bytes, signature: bytes | None) -> str:
+        """Return why an assignment is not believed, given both annotations' bytes; empty if it is."""
+        if fault := self.look():
+            return fault
+        if self._keys is None:
+            return ""
+        if signature is None:
+            return f"annotation {names.SIGNATURE!r} is missing, and this node believes signed assignments only"
+        try:
+            given = read_signature(signature.decode(errors="replace"))
+        except AnnotationError as unreadable:
+            return str(unreadable)
+        key = self._keys.get(given.key)
+        if key is None:
+            known = ", ".join(self._keys) or "none"
+            return f"annotation {names.SIGNATURE!r}: key {given.key!r} is not one of this node's ({known})"
+        return "" if _verifies(key, given.value, assignment) else _FORGED
+
+    def _stamp_of_file(self) -> Stamp | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_ctime_ns, found.st_size
+
+    def _read(self) -> "Mapping[str, Ed25519PublicKey] | None":
+        text = read_own_file(self._path)
+        if text is None and self._keys is not None:
+            raise KeysError("it is gone; without it assignments need no signature once mooring-cri-shim restarts")
+        return None if text is None else _public_keys(text)
+
+    def _tell(self, ids: list[str] | None) -> None:
+        self._fault = ""
+        if ids is None:
+            _log.info("assignments need no signature", file=str(self._path))
+        else:
+            _log.info("assignments need a signature", file=str(self._path), keys=ids)
+
+    def _fault_is(self, fault: str) -> None:
+        if fault != self._fault:
+            _log.error("assignment keys cannot be used", reason=fault)
+        self._fault = fault
+
+
+_FORGED = f"annotation {names.SIGNATURE!r}: not the key's signature of this assignment"
+
+
+def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
+    # Imported here, because only a node that has keys pays for it.
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    blocks = list(_BLOCK.finditer(text))
+    if not blocks or len(blocks) > _MOST_KEYS or text.count("-----BEGIN") != len(blocks):
+        raise KeysError(f"it holds {len(blocks)} whole PEM blocks, and needs 1 to {_MOST_KEYS}, each whole")
+    keys = {}
+    for block in blocks:
+        try:
+            key = load_pem_public_key(block[0].encode())
+        except UnsupportedAlgorithm as unknown:
+            raise KeysError(str(unknown)) from unknown
+        if not isinstance(key, Ed25519PublicKey):
+            raise KeysError(f"{block[1]!r} is not an ed25519 public key")
+        keys[key_id(key.public_bytes_raw())] = key
+    return keys
+
+
+def _verifies(key: "Ed25519PublicKey", signature: bytes, assignment: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(signature, signed_bytes(assignment))
+    except InvalidSignature:
+        return False
+    return True

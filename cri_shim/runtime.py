@@ -1,0 +1,62 @@
+"""What the shim itself asks of the runtime, beside the kubelet's calls that it forwards.
+
+Every method raises grpc's AioRpcError, and DecodeError for an answer that is not CRI. A list holds the annotations of
+every pod of the node: its entries are read one at a time, so that the event loop never waits for all of them.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import grpc
+
+from cri_shim.container_devices import device_numbers, grace_s
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.proxy import SERVED
+
+_LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.
+_ANSWER_S = 10.0
+_RUNNING = cri.ListContainersRequest(
+    filter=cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING))
+)
+
+
+class Runtime:
+    """The runtime behind ``channel``."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def sandboxes(self) -> Mapping[str, str]:
+        """Return the pods' uids by the ids of their sandboxes."""
+        raw = await self._ask("ListPodSandbox", b"", _LIST_S)
+        return await asyncio.to_thread(_read_sandboxes, raw)
+
+    async def running(self) -> Sequence[cri.Container]:
+        """Return the containers that run."""
+        raw = await self._ask("ListContainers", _RUNNING.SerializeToString(), _LIST_S)
+        return await asyncio.to_thread(_read_containers, raw)
+
+    async def devices_of(self, container: str) -> frozenset[str]:
+        """Return the devices of a container as ``major:minor``; raise UnreadableSpecError."""
+        request = cri.ContainerStatusRequest(container_id=container, verbose=True)
+        raw = await self._ask("ContainerStatus", request.SerializeToString(), _ANSWER_S)
+        return device_numbers(cri.ContainerStatusResponse.FromString(raw))
+
+    async def stop(self, container: cri.Container) -> None:
+        """Stop a container, which gets the time that its pod grants."""
+        request = cri.StopContainerRequest(container_id=container.id, timeout=grace_s(container))
+        await self._ask("StopContainer", request.SerializeToString(), request.timeout + _LIST_S)
+
+    async def _ask(self, method: str, request: bytes, limit_s: float) -> bytes:
+        call = self._channel.unary_unary(f"{SERVED}RuntimeService/{method}")
+        answer: bytes = await call(request, timeout=limit_s)
+        return answer
+
+
+def _read_sandboxes(raw: bytes) -> dict[str, str]:
+    sandboxes = map(cri.PodSandbox.FromString, cri.ListPodSandboxResponse.FromString(raw).items)
+    return {sandbox.id: sandbox.metadata.uid for sandbox in sandboxes}
+
+
+def _read_containers(raw: bytes) -> list[cri.Container]:
+    return list(map(cri.Container.FromString, cri.ListContainersResponse.FromString(raw).containers))

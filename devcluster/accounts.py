@@ -1,0 +1,78 @@
+"""Give a cluster what `manifests/base` has beside the workloads: accounts, their rights, admission policies.
+
+Scheduler and advertisers then run with their own rights alone; kubelets and people are administrators here.
+"""
+
+import json
+import urllib.error
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from devcluster.demo.api import Api, Object
+
+_MANIFESTS = Path(__file__).parents[1] / "manifests/base"
+_NAMESPACE = "mooring-system"
+_RBAC, _ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
+_OWN = f"/api/v1/namespaces/{_NAMESPACE}"
+_PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": f"{_OWN}/serviceaccounts",
+    "ConfigMap": f"{_OWN}/configmaps",
+    "ClusterRole": f"{_RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
+    "Role": f"{_RBAC}/namespaces/{_NAMESPACE}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{_NAMESPACE}/rolebindings",
+    "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
+}
+# A cluster that is kept up for a person is not kept longer.
+_TOKEN_S = 30 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The accounts of the cluster that ``admin``, a kubeconfig, administers; theirs are written beside it."""
+
+    admin: Path
+
+    def install(self) -> None:
+        """Create everything; raise urllib's HTTPError for what is refused."""
+        api = Api.of(self.admin)
+        for document in _documents():
+            api.request("POST", _PATHS[document["kind"]], document)
+        # No pod of the demonstration talks to the API server: none needs a token.
+        account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
+        api.request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+
+    def has_node(self, name: str) -> bool:
+        """Return whether a node exists: a token can be bound to it from then on."""
+        try:
+            Api.of(self.admin).request("GET", f"/api/v1/nodes/{name}")
+        except urllib.error.HTTPError as refused:
+            if refused.code != 404:
+                raise
+            return False
+        return True
+
+    def kubeconfig(self, component: str, node: str | None = None) -> Path:
+        """Write and return a kubeconfig of a component's account, bound to a node where one is named."""
+        bound = {} if node is None else {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        path = f"{_PATHS['ServiceAccount']}/mooring-{component}/token"
+        answer = Api.of(self.admin).request("POST", path, {"spec": {"expirationSeconds": _TOKEN_S, **bound}})
+        config = json.loads(self.admin.read_text())
+        config["users"][0]["user"] = {"token": answer["status"]["token"]}
+        own = self.admin.with_name("-".join(filter(None, (component, node, "kubeconfig"))))
+        own.write_text(json.dumps(config))
+        return own
+
+
+def _documents() -> Iterator[Object]:
+    """Yield what an account or a policy is made of, the namespace first."""
+    files = [_MANIFESTS / "namespace.yaml", *sorted(_MANIFESTS.glob("*/*.yaml"))]
+    for file in files:
+        for document in yaml.safe_load_all(file.read_text()):
+            if document and document["kind"] in _PATHS:
+                yield document

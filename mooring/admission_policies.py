@@ -1,0 +1,70 @@
+"""Mooring's admission policies (the guard): their names, and whether one of them is there and bound to deny.
+
+Without them whoever may create pods or patch nodes can write an assignment or an inventory. What is judged are a
+ValidatingAdmissionPolicy and the ValidatingAdmissionPolicyBinding of the same name, as `manifests/base/guard` has them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory")
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+POLICIES_PATH, BINDINGS_PATH = f"{GROUP}/validatingadmissionpolicies", f"{GROUP}/validatingadmissionpolicybindings"
+State = Literal["bound", "missing", "unbound", "unknown"]
+STATES: tuple[State, ...] = ("bound", "missing", "unbound", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBinding:
+    """A ValidatingAdmissionPolicyBinding: its policy, its actions, and whether `matchResources` exempts anything."""
+
+    policy: str
+    actions: frozenset[str]
+    is_limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """Whether a policy guards; ``why`` says what is wrong, or why that is not known, and is empty if it is bound."""
+
+    state: State
+    why: str = ""
+
+
+def exempts(match_resources: Mapping[str, Any] | None) -> bool:
+    """Return whether a binding's matchResources leave out anything that its policy matches; empty parts do not."""
+    limits = ("namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules")
+    return any((match_resources or {}).get(limit) for limit in limits)
+
+
+def judge(name: str, failure_policy: str | None, bindings: Iterable[PolicyBinding]) -> PolicyState:
+    """Judge a policy by its failurePolicy, None where the policy is missing, and the bindings that there are."""
+    if failure_policy is None:
+        return PolicyState("missing", "ValidatingAdmissionPolicy is missing: it guards nothing")
+    if failure_policy == "Ignore":
+        return PolicyState("unbound", "failurePolicy is Ignore: a write that it cannot judge passes")
+    denying = [one for one in bindings if one.policy == name and "Deny" in one.actions]
+    if not denying:
+        return PolicyState("unbound", "no ValidatingAdmissionPolicyBinding makes it deny")
+    if all(one.is_limited for one in denying):
+        return PolicyState("unbound", "matchResources of its ValidatingAdmissionPolicyBinding exempts objects")
+    return PolicyState("bound")
+
+
+def judge_documents(name: str, policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | None) -> PolicyState:
+    """Judge a policy and the binding of its name as the API has them; None is an object that is not there."""
+    failure_policy = None if policy is None else str(_spec(policy).get("failurePolicy") or "Fail")
+    spec = _spec(binding or {})
+    actions = spec.get("validationActions")
+    found = PolicyBinding(
+        str(spec.get("policyName") or ""),
+        frozenset(map(str, actions if isinstance(actions, list) else ())),
+        exempts(matched if isinstance(matched := spec.get("matchResources"), dict) else None),
+    )
+    return judge(name, failure_policy, [found] if binding is not None else [])
+
+
+def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = document.get("spec")
+    return spec if isinstance(spec, dict) else {}

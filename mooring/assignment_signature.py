@@ -1,0 +1,63 @@
+"""Who wrote an assignment: the annotation ``mooring.dev/assignment-signature``, beside it in the Binding.
+
+    {"ed25519":"<signature, base64>","key":"<key id>","v":1}
+
+The signature is over the assignment annotation's exact bytes, with a prefix that no other use of the key has. The
+assignment names the pod's uid and its node, so that it proves nothing about another pod or another node. The key id is
+the beginning of the SHA-256 of the public key's 32 bytes: it says which key to try, and proves nothing itself.
+
+Signing is the scheduler's affair, and verifying the CRI shim's; this is what both must agree on. Source: RFC 8032.
+"""
+
+import hashlib
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.parsing import Value, dump, parse
+
+_PREFIX = b"mooring.dev/assignment-signature v1\0"
+_KEY_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+# 64 bytes.
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{86}==", re.ASCII)
+# Twice what a signature takes: more is not read.
+_MOST_CHARACTERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature of 64 bytes, and the id of the key that made it."""
+
+    key: str
+    value: bytes
+
+
+def signed_bytes(assignment: bytes) -> bytes:
+    """Return what is signed for an assignment, given its annotation's bytes."""
+    return _PREFIX + assignment
+
+
+def key_id(public_key: bytes) -> str:
+    """Return the id of a public key, given its 32 bytes."""
+    return hashlib.sha256(public_key).hexdigest()[:16]
+
+
+def read_signature(text: str) -> Signature:
+    """Read the annotation's value; raise AnnotationError."""
+    if len(text) > _MOST_CHARACTERS:
+        raise AnnotationError(names.SIGNATURE, "", f"longer than {_MOST_CHARACTERS} characters")
+    document = parse(text, names.SIGNATURE, AnnotationError).version(1).fields({"v", "key", "ed25519"})
+    return Signature(
+        key=document.required("key").match(_KEY_ID, "a key id (16 of 0-9 a-f)"),
+        value=_value(document.required("ed25519")),
+    )
+
+
+def dump_signature(signature: Signature) -> str:
+    return dump({"v": 1, "key": signature.key, "ed25519": b64encode(signature.value).decode()})
+
+
+def _value(value: Value) -> bytes:
+    return b64decode(value.match(_BASE64, "a signature (64 bytes in base64)"))

@@ -1,0 +1,81 @@
+"""Serve an aiohttp application within the limits of `mooring.http.connections`."""
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from mooring.http.connections import Connection, Connections, Limits, accepting
+
+# Seconds to wait at the end for responses that are in progress.
+_LAST_ANSWERS_S = 2.0
+_CONNECTIONS = web.AppKey("connections", Connections)
+_CONNECTION = web.RequestKey("connection", Connection)
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_server_log = logging.getLogger(__name__)
+# aiohttp logs a traceback for whatever is no HTTP: anybody could fill the log.
+_server_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+
+
+@asynccontextmanager
+async def listen(
+    address: str, routes: list[web.RouteDef], limits: Limits | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve on ``address`` (``host:port``, empty for nowhere) until the context ends; raise OSError, ConfigError.
+
+    The work for a client that has gone is cancelled.
+    """
+    if not address:
+        yield
+        return
+    application = web.Application(middlewares=[_in_phases])
+    application.add_routes(routes)
+    connections = application[_CONNECTIONS] = Connections(limits or Limits())
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        shutdown_timeout=_LAST_ANSWERS_S,
+        logger=_server_log,
+        handler_cancellation=True,
+        auto_decompress=False,
+    )
+    await runner.setup()
+    try:
+        async with accepting(address, connections, cast("web.Server", runner.server), tls):
+            yield
+    finally:
+        await runner.cleanup()
+        connections.abort_all()
+
+
+async def read_body(request: web.Request, most_bytes: int) -> bytes:
+    """Return a request's body; raise an answer of aiohttp's, 413 where it is larger than ``most_bytes``."""
+    connections, connection = request.app[_CONNECTIONS], request[_CONNECTION]
+    body = bytearray()
+    try:
+        async for part in request.content.iter_any():
+            connections.hold(connection, len(part))
+            body += part
+            if len(body) > most_bytes:
+                raise web.HTTPRequestEntityTooLarge(most_bytes, len(body))
+    except (ConnectionError, web.RequestPayloadError) as cut_short:
+        raise web.HTTPBadRequest(text=f"request's body was cut short: {cut_short}") from cut_short
+    return bytes(body)
+
+
+@web.middleware
+async def _in_phases(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Tell the connection when a request's headers are complete, and when its answer is made."""
+    connections = request.app[_CONNECTIONS]
+    try:
+        connection = request[_CONNECTION] = connections.begin_request(request.protocol)
+    except ConnectionResetError as closed:
+        raise web.HTTPBadRequest(text=str(closed)) from closed
+    try:
+        return await handler(request)
+    finally:
+        connections.end_request(connection)

@@ -1,0 +1,262 @@
+"""Accept connections of clients that nobody has authenticated, within limits of number, time and memory.
+
+The rule at each limit is the same: of the peer (by address) that has the most, the connection that has gone longest
+without a completed request is closed, and rather one that waits for its client than one whose request is being
+answered. So a newcomer is always let in: a kubelet's probe is answered although somebody else holds all connections
+half-open, and one peer's connections cost other peers none.
+
+A connection has a deadline in each of its phases, over all of the phase and not from byte to byte: handshake and
+headers of the first request, a request's body with its answer, and what follows until the next request's headers are
+complete. aiohttp bounds the second and third only by the silence between two bytes, or not at all
+(`RequestHandler.data_received`, 3.14).
+"""
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import structlog
+
+from mooring.config import host_and_port
+
+MakeProtocol = Callable[[], asyncio.Protocol]
+_log = structlog.get_logger()
+_BACKLOG = 256
+# struct linger: on, 0 seconds.
+_RESET = struct.pack("ii", 1, 0)
+# Seconds until accepting is tried again, for instance after the process ran out of descriptors.
+_ACCEPT_AGAIN_S = 0.1
+# Seconds between two lines of the log about connections that were closed at a limit.
+_SAY_AGAIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``connections`` at once; seconds for each phase of one; ``body_bytes`` of all request bodies together.
+
+    ``head_s`` is until the first request's headers are complete, ``request_s`` from there until its answer is made,
+    ``idle_s`` from there, the answer's transfer included, until the next request's headers are complete: more than the
+    90 s after which Go's clients close idle connections, so that they close first.
+    """
+
+    connections: int = 128
+    head_s: float = 10.0
+    request_s: float = 20.0
+    idle_s: float = 100.0
+    body_bytes: int = 64 << 20
+
+
+class Connection:
+    """One accepted connection; ``body_bytes`` are held of the body of its request, ``busy`` is a request's time."""
+
+    def __init__(self, accepted: socket.socket, peer: str) -> None:
+        self.accepted = accepted
+        self.peer = peer
+        self.body_bytes = 0
+        self.busy = False
+        self.task: asyncio.Task[None] | None = None
+        self.watched: _Watched | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def expire_in(self, seconds: float) -> None:
+        """Close the connection in so many seconds, in place of what was said before."""
+        self.forget_deadline()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def abort(self) -> None:
+        """Close it now, without sending what is left."""
+        if self.watched is not None and self.watched.transport is not None:
+            # By a reset: else the kernel keeps what the peer does not fetch (tcp_close, for a socket with SO_LINGER 0).
+            with suppress(OSError):
+                self.accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.watched.transport.abort()
+        elif self.task is not None:
+            self.task.cancel()
+
+
+class Connections:
+    """The open connections of one server, those without a completed request for the longest first."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: dict[Connection, None] = {}
+        self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
+        self._body_bytes = 0
+        self._said_s = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin_request(self, protocol: asyncio.BaseProtocol) -> Connection:
+        """Note that a request's headers are complete; raise ConnectionResetError if the connection is closed."""
+        connection = self._by_protocol.get(protocol)
+        if connection is None:
+            raise ConnectionResetError("the connection is closed")
+        connection.busy = True
+        connection.expire_in(self._limits.request_s)
+        return connection
+
+    def end_request(self, connection: Connection) -> None:
+        """Note that a request's answer is made: its body is no longer held."""
+        self._release(connection)
+        connection.busy = False
+        if connection in self._open:
+            del self._open[connection]
+            self._open[connection] = None
+            connection.expire_in(self._limits.idle_s)
+
+    def hold(self, connection: Connection, received_bytes: int) -> None:
+        """Count a part of a request's body; raise ConnectionResetError if its connection is closed.
+
+        Where all bodies together are too large, a connection of the peer that holds the most is closed.
+        """
+        connection.body_bytes += received_bytes
+        self._body_bytes += received_bytes
+        if self._body_bytes > self._limits.body_bytes and connection in self._open:
+            self._close_one("request bodies are at their limit", lambda each: each.body_bytes)
+        if connection not in self._open:
+            raise ConnectionResetError("the connection is closed")
+
+    async def accept(self, listener: socket.socket, make: MakeProtocol, tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections until cancelled; ``make`` makes what speaks on each."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listener)
+            except OSError as failed:
+                _log.warning("connection not accepted", reason=str(failed))
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            if len(self._open) >= self._limits.connections:
+                self._close_one("connections are at their limit", lambda _: 1)
+            connection = Connection(accepted, str(address[0]))
+            self._open[connection] = None
+            connection.expire_in(self._limits.head_s)
+            connection.task = loop.create_task(self._converse(connection, make, tls))
+            connection.task.add_done_callback(partial(self._ended, connection))
+
+    def abort_all(self) -> None:
+        for connection in list(self._open):
+            connection.abort()
+
+    async def _converse(self, connection: Connection, make: MakeProtocol, tls: ssl.SSLContext | None) -> None:
+        inner = make()
+        watched = connection.watched = _Watched(inner)
+        self._by_protocol[inner] = connection
+        # A handshake that fails, or a peer that left before it: nothing was asked.
+        with suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: watched, connection.accepted, ssl=tls)
+            await watched.lost.wait()
+
+    def _ended(self, connection: Connection, _: object) -> None:
+        """Forget a connection; its task may not even have begun."""
+        connection.forget_deadline()
+        self._open.pop(connection, None)
+        if connection.watched is not None:
+            self._by_protocol.pop(connection.watched.inner, None)
+        connection.accepted.close()
+
+    def _release(self, connection: Connection) -> None:
+        self._body_bytes -= connection.body_bytes
+        connection.body_bytes = 0
+
+    def _close_one(self, what: str, weight: Callable[[Connection], int]) -> None:
+        """Close a connection of a peer that weighs the most, rather one that waits for its client."""
+        weights = Counter[str]()
+        for each in self._open:
+            weights[each.peer] += weight(each)
+        most = max(weights.values())
+        heavy = (each for each in self._open if weights[each.peer] == most and weight(each))
+        closed = min(heavy, key=lambda each: each.busy)
+        del self._open[closed]
+        self._release(closed)
+        closed.abort()
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_s >= _SAY_AGAIN_S:
+            self._said_s = now_s
+            _log.warning("connection closed", reason=what, peer=closed.peer, open=len(self._open))
+
+
+class _Watched(asyncio.Protocol):
+    """A protocol whose transport and end are known to its connection."""
+
+    def __init__(self, inner: asyncio.Protocol) -> None:
+        self.inner = inner
+        self.transport: asyncio.Transport | None = None
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.inner.connection_made(transport)
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        self.lost.set()
+        self.inner.connection_lost(reason)
+
+    def data_received(self, data: bytes) -> None:
+        self.inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.inner.resume_writing()
+
+
+@asynccontextmanager
+async def accepting(
+    address: str, connections: Connections, make: MakeProtocol, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Listen on ``address`` (``host:port``, all addresses without a host); raise OSError or ConfigError."""
+    listeners = _listeners(address)
+    accepts = [asyncio.create_task(connections.accept(listener, make, tls)) for listener in listeners]
+    try:
+        yield
+    finally:
+        for accept in accepts:
+            accept.cancel()
+        await asyncio.wait(accepts)
+        for listener in listeners:
+            listener.close()
+
+
+def _listeners(address: str) -> list[socket.socket]:
+    """Return a listening socket for each address that the host has: IPv4 and IPv6 are two."""
+    host, port = host_and_port(address)
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, place in _places(host, port):
+            listener = socket.socket(family, kind, protocol)
+            listeners.append(listener)
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(place)
+            listener.listen(_BACKLOG)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+def _places(host: str | None, port: int) -> list[tuple[int, int, int, str, tuple[Any, ...]]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Without a host a machine without IPv6 listens on IPv4 only.
+    usable = [each for each in found if host or each[0] == socket.AF_INET or socket.has_dualstack_ipv6()]
+    return list(dict.fromkeys(cast("Any", usable)))

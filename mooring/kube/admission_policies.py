@@ -1,0 +1,31 @@
+"""Ask the API server whether Mooring's admission policies are there and bound; needs `get` on both kinds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError, NotFound
+
+
+async def read_policies(client: Client) -> Mapping[str, PolicyState]:
+    """Return the state of each policy; one that cannot be read, for lack of a right or of an answer, is unknown."""
+    return {name: await _read_policy(client, name) for name in POLICIES}
+
+
+async def _read_policy(client: Client, name: str) -> PolicyState:
+    try:
+        policy = await _object(client, f"{POLICIES_PATH}/{name}")
+        binding = await _object(client, f"{BINDINGS_PATH}/{name}")
+    except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as unreadable:
+        return PolicyState("unknown", str(unreadable))
+    return judge_documents(name, policy, binding)
+
+
+async def _object(client: Client, path: str) -> Mapping[str, Any] | None:
+    try:
+        return msgspec.json.decode(await client.request("GET", path), type=dict[str, Any])
+    except NotFound:
+        return None

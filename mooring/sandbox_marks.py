@@ -1,0 +1,147 @@
+"""Marks of the RunPodSandbox calls that the CRI shim forwards: by them an ADD knows that it is part of one.
+
+A pod record outlives its first sandbox. By the record alone a kubelet on the runtime's own socket would get a further
+sandbox with the pod's VFs, for containers without their devices. So the shim marks each call while it forwards it:
+
+    <run>/sandboxes/<pod uid>.<random number>     flock held by the shim; empty, then the container id of the first ADD
+
+The lock is bound to the shim's open file and ends with it, however the shim ends: a mark with a free lock is none. The
+first ADD writes its container id into the file itself, for a file put in its place would not carry the lock; further
+ADDs (Multus makes one a network) need the same container id. The shim removes the mark when the call ends.
+
+A shim that writes no marks would get no pod of its own attached. So a shim that does says so, in two places:
+
+    <state>/sandbox-marks        a shim of this node writes marks; outlasts the boot
+    <run>/sandboxes/.shim        a hard link to ``<run>/version/mooring-cri-shim`` as that shim wrote it
+
+Any shim writes its version as a new file when it starts. While that is the linked one, or there is none (no shim has
+started in this boot), marks are needed. Otherwise the shim that started last writes none, and none is needed.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from mooring.errors import RecordError
+from mooring.files import read_file, write_file
+from mooring.inventory import CRI_SHIM
+from mooring.locks import hold
+from mooring.names import is_uid
+
+FOLDER = "sandboxes"
+PROMISE = "sandbox-marks"
+_LINK = ".shim"
+_LOCK_S = 5.0
+_LONGEST_ID = 256
+
+# What an ADD is to a pod's marks: of a forwarded call; of none; of one whose shim has ended; of another sandbox's.
+Claim = Literal["granted", "none", "ended", "taken"]
+
+
+def promise_marks(state: Path, run: Path, version: str) -> None:
+    """Write the shim's version, say that it marks its calls, and remove what an ended shim has left."""
+    written, folder = run / "version" / CRI_SHIM, _folder(run)
+    write_file(written, version)
+    temporary = folder / f"{_LINK}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    os.link(written, temporary)
+    temporary.replace(folder / _LINK)
+    if read_file(state / PROMISE) is None:
+        write_file(state / PROMISE, version)
+    for path in folder.iterdir():
+        if path.name != _LINK and not _is_live(path):
+            path.unlink(missing_ok=True)
+
+
+def are_needed(state: Path, run: Path) -> bool:
+    """Return whether an ADD needs a mark: not where the shim that started last in this boot writes none."""
+    if not (state / PROMISE).exists():
+        return False
+    try:
+        last = (run / "version" / CRI_SHIM).stat()
+    except FileNotFoundError:
+        return True
+    try:
+        return os.path.samestat(last, (run / FOLDER / _LINK).stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def marked(run: Path, uid: str) -> Iterator[None]:
+    """Mark a call for a pod while the block runs; raise RecordError for a uid that cannot be a file's name."""
+    if not is_uid(uid):
+        raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
+    path = _folder(run) / f"{uid}.{secrets.token_hex(8)}"
+    # An ADD must not see it before it is locked: names with a dot in front are not marks.
+    unlocked = path.with_name(f".{path.name}")
+    descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlocked.rename(path)
+        yield
+    finally:
+        for name in (unlocked, path):
+            name.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def claim(run: Path, uid: str, container: str) -> Claim:
+    """Claim a pod's mark for a sandbox, as an ADD does before it changes anything; raise LockBusyError or OSError."""
+    with hold(run, FOLDER, _LOCK_S):
+        marks = {path: _claimant(path) for path in sorted((run / FOLDER).glob(f"{uid}.*"))}
+        live = {path: by for path, by in marks.items() if by is not None}
+        if container in live.values():
+            return "granted"
+        if not live:
+            return "ended" if marks else "none"
+        return "granted" if any(_write(path, container) for path, by in live.items() if not by) else "taken"
+
+
+def _folder(run: Path) -> Path:
+    folder = run / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _is_live(path: Path) -> bool:
+    """Return whether a process holds a mark's lock: a test takes it shared and gives it back, so that tests agree."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _claimant(path: Path) -> str | None:
+    """Return the container id in a mark, empty before the first ADD; None for a mark whose call has ended."""
+    if not _is_live(path):
+        return None
+    text = read_file(path)
+    return None if text is None else text[:_LONGEST_ID]
+
+
+def _write(path: Path, container: str) -> bool:
+    """Write a container id into a mark durably; return False if its call has ended.
+
+    One write of less than a page is done whole or not at all, whenever its process is killed.
+    """
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, container.encode(), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
+    return False

@@ -1,0 +1,62 @@
+"""Containers that lack the devices of their pod's VFs, ``<run>/without-devices.json``: written by the CRI shim.
+
+    {"v":1,"containers":[{"pod":"ml/web","uid":"8c2f…","container":"trainer","id":"5f0e…",
+      "vfs":["0000:04:00.5"],"stopped":true}]}
+
+From it the advertiser writes Events and `mooring-node check` reports. The shim replaces it whole after each check that
+found something else. A field that a reader does not know is ignored: the programs may be of different versions while a
+node is upgraded. It names at most 100 containers; the shim's metric counts all.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mooring.errors import RecordError
+from mooring.names import address, uid
+from mooring.parsing import Value, dump, parse
+
+NAME = "without-devices.json"
+_MOST = 100
+_LONGEST_POD, _LONGEST_NAME, _MOST_VFS = 512, 256, 64
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WithoutDevices:
+    """A running container (``id`` is the runtime's) that lacks the devices of the VFs at ``vfs``, PCI addresses.
+
+    ``stopped``: the shim stops it, so that the kubelet starts it again.
+    """
+
+    pod: str
+    uid: str
+    container: str
+    id: str
+    vfs: tuple[str, ...]
+    stopped: bool = False
+
+
+def read_without_devices(text: str) -> frozenset[WithoutDevices]:
+    """Read the file's text; raise RecordError."""
+    document = parse(text, NAME, RecordError).version(1).fields()
+    return frozenset(map(_read, document.required("containers").items(_MOST)))
+
+
+def dump_without_devices(found: Collection[WithoutDevices]) -> str:
+    return dump({"v": 1, "containers": [_fields(each) for each in sorted(found)[:_MOST]]})
+
+
+def _read(value: Value) -> WithoutDevices:
+    document = value.fields()
+    return WithoutDevices(
+        pod=document.required("pod").string(_LONGEST_POD),
+        uid=uid(document.required("uid")),
+        container=document.required("container").string(_LONGEST_NAME),
+        id=document.required("id").string(_LONGEST_NAME),
+        vfs=tuple(address(vf) for vf in document.required("vfs").items(_MOST_VFS)),
+        stopped=document.optional("stopped", Value.boolean) is True,
+    )
+
+
+def _fields(each: WithoutDevices) -> dict[str, object]:
+    named = {"pod": each.pod, "uid": each.uid, "container": each.container, "id": each.id, "vfs": list(each.vfs)}
+    return named | ({"stopped": True} if each.stopped else {})

@@ -1,0 +1,99 @@
+"""Say whether the admission policies stand before the annotations that this scheduler writes and believes.
+
+Each is read at the start and every ten minutes, or every minute while something is not known. The states are a metric,
+a change of them is logged, and where the scheduler knows its own pod they are a condition of that. They decide nothing.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+from prometheus_client import Gauge
+
+from mooring.admission_policies import STATES, PolicyState
+from mooring.kube.admission_policies import read_policies
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from mooring.kube.failures import KubeError
+
+# A type of ours among a pod's conditions, as those of readiness gates have a prefix.
+CONDITION = "mooring.dev/AdmissionPoliciesBound"
+INTERVAL_S, SOONER_S = 600.0, 60.0
+_POLICIES = Gauge(
+    "mooring_admission_policies",
+    "1 for the state of an admission policy: bound, missing, unbound (it does not deny) or unknown",
+    ["policy", "state"],
+)
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPod:
+    """The scheduler's own pod; an empty name is none."""
+
+    namespace: str
+    name: str
+
+
+class PolicyCheck:
+    """The check by one client; ``states`` are those that it found last."""
+
+    def __init__(self, client: Client, pod: OwnPod) -> None:
+        self._client = client
+        self._pod = pod
+        self.states: Mapping[str, PolicyState] = {}
+
+    async def run(self) -> None:
+        """Check now and at each interval; never return."""
+        while True:
+            await self.check()
+            is_known = all(one.state != "unknown" for one in self.states.values())
+            await asyncio.sleep(INTERVAL_S if self.states and is_known else SOONER_S)
+
+    async def check(self) -> None:
+        """Check once, and say what has changed."""
+        found = await read_policies(self._client)
+        for policy, one in found.items():
+            for state in STATES:
+                _POLICIES.labels(policy, state).set(state == one.state)
+        if found != self.states:
+            _tell(found)
+            self.states = found if await self._set_condition(found) else {}
+
+    async def _set_condition(self, found: Mapping[str, PolicyState]) -> bool:
+        """Return whether there is nothing left to do."""
+        if not self._pod.name:
+            return True
+        path = f"/api/v1/namespaces/{self._pod.namespace}/pods/{self._pod.name}/status"
+        patch = {"status": {"conditions": [condition(found, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))]}}
+        try:
+            await self._client.request("PATCH", path, msgspec.json.encode(patch), STRATEGIC_PATCH)
+        except KubeError as refused:
+            _log.warning("condition not set", pod=f"{self._pod.namespace}/{self._pod.name}", reason=str(refused))
+            return False
+        return True
+
+
+def condition(found: Mapping[str, PolicyState], now: str) -> dict[str, str]:
+    """Return the pod's condition: True if every policy is bound, False if one is known not to be, else Unknown."""
+    faults = {name: one for name, one in found.items() if one.state != "bound"}
+    is_known = any(one.state != "unknown" for one in faults.values())
+    return {
+        "type": CONDITION,
+        "status": "True" if not faults else "False" if is_known else "Unknown",
+        "reason": "Bound" if not faults else "NotBound" if is_known else "NotKnown",
+        "message": "; ".join(f"{name}: {one.why}" for name, one in faults.items())[:1024],
+        "lastTransitionTime": now,
+    }
+
+
+def _tell(found: Mapping[str, PolicyState]) -> None:
+    if all(one.state == "bound" for one in found.values()):
+        _log.info("admission policies are bound", policies=sorted(found))
+    for name, one in found.items():
+        if one.state == "unknown":
+            _log.warning("not known whether the admission policy is bound", policy=name, reason=one.why)
+        elif one.state != "bound":
+            _log.error("admission policy does not guard", policy=name, reason=one.why)

@@ -1,0 +1,68 @@
+"""One huge request costs the others nothing: the event loop, which serves them all, does not work on it.
+
+The limits are in the loop's own CPU time, which does not depend on what else the machine does.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cri_api.v1 import api_pb2 as full
+
+from cri_shim.devices import Roots
+from cri_shim.inject import Rules, add_to_container
+from cri_shim.interceptors import Interceptors
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.records import Records
+
+MOST_S = 0.05
+
+
+@pytest.fixture
+def interceptors(host: Path, rules: Rules) -> Interceptors:
+    return Interceptors(rules, Records(host / "state", host / "run"), Roots(host / "sys", host / "dev"))
+
+
+async def forwarded_and_cpu_s(call: Any) -> tuple[bytes, float]:
+    """Return what is forwarded, and the CPU time that the event loop's thread has spent on it."""
+    started = time.thread_time()
+    async with call as raw:
+        return raw, time.thread_time() - started
+
+
+async def test_a_container_with_a_million_variables(interceptors: Interceptors, host: Path, make: Any) -> None:
+    """As of some ConfigMaps: it gets its devices, and every variable stays."""
+    async with interceptors.run_pod_sandbox(make.run(make.annotations)):
+        pass
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    raw = make.create(make.annotations, envs=[full.KeyValue(key=f"{number:x}") for number in range(500_000)])
+    changed, spent_s = await forwarded_and_cpu_s(interceptors.create_container(raw))
+    assert spent_s < MOST_S
+    config = full.CreateContainerRequest.FromString(changed).config
+    assert (len(config.envs), len(config.devices)) == (500_002, 3)
+
+
+async def test_a_static_pod_with_a_million_annotations(interceptors: Interceptors, make: Any) -> None:
+    """The API server's limit of 256 KiB does not hold for a manifest on the node."""
+    raw = make.run({f"{number:x}": "" for number in range(500_000)})
+    same, spent_s = await forwarded_and_cpu_s(interceptors.run_pod_sandbox(raw))
+    assert spent_s < MOST_S
+    assert same == raw
+
+
+def test_many_devices_beside_those_added() -> None:
+    """Each is compared once, however many are added; what occupies an added path goes, and no other."""
+    own = [f"/dev/x{number}" for number in range(20_000)]
+    request = cri.CreateContainerRequest(
+        config=cri.ContainerConfig(
+            devices=[cri.Device(container_path=path) for path in (*own, "/dev/infiniband/", "//dev/infiniband/uverbs7")]
+        )
+    )
+    added = [cri.Device(container_path=f"/dev/infiniband/uverbs{number}") for number in range(64)]
+    started = time.thread_time()
+    changed = add_to_container(request.SerializeToString(), request, added, {})
+    assert time.thread_time() - started < 10 * MOST_S
+    paths = [device.container_path for device in cri.CreateContainerRequest.FromString(changed).config.devices]
+    assert paths == [*own, *(device.container_path for device in added)]

@@ -1,0 +1,96 @@
+"""Two bins are always decided: against a search over all sets, and on instances that fill two PFs to the last Mb/s."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from scheduler.placement.fill import Bin, BudgetSpent, Item, Steps
+from scheduler.placement.place import PfCapacity, Placed, VfDemand, place
+from scheduler.placement.two_bins import Bounds, choose, for_first
+
+AMPLE = 10_000_000
+
+
+def exists(sizes: Sequence[int], bounds: Bounds) -> bool:
+    return any(
+        bounds.low <= sum(sizes[position] for position in chosen) <= bounds.high
+        for number in range(max(0, bounds.least), min(bounds.most, len(sizes)) + 1)
+        for chosen in combinations(range(len(sizes)), number)
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_set_is_found_exactly_when_there_is_one(seed: int) -> None:
+    random = Random(seed)
+    found_at_all = 0
+    for _ in range(60):
+        largest = random.choice((3, 20, 500))
+        sizes = [random.choice((0, random.randint(1, largest), largest)) for _ in range(random.randint(0, 9))]
+        some = random.sample(sizes, random.randint(0, len(sizes)))
+        least, low = len(some) + random.randint(-2, 1), sum(some) + random.randint(-5, 1)
+        bounds = Bounds(least, least + random.choice((-1, 0, 0, 1, 4)), low, low + random.choice((-1, 0, 0, 1, 2, 30)))
+        chosen = choose(sizes, bounds, Steps(AMPLE))
+        assert (chosen is not None) == exists(sizes, bounds), (sizes, bounds, chosen)
+        if chosen is not None:
+            found_at_all += 1
+            assert bounds.least <= len(chosen) <= bounds.most
+            assert bounds.low <= sum(sizes[position] for position in chosen) <= bounds.high
+    assert 5 < found_at_all < 55
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_items_that_one_bin_only_may_hold_lie_there(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(40):
+        items = [Item(random.randint(0, 12), random.choice((2, 8, 10, 10, 10))) for _ in range(random.randint(1, 8))]
+        bins = [Bin(random.randint(0, 6), random.randint(0, 40)) for _ in range(2)]
+        chosen = for_first(items, (1, 3), bins[0], bins[1], Steps(AMPLE))
+        ways = [set(first) for number in range(len(items) + 1) for first in combinations(range(len(items)), number)]
+        right = [first for first in ways if fits(items, first, bins)]
+        assert (chosen is None) == (not right)
+        assert chosen is None or chosen in right
+
+
+def fits(items: Sequence[Item], first: set[int], bins: Sequence[Bin]) -> bool:
+    parts = [[item for at, item in enumerate(items) if (at in first) == here] for here in (True, False)]
+    return all(
+        len(part) <= capacity.slots
+        and sum(item.size for item in part) <= capacity.size
+        and all(item.bins & place for item in part)
+        for part, capacity, place in zip(parts, bins, (2, 8), strict=True)
+    )
+
+
+def cut(random: Random, total: int, parts: int) -> list[int]:
+    marks = sorted(random.sample(range(1, total), parts - 1))
+    return [high - low for low, high in zip([0, *marks], [*marks, total], strict=True)]
+
+
+@pytest.mark.parametrize(("pfs", "vfs"), [(2, 24), (2, 40), (2, 64), (4, 16), (5, 16), (8, 16), (16, 16)])
+@pytest.mark.parametrize("tight", [False, True])
+def test_pfs_that_a_pod_fills_to_the_last_mbps_are_filled(pfs: int, vfs: int, *, tight: bool) -> None:
+    """Uneven numbers of VFs a PF; tight: no VF is left over either."""
+    random = Random(7)
+    for _ in range(10):
+        demands, free = [], []
+        for count in cut(random, vfs, pfs) if pfs < vfs else [1] * pfs:
+            demands += [VfDemand(rate, (1 << pfs) - 1) for rate in cut(random, 400_000, count)]
+            free.append(PfCapacity(count if tight else 128, 400_000))
+        random.shuffle(demands)
+        outcome = place(demands, free)
+        assert isinstance(outcome, Placed), outcome
+        for index, capacity in enumerate(free):
+            rates = [demand.min_tx_rate for demand, pf in zip(demands, outcome.pfs, strict=True) if pf == index]
+            assert sum(rates) == capacity.mbps
+            assert len(rates) <= capacity.vfs
+
+
+def test_steps_set_apart_are_spent_before_the_search_s_own() -> None:
+    sizes = [1 << place for place in range(17)]
+    steps = Steps(0, bounded=1000)
+    assert choose(sizes, Bounds(0, 17, 77, 77), steps) == {0, 2, 3, 6}
+    assert (steps.left, steps.bounded < 1000) == (0, True)
+    with pytest.raises(BudgetSpent):
+        choose(sizes, Bounds(3, 3, 77, 77), Steps(10))

@@ -1,0 +1,26 @@
+"""The node's part of an offer, for tests whose pods ask for more than a node without an offer allows."""
+
+from dataclasses import replace
+
+from mooring.indexes import Indexes
+from mooring.inventory import Allow
+from mooring.node_offer import PfOffer, dump_node_offer
+from mooring.settings import MAX_VLAN
+
+EVERY_VLAN = Indexes(2 ** (MAX_VLAN + 1) - 2)
+ALL_ALLOWED = PfOffer(allow=Allow(EVERY_VLAN, mac=True, guid=True, trust=True, spoofchk=True))
+# The PFs of a simulated host, and those of the lab.
+HOST_PFS = ("0000:04:00.0", "0000:04:00.1")
+_LAB_PFS = tuple(f"0000:3b:00.{function}" for function in range(4))
+
+
+def node_offer(**terms: object) -> str:
+    """Return the file's text for a simulated host: everything is allowed but for these terms of both PFs."""
+    return dump_node_offer(dict.fromkeys(HOST_PFS, replace(ALL_ALLOWED, **terms)))  # type: ignore[arg-type]
+
+
+# The command with which a script of the lab's allows its pods everything.
+IN_THE_LAB = (
+    "mkdir -p /var/lib/mooring && "
+    f"echo '{dump_node_offer(dict.fromkeys(_LAB_PFS, ALL_ALLOWED))}' >/var/lib/mooring/offer.json"
+)
