@@ -39,12 +39,12 @@ class PfOffer:
 
     default_share_mbps: int = 0
     repair_node_guid: bool = True
-    rebind_after_privileged: bool = False
     network: str | None = None
     set_aside: Indexes = field(default_factory=Indexes)
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
     vlan: int | None = None
+    rebind_after_privileged: bool = False
 
     def refused(self, vf: AssignedVf) -> str:
         """Return why no pod may have this VF as it is assigned, empty if one may; rates are judged by their sum."""

@@ -40,7 +40,7 @@ def _name_it(pci: str, name: str) -> bool:
     there = netlink.find(name)
     if there is not None and there.parent in (None, pci):
         return True
-    link = next((link for link in netlink.links() if link.parent == pci), None)
+    link = netlink.with_parent(pci)
     if link is not None:
         netlink.set_up(link.index, up=False)
         netlink.rename(link.index, name)

@@ -60,6 +60,14 @@ def links() -> tuple[Link, ...]:
     return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), flags=DUMP))
 
 
+def with_parent(pci: str) -> Link | None:
+    """Return the link of this namespace with which the kernel reports this PCI address; a pod may have any number."""
+    needle = packed_text(pci)
+    bodies = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), flags=DUMP)
+    found = (_link(body) for body in bodies if needle in body)
+    return next((link for link in found if link.parent == pci), None)
+
+
 def index_of(name: str) -> int | None:
     """Return the index of the link that has this name or altname; does not wait for moves of other links (RTNL)."""
     try:

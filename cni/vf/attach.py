@@ -22,7 +22,7 @@ from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.vf import guid, offer, rates, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
-from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, set_aside
+from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, recorded_device, recorded_name, set_aside
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
@@ -120,7 +120,7 @@ def _as_pending(
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
-    device = node.sysfs.rdma(vf.pci)
+    device = recorded_device(node, vf.pci)
     if device is not None and rdma.mode() == "exclusive" and rdma.device_of(node.sysfs, vf.pci) is None:
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
@@ -136,7 +136,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     altnames = tuple(name for name in link.altnames if _is_utf8(name))
     noted = retry(lambda: netdev_state.read(link.index), RACED, NAMED_S)
     return Original(
-        name=link.name,
+        name=recorded_name(vf.pci, link.name),
         altnames=altnames,
         mtu=link.mtu,
         netdev_mac=link.mac,

@@ -164,10 +164,10 @@ def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
 
 def _find_in_pod(entry: LedgerEntry) -> netlink.Link | None:
     """Find the VF's netdev in this namespace: by its PCI address if the kernel reports it, else by name and MAC."""
-    found = netlink.links()
-    by_parent = next((link for link in found if link.parent == entry.pci), None)
+    by_parent = netlink.with_parent(entry.pci)
     if by_parent is not None or entry.original.parent is not None:
         return by_parent
+    found = netlink.links()
     macs = {entry.original.netdev_mac, entry.set.mac}
     named = (link for link in found if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None)
     return next((link for link in named if link.mac in macs), None)

@@ -11,7 +11,7 @@ from cni.kernel import netlink, rdma
 from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
-from mooring import ports
+from mooring import names, ports
 from mooring.files import read_file
 from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
@@ -106,6 +106,20 @@ def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) ->
         netlink.rename(link.index, temporary_name(entry.pci))
 
     retry(act, RACED, NAMED_S)
+
+
+def recorded_name(pci: str, name: str) -> str:
+    """Return the name that a VF's entry holds for its netdev: its own, or our temporary one where that is no name.
+
+    The kernel takes any bytes for a name (dev_valid_name), the ledger takes what can be printed and typed.
+    """
+    return name if names.is_interface(name) else temporary_name(pci)
+
+
+def recorded_device(node: Node, pci: str) -> str | None:
+    """Return the name that a VF's entry holds for its RDMA device, as `recorded_name`; None without a device."""
+    name = node.sysfs.rdma(pci)
+    return name if name is None or names.is_rdma(name) else temporary_name(pci)
 
 
 def name_device(node: Node, entry: LedgerEntry) -> None:

@@ -241,3 +241,26 @@ def test_an_infiniband_vf_without_a_netdev_is_rebound_where_the_offer_asks_for_i
         mode="exclusive",
     )
     assert lines == ["add 0", "del 0", "1", "same"]
+
+
+def test_names_of_any_bytes_keep_no_vf(lab: Lab) -> None:
+    """Of a netdev and an RDMA device that ADD finds, and of those in a pod whose ledger entry is lost."""
+    lines = test_cni_rdma.run(
+        lab,
+        """
+        odd=$(printf 'a\\377\\376')
+        netdev=$(ls $functions/0000:3b:01.0/net); device=$(ls $functions/0000:3b:01.0/infiniband)
+        ip link set $netdev name $odd; rdma dev set $device name $odd
+        add; jq -c '[.original.name, .rdma]' /var/lib/mooring/vfs/*.json; del; phase; ls $functions/0000:3b:01.0/net
+        add; inside ip link set net1 down; inside ip link set net1 name $odd; inside rdma dev set mo0-3b08 name $odd
+        rm /var/lib/mooring/vfs/*.json
+        del; phase; ls $functions/0000:3b:01.0/net $functions/0000:3b:01.0/infiniband | grep -c "$odd" || true
+        """,
+        test_cni_rdma.FIRST,
+        mode="exclusive",
+        options=MLX5,
+    )
+    assert lines == [
+        *("add 0 null", '["mo0-3b08","mo0-3b08"]', "del 0", "none", "mo0-3b08"),
+        *("add 0 null", "del 0", "none", "0"),
+    ]
