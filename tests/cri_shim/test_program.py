@@ -18,8 +18,11 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cri_shim.notify import watchdog_interval_s
+from mooring.assignment_signature import key_id
 from mooring.sandbox_marks import claim
 from tests.support.polling import wait_until
 
@@ -184,7 +187,30 @@ def test_check_says_what_is_ready_and_what_is_not(start: Start, host: Path) -> N
     out, _ = check.communicate(timeout=90)
     points = {line[4:].split()[0]: line.startswith("ok") for line in out.splitlines()}
     assert check.returncode == 1
-    assert points == {"runtime": False, "listen": True, "state": True, "devices": True, "rdma_cm": True}
+    assert points == {"runtime": False, "listen": True, "state": True, "devices": True, "rdma_cm": True, "keys": True}
+
+
+def test_with_a_public_key_an_unsigned_assignment_is_refused_by_name(
+    start: Start, host: Path, make: Any, tmp_path: Path
+) -> None:
+    """Before the runtime hears of the sandbox; `--check` names the key. Other pods pass."""
+    public = Ed25519PrivateKey.generate().public_key()
+    file = tmp_path / "keys.pem"
+    file.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    start("--assignment-keys", str(file))
+    wait_until(lambda: served(host))
+    said, asking_nothing = [], dict[str, str]()
+    with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
+        run = channel.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox")
+        for annotations in (make.annotations, asking_nothing):
+            with pytest.raises(grpc.RpcError) as refused:
+                run(make.run(annotations), timeout=60)
+            error: Any = refused.value
+            said.append((error.code(), "believes signed assignments only" in error.details()))
+    assert said == [(grpc.StatusCode.FAILED_PRECONDITION, True), (grpc.StatusCode.UNAVAILABLE, False)]
+    assert not list((host / "state").rglob("*.json"))
+    out, _ = start("--check", "--assignment-keys", str(file)).communicate(timeout=90)
+    assert f"assignments need the signature of {key_id(public.public_bytes_raw())}" in out
 
 
 def test_the_watchdog_is_fed_twice_per_timeout() -> None:

@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.assignment import Assignment, read_assignment
+from mooring.assignment_signature import key_id, read_signature, signed_bytes
 from mooring.inventory import Pf
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
@@ -204,6 +207,21 @@ async def test_the_event_of_a_bound_pod_has_the_reasons_of_its_placement(
     assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
 
 
+async def test_with_a_signing_key_a_bound_pod_has_a_signature_that_holds(
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf, tmp_path: Path
+) -> None:
+    """Over the bytes that the API server gives back; it is in the Binding, not in a second write."""
+    key, file = Ed25519PrivateKey.generate(), tmp_path / "signing.pem"
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    await cluster.add_node(make_node("n1", (make_pf(),)))
+    await cluster.add_pod("p", "[{}]")
+    async with running(cluster, *ALONE, "--signing-key", str(file)):
+        pod = (await cluster.bound("p"))["p"]
+    given = read_signature(pod.annotations[names.SIGNATURE])
+    assert given.key == key_id(key.public_key().public_bytes_raw())
+    key.public_key().verify(given.value, signed_bytes(pod.annotations[names.ASSIGNMENT].encode()))
+
+
 async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
     cluster: Cluster, server: ApiServer, make_node: MakeNode, make_pf: MakePf
 ) -> None:
@@ -312,7 +330,13 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
 
 
 @pytest.mark.parametrize(
-    ("flags", "status"), [(("--leader-elect", "perhaps"), 2), (("--nonsense",), 2), (("--kubeconfig", "/nowhere"), 1)]
+    ("flags", "status"),
+    [
+        (("--leader-elect", "perhaps"), 2),
+        (("--nonsense",), 2),
+        (("--signing-key", "/no"), 2),
+        (("--kubeconfig", "/nowhere"), 1),
+    ],
 )
 async def test_wrong_usage_and_missing_access_end_with_their_exit_status(
     flags: tuple[str, ...], status: int, cluster: Cluster
