@@ -50,8 +50,17 @@ def read(index: int) -> dict[str, str]:
     programs = dict(read_attributes(found.get(_XDP, b"")))
     attached = {mode: number(programs.get(each, b"")) for mode, (each, _) in _XDP_MODES.items()}
     state["xdp"] = " ".join(f"{mode}:{program}" for mode, program in attached.items() if program)
-    state["tcx"] = " ".join(map(str, bpf.tcx_programs(index)))
-    return state | ethtool.read(index)
+    return state | _read_tcx(index) | ethtool.read(index)
+
+
+def _read_tcx(index: int) -> dict[str, str]:
+    """Return a link's tcx programs; nothing where this process may not ask for them."""
+    try:
+        return {"tcx": " ".join(map(str, bpf.tcx_programs(index)))}
+    except OSError as unread:
+        if unread.errno == errno.ENODEV:
+            raise
+        return {}
 
 
 def differing(noted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
