@@ -105,6 +105,9 @@ class Reconciler:
                 return self._detach(node, listed, reason, now)
         except (LockBusyError, RecordError):
             return False
+        except OSError as unreadable:
+            _log.warning("orphaned vf is not given back yet", pci=listed.pci, pod=listed.pod, reason=str(unreadable))
+            return False
 
     def _detach(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
@@ -139,8 +142,17 @@ def _records(node: Node) -> frozenset[str] | None:
 
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
     """Return the place of each VF, without waiting; a pod's namespace is entered once for all of its VFs."""
-    alive = {space: netns.is_same(space.path, space.cookie) for space in {entry.netns for entry in entries}}
+    alive = {space: _may_be_alive(space) for space in {entry.netns for entry in entries}}
     return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
+
+
+def _may_be_alive(space: ledger.Netns) -> bool:
+    """Return whether a namespace is still at its path; one that cannot be asked may be, and stops no other's repair."""
+    try:
+        return netns.is_same(space.path, space.cookie)
+    except (OSError, ValueError) as unknown:
+        _log.warning("network namespace cannot be entered", path=space.path, reason=str(unknown))
+        return True
 
 
 def _outside(node: Node, entry: LedgerEntry) -> Place:

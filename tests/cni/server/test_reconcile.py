@@ -376,3 +376,14 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
     finally:
         server.terminate()
         assert server.wait(90) == 0
+
+
+def test_an_entry_whose_namespace_cannot_be_asked_stops_no_other(tmp_path: Path) -> None:
+    """A path that no system call takes: its VF counts as a pod's, and the VF of another entry is given back."""
+    orphan = replace(ENTRY, boot="another")
+    odd = replace(ENTRY, pci="0000:3b:01.1", vf=1, netns=Netns("/run/netns/\0odd", 1))
+    node = Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path), tmp_path / "run", NoVfSettings(), BOOT)
+    node.ledger.write(orphan)
+    node.ledger.write(odd)
+    Reconciler(lambda: node, Metrics()).reconcile(0.0)
+    assert [path.stem for path in (tmp_path / "vfs").iterdir()] == [odd.pci]
