@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import structlog
@@ -16,7 +15,7 @@ from rich.console import Console
 from advertiser.host.capture import capture, with_capture_record
 from advertiser.host.host_events import HostEvents
 from advertiser.host.offer_file import OfferFile
-from advertiser.host.read_host import VERSIONS, Roots, read_boot_id, read_host
+from advertiser.host.read_host import Roots, read_boot_id, read_host
 from advertiser.init.prepare_pf import PfPreparer, mark_ready
 from advertiser.init.progress import ProgressDisplay
 from advertiser.init.rdma_netns_mode import RebootNeededError, ensure_mode
@@ -27,6 +26,7 @@ from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
+from advertiser.publish.policy_check import PolicyCheck
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
@@ -35,7 +35,6 @@ from advertiser.show import as_json, print_table
 from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import RecordError
-from mooring.files import write_file
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
@@ -55,7 +54,7 @@ class Config:
     kubeconfig: str = option("", "kubeconfig file; without one KUBECONFIG, then in-cluster, then ~/.kube/config")
     node_name: str = option("", "this node's name; an empty one is the host name in lower case")
     sysfs: Path = option(Path("/sys"), "where sysfs is mounted")
-    state: Path = option(Path("/var/lib/mooring"), "folder of the ledger, which says what pods hold")
+    state: Path = option(Path("/var/lib/mooring"), "folder of the records; serve reads their extract in the run folder")
     run: Path = option(Path("/run/mooring"), "folder of what lasts until the next boot")
     getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
     offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
@@ -156,7 +155,6 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     scanner = config.scanner()
-    write_file(config.run / VERSIONS / PROGRAM, version("mooring"))
     access = await asyncio.to_thread(load_access, config.kubeconfig or None)
     async with Client(access) as client:
         with HostEvents((*scanner.roots.folders, config.offer.parent)) as changes:
@@ -170,7 +168,8 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events))
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
         writers = (publisher.run(), resources.run(), vf_events.run())
-        work = (view.follow_pods(), view.follow_node(), scan_loop.run(changes, config.resync), *writers)
+        policy = PolicyCheck(client, config.node, scan_loop.metrics)
+        work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]
         _log.info("advertiser serves", node=config.node)
         await stop.wait()

@@ -19,9 +19,9 @@ from cni.server.socket_server import AlreadyServedError, serving
 from cni.spec.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring import log
+from mooring import extract, log, run_folder
 from mooring.config import ConfigError, is_configured, load, option
-from mooring.files import write_file
+from mooring.files import write_shared
 from mooring.vf_settings import RtnetlinkVfSettings, SettingsOfNetdevs, VfSettingsApi
 
 PROGRAM = "mooring-cni"
@@ -44,7 +44,7 @@ class Options:
     )
 
     await_init: bool = option(
-        False, "mooring-advertiser init makes this node's VFs: pods with VFs try again until RUN/ready is there"
+        False, "mooring-advertiser init makes this node's VFs: pods with VFs try again until RUN/init/ready is there"
     )
     enforce_offer: bool = option(
         True, "false hands out VFs as assigned, beyond this node's offer too: for a test of the NIC itself"
@@ -61,7 +61,7 @@ class Options:
         """Return the node that the server's own repairs work on."""
         return Node(
             Sysfs(self.sysfs),
-            Ledger(self.state),
+            Ledger(self.state, self.run),
             self.run,
             SettingsOfNetdevs(vf_settings()),
             BOOT_ID.read_text().strip(),
@@ -116,6 +116,7 @@ def _read_stdin() -> bytes:
 def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
     # Imported here, because a one-shot call must not pay for the metrics' library.
+    from cni.server.extracts import make_folders, show_recorded_pods
     from cni.server.metrics import Metrics
     from cni.server.reconcile import Reconciler
 
@@ -123,7 +124,11 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
     with serving(options.socket, vf_settings, options.defaults(), enforces_offer=options.enforce_offer) as server:
-        write_file(options.run / "version" / PROGRAM, version("mooring"))
+        is_new = not (options.run / extract.PODS).is_dir()
+        make_folders(options.run)
+        if is_new:
+            show_recorded_pods(options.state, options.run)
+        write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
         metrics = Metrics()
         server.observe = metrics.call
         if options.metrics_addr:

@@ -8,11 +8,12 @@ from pathlib import Path
 from cni.spec.conf import Conf
 from cni.spec.skel import LIMITED, UNAVAILABLE, Call, CniError
 from cni.vf import ipam
-from cni.vf.node import READY, Node
+from cni.vf.node import Node, is_prepared
 from cni.vf.observe import differences_of, observe
 from mooring.errors import RecordError
 from mooring.files import read_file
 from mooring.ledger import LedgerEntry
+from mooring.run_folder import VERSIONS
 
 _BLOCK = 4096
 
@@ -23,7 +24,7 @@ def run(node: Node, call: Call, conf: Conf, version: str) -> None:
     The code is 51 if a pod's VFs also differ from the state that ADD left.
     """
     missing = [*_folders(node), *_versions(node, call, version), *_offer(node)]
-    if conf.await_init and not (node.run / READY).exists():
+    if conf.await_init and not is_prepared(node):
         missing.append("this node's VFs are not prepared yet: mooring-advertiser init has not ended")
     if missing:
         limited = [text for entry in _held(node) for text in differences_of(entry, observe(node, entry))]
@@ -62,7 +63,7 @@ def _offer(node: Node) -> Iterator[str]:
 
 def _versions(node: Node, call: Call, version: str) -> Iterator[str]:
     """Compare this program's version with those of the executable that was called and of the server."""
-    serving = read_file(node.run / "version" / "mooring-cni")
+    serving = read_file(node.run / VERSIONS / "mooring-cni")
     if call.forwarder and call.forwarder != version:
         yield f"the executable is of version {call.forwarder[:40]!r}, its server of {version!r}"
     elif serving is not None and serving.strip() != version:

@@ -27,7 +27,7 @@ from cri_shim.pb import cri_pb2 as cri
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import RecordError
-from mooring.files import read_file, write_file
+from mooring.files import read_file, write_shared
 from mooring.podrecord import PodRecord
 from mooring.without_devices import NAME, WithoutDevices, dump_without_devices
 
@@ -193,7 +193,7 @@ class DeviceCheck:
 
     def _write(self, text: str) -> None:
         if read_file(self._report) != text:
-            write_file(self._report, text)
+            write_shared(self._report, text)
 
     async def _stop(
         self, runtime: Runtime, container: cri.Container, without: WithoutDevices, turns: asyncio.Semaphore

@@ -7,7 +7,7 @@ reports its own error.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
@@ -40,6 +40,7 @@ from mooring.ledger import LedgerEntry
 
 RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
 CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"
+STOP_POD_SANDBOX = f"{SERVED}RuntimeService/StopPodSandbox"
 
 # A request of this size takes a few milliseconds; a usual one has some kilobytes.
 _LARGE_BYTES = 1 << 18
@@ -67,6 +68,8 @@ class Interceptors:
         self._roots = roots
         self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
+        # The pod uids of sandboxes, by id.
+        self._sandboxes: dict[str, str] = {}
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
@@ -98,6 +101,31 @@ class Interceptors:
         """Say that calls are marked from now on; raise OSError."""
         self._records.begin()
 
+    @asynccontextmanager
+    async def stop_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
+        """Yield the bytes as they are; hide a pod whose VFs this sandbox has: it is to run here no more."""
+        request = _decode(cri.StopPodSandboxRequest, raw)
+        uid = self._sandboxes.get(request.pod_sandbox_id) if request is not None else None
+        if request is not None and uid is not None:
+            await asyncio.to_thread(self._hide, uid, request.pod_sandbox_id)
+        yield raw
+
+    def _hide(self, uid: str, sandbox: str) -> None:
+        """Hide a pod whose VFs this sandbox holds: an older sandbox of it is stopped, too, while it runs in another."""
+        try:
+            record = self._records.pod(uid)
+            entries = [self._records.vf(vf.pci) for vf in record.assignment.vfs] if record is not None else []
+            if any(entry is not None and entry.container == sandbox for entry in entries):
+                self._records.hide_pod(uid)
+        except (RecordError, OSError) as reason:
+            _log.warning("pod is still shown as running", uid=uid, sandbox=sandbox, reason=str(reason))
+
+    def know_sandboxes(self, listed: Mapping[str, str]) -> None:
+        """Take the uids of all sandboxes listed, by id; forget those that are gone and whose pods have no record."""
+        records = self._records.pods()
+        newer = {sandbox: uid for sandbox, uid in self._sandboxes.items() if uid in records}
+        self._sandboxes = {**listed, **newer}
+
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
         """Remove the records of deleted pods, given the uids of all sandboxes listed; return their uids."""
         at = time.monotonic() if now is None else now
@@ -115,6 +143,8 @@ class Interceptors:
             return raw, None
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
             found = self._records.pod(request.sandbox_config.metadata.uid)
+            if found is not None:
+                self._sandboxes[request.pod_sandbox_id] = found.assignment.uid
             decision = decide_container(request, found, self._rules)
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
@@ -146,6 +176,8 @@ class Interceptors:
                     # Its fsyncs may take long; other calls go on meanwhile.
                     await asyncio.to_thread(self._records.write_pod, decision.record)
                     _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+                elif found is not None:
+                    await asyncio.to_thread(self._records.show_pod, found)
                 return found is not None or isinstance(decision, Record)
 
     def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:

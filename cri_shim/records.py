@@ -1,12 +1,20 @@
-"""Read and write the node's two records, of which the shim owns pod records, and the marks of its calls."""
+"""Read and write the node's two records, of which the shim owns pod records, and the marks of its calls.
+
+Of each pod record the advertiser reads an extract below the run folder, where there is a place for it. It goes before
+the record does: when the kubelet stops the pod's sandbox, what still holds a VF is a pod that should be gone.
+"""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import structlog
+
 from mooring import sandbox_marks
-from mooring.files import read_file, record_paths, remove_file, write_file
+from mooring.extract import PODS as FOLDER_OF_EXTRACTS
+from mooring.extract import pod_extract
+from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
 from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
 from mooring.names import is_uid
 from mooring.podrecord import (
@@ -19,10 +27,12 @@ from mooring.podrecord import (
     unprivileged_name,
 )
 
+_log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records below ``state``, the marks below ``run``; every method raises RecordError or OSError."""
+    """The records below ``state``, marks and extracts below ``run``; every method raises RecordError or OSError."""
 
     state: Path
     run: Path
@@ -48,13 +58,31 @@ class Records:
         uid = record.assignment.uid
         write_file(self.state / unprivileged_name(uid), "")
         write_file(self.state / pod_record_name(uid), dump_pod_record(record))
+        self.show_pod(record)
 
     def note_privileged(self, uid: str) -> None:
         """Remove a pod's note durably, before a container is made that can change its VFs."""
         if (note := self.state / unprivileged_name(uid)).exists():
             remove_file(note)
 
+    def show_pod(self, record: PodRecord) -> None:
+        """Put the extract of a record in place, where it is not: its pod is to run here. A failure is logged."""
+        path = self._extract(record.assignment.uid)
+        try:
+            if path.parent.is_dir() and not path.exists():
+                write_shared(path, pod_extract(record))
+        except OSError as refused:
+            _log.warning("extract of a pod record is not written", pod=record.pod, reason=str(refused))
+
+    def hide_pod(self, uid: str) -> None:
+        """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""
+        self._extract(uid).unlink(missing_ok=True)
+
+    def _extract(self, uid: str) -> Path:
+        return self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"
+
     def remove_pod(self, uid: str) -> None:
+        self.hide_pod(uid)
         remove_file(self.state / pod_record_name(uid))
         remove_file(self.state / unprivileged_name(uid))
 

@@ -8,7 +8,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from cri_shim.device_check import DeviceCheck
-from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, Interceptors
+from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SANDBOX, Interceptors
 from cri_shim.listen import bind, owned, socket_path
 from cri_shim.notify import notify
 from cri_shim.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS, Observe, Proxy
@@ -46,6 +46,7 @@ async def serve(
             intercepts = {
                 RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
                 CREATE_CONTAINER: interceptors.create_container,
+                STOP_POD_SANDBOX: interceptors.stop_pod_sandbox,
             }
 
             def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
@@ -74,7 +75,9 @@ async def _collect_records(runtime: Runtime, interceptors: Interceptors, list_in
     """List the runtime's sandboxes periodically; a list that fails counts as none."""
     while True:
         try:
-            await interceptors.collect_records(frozenset((await runtime.sandboxes()).values()))
+            listed = await runtime.sandboxes()
+            interceptors.know_sandboxes(listed)
+            await interceptors.collect_records(frozenset(listed.values()))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("sandboxes not listed", reason=str(reason))
         await asyncio.sleep(list_interval_s)

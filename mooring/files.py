@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 _TEMPORARY = ".tmp"
@@ -44,6 +45,43 @@ def _place(path: Path, text: str) -> None:
         raise
 
 
+def make_folder(folder: Path, mode: int, group: int | None = None) -> None:
+    """Make a folder for others than root too: of this mode, and of a group that all files made in it get (setgid).
+
+    Files that are there already get the group as well. A user namespace without that group leaves root's: then only
+    root reads them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if group is not None:
+        for path in (folder, *folder.iterdir()):
+            with _without_that_group():
+                os.chown(path, -1, group, follow_symlinks=False)
+    # After chown, which clears the bit.
+    folder.chmod(mode if group is None else mode | stat.S_ISGID)
+
+
+def write_shared(path: Path, text: str, mode: int = 0o640) -> None:
+    """Put ``text`` at ``path`` for readers in the folder's group, by rename; it need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _without_that_group() -> Iterator[None]:
+    try:
+        yield
+    except OSError as refused:
+        if refused.errno not in (errno.EPERM, errno.EINVAL, errno.ENOENT):
+            raise
+
+
 def remove_file(path: Path) -> None:
     """Remove ``path`` durably; do nothing if it is absent."""
     path.unlink(missing_ok=True)
@@ -78,6 +116,27 @@ def _is_own(status: os.stat_result) -> bool:
     """Return whether only root and this process' user may write to what ``status`` describes; root's group may too."""
     by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
     return status.st_uid in (0, os.geteuid()) and not by_group and not status.st_mode & stat.S_IWOTH
+
+
+def read_foreign_file(path: Path, most: int) -> str | None:
+    """Return the text of a file that a program with fewer rights writes, None if it is absent.
+
+    Raise OSError for a link, a pipe or a device, which would have its reader read another file or wait for ever, and
+    for more than ``most`` bytes.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content = os.read(descriptor, most + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"longer than {most} bytes", str(path))
+    return content.decode(errors="replace")
 
 
 def record_paths(folder: Path) -> Iterator[Path]:

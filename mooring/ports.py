@@ -1,7 +1,8 @@
-"""The record ``<run>/ports.json``: which PFs of this node share a port, that is, are on one cable.
+"""The record ``<run>/advertiser/ports.json``: which PFs of this node share a port, that is, are on one cable.
 
     {"v":1,"ports":[["0000:01:00.0","0002:01:00.0"]]}
 
+The folder is the advertiser's, which serves with fewer rights than its readers have: they follow no link there.
 Written by the advertiser at each scan that finds them otherwise, from the facts and the offer that its inventory is
 made of; read by mooring-cni, which counts min rates per port too. Without it every PF has a cable of its own.
 """
@@ -12,9 +13,11 @@ from mooring import names
 from mooring.errors import RecordError
 from mooring.inventory import Pf
 from mooring.parsing import dump, parse
+from mooring.run_folder import ADVERTISER
 
-FILE = "ports.json"
+FILE = f"{ADVERTISER}/ports.json"
 _MOST = 256
+MOST_BYTES = 64 * 1024
 Ports = tuple[tuple[str, ...], ...]
 
 

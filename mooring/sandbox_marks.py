@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Literal
 
 from mooring.errors import RecordError
-from mooring.files import read_file, write_file
+from mooring.files import make_folder, read_file, write_file, write_shared
 from mooring.inventory import CRI_SHIM
 from mooring.locks import hold
 from mooring.names import is_uid
+from mooring.run_folder import VERSIONS
 
 FOLDER = "sandboxes"
 PROMISE = "sandbox-marks"
@@ -43,13 +44,18 @@ Claim = Literal["granted", "none", "ended", "taken"]
 
 
 def promise_marks(state: Path, run: Path, version: str) -> None:
-    """Write the shim's version, say that it marks its calls, and remove what an ended shim has left."""
-    written, folder = run / "version" / CRI_SHIM, _folder(run)
-    write_file(written, version)
-    temporary = folder / f"{_LINK}.{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    os.link(written, temporary)
-    temporary.replace(folder / _LINK)
+    """Write the shim's version, say that it marks its calls, and remove what an ended shim has left.
+
+    From one such shim to the next there is no moment without a promise.
+    """
+    written, folder = run / VERSIONS / CRI_SHIM, _folder(run)
+    make_folder(written.parent, 0o755)
+    following, second_name = folder / f"{_LINK}.next", written.with_name(f".{CRI_SHIM}.{os.getpid()}")
+    write_shared(following, version, mode=0o644)
+    second_name.unlink(missing_ok=True)
+    os.link(following, second_name)
+    second_name.replace(written)
+    following.replace(folder / _LINK)
     if read_file(state / PROMISE) is None:
         write_file(state / PROMISE, version)
     for path in folder.iterdir():
@@ -61,14 +67,14 @@ def are_needed(state: Path, run: Path) -> bool:
     """Return whether an ADD needs a mark: not where the shim that started last in this boot writes none."""
     if not (state / PROMISE).exists():
         return False
-    try:
-        last = (run / "version" / CRI_SHIM).stat()
-    except FileNotFoundError:
-        return True
-    try:
-        return os.path.samestat(last, (run / FOLDER / _LINK).stat())
-    except FileNotFoundError:
-        return False
+    written, links = run / VERSIONS / CRI_SHIM, (run / FOLDER / f"{_LINK}.next", run / FOLDER / _LINK)
+    while (last := _identity(written)) is not None:
+        if last in [_identity(link) for link in links]:
+            return True
+        # A shim that started in between has changed both.
+        if last == _identity(written):
+            return False
+    return True
 
 
 @contextmanager
@@ -100,6 +106,14 @@ def claim(run: Path, uid: str, container: str) -> Claim:
         if not live:
             return "ended" if marks else "none"
         return "granted" if any(_write(path, container) for path, by in live.items() if not by) else "taken"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _folder(run: Path) -> Path:

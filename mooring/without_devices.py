@@ -1,4 +1,4 @@
-"""Containers that lack the devices of their pod's VFs, ``<run>/without-devices.json``: written by the CRI shim.
+"""Containers that lack the devices of their pod's VFs, ``<run>/extract/without-devices.json``: written by the CRI shim.
 
     {"v":1,"containers":[{"pod":"ml/web","uid":"8c2f…","container":"trainer","id":"5f0e…",
       "vfs":["0000:04:00.5"],"stopped":true}]}
@@ -12,10 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mooring.errors import RecordError
+from mooring.extract import FOLDER
 from mooring.names import address, uid
 from mooring.parsing import Value, dump, parse
 
-NAME = "without-devices.json"
+NAME = f"{FOLDER}/without-devices.json"
 _MOST = 100
 _LONGEST_POD, _LONGEST_NAME, _MOST_VFS = 512, 256, 64
 

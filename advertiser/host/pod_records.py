@@ -1,18 +1,45 @@
-"""The VFs of the pods that the CRI shim has recorded on this node: a sandbox may be about to get them."""
+"""The VFs of the pods that the CRI shim has recorded on this node."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import structlog
+
+from advertiser.inventory.facts import AssignedVfKey
 from mooring import podrecord
+from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
-from mooring.podrecord import read_pod_record
+from mooring.podrecord import PodRecord, read_pod_record
+
+_log = structlog.get_logger()
 
 
 def recorded_vfs(state: Path) -> frozenset[str]:
-    """Return the PCI addresses; raise RecordError or OSError for a record that cannot be read."""
-    found: set[str] = set()
-    for path in record_paths(state / podrecord.FOLDER):
-        text = read_file(path)
-        if text is not None:
-            record = read_pod_record(text, podrecord.pod_record_name(path.stem))
-            found.update(vf.pci for vf in record.assignment.vfs)
+    """Return the PCI addresses: a sandbox may be about to get them. Raise RecordError or OSError."""
+    return frozenset(vf.pci for path in _paths(state) if (record := _read(path)) for vf in record.assignment.vfs)
+
+
+def assigned_vfs(records: Path) -> frozenset[AssignedVfKey]:
+    """Return the VFs of the pods that are to run here, by all of their names.
+
+    A record that cannot be read explains no VF: its VFs show up as held by that pod. Raise OSError.
+    """
+    found: set[AssignedVfKey] = set()
+    for path in _paths(records):
+        try:
+            record = _read(path)
+        except RecordError as broken:
+            _log.error("pod record cannot be read", path=str(path), reason=str(broken))
+            continue
+        if record is not None:
+            found.update((record.assignment.uid, vf.pf, vf.vf, vf.pci) for vf in record.assignment.vfs)
     return frozenset(found)
+
+
+def _paths(records: Path) -> Iterator[Path]:
+    return record_paths(records / podrecord.FOLDER)
+
+
+def _read(path: Path) -> PodRecord | None:
+    text = read_file(path)
+    return None if text is None else read_pod_record(text, podrecord.pod_record_name(path.stem))

@@ -16,18 +16,18 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring import ledger, without_devices
+from mooring import extract, ledger, podrecord, without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
+from mooring.inventory import ADVERTISER
 from mooring.ledger import LedgerEntry, read_ledger_entry
 from mooring.pci import is_address
+from mooring.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
 from mooring.without_devices import WithoutDevices, read_without_devices
 
-VERSIONS = "version"
-# Markers of the PFs that `init` works on, by PCI address.
-PREPARING = "preparing"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_VERSION = 128
+_RECORDS = (ledger.FOLDER, podrecord.FOLDER)
 _log = structlog.get_logger()
 
 
@@ -40,9 +40,15 @@ class Roots:
     run: Path
 
     @property
+    def records(self) -> Path:
+        """The folder with ledger and pods: the extract, or where no server has made one the records themselves."""
+        return self.run / extract.FOLDER if (self.run / extract.VFS).is_dir() else self.state
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """The folders in which a changed file changes the inventory."""
-        return (self.state, self.state / ledger.FOLDER, self.run, self.run / VERSIONS, self.run / PREPARING)
+        records = (root / name for root in (self.state, self.run / extract.FOLDER) for name in _RECORDS)
+        return (self.run, self.run / VERSIONS, self.run / PREPARING, self.run / extract.FOLDER, *records)
 
 
 def read_boot_id() -> str:
@@ -55,9 +61,9 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
 
     ``modes`` reads devlink; a test passes its own, since a machine without such a NIC has no modes.
     """
-    before = _read_ledger(roots.state)
+    before = _read_ledger(roots.records)
     functions = read_functions(roots.sysfs)
-    after = _read_ledger(roots.state)
+    after = _read_ledger(roots.records)
     netdevs = (main_netdev(function.netdevs) for function in functions)
     return Host(
         boot=read_boot_id(),
@@ -65,7 +71,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         ledger=after,
         unsettled=frozenset(address for address in before.keys() | after if before.get(address) != after.get(address)),
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
-        programs=_programs(roots.run / VERSIONS),
+        programs=_programs(roots.run),
         preparing=_preparing(roots.run / PREPARING),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
         without_devices=_without_devices(roots.run / without_devices.NAME),
@@ -88,13 +94,14 @@ def _entries(path: Path) -> Iterator[LedgerEntry | None]:
         yield None
 
 
-def _programs(folder: Path) -> dict[str, str]:
+def _programs(run: Path) -> dict[str, str]:
     """Return the versions that the programs here have recorded, by program."""
-    if not folder.is_dir():
-        return {}
-    files = (path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.is_file())
-    versions = {path.name: read_file(path) or "" for path in files}
-    return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items()}
+    folder = run / VERSIONS
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    files = {path.name: path for path in paths if path.name[0] != "." and path.is_file()}
+    files[ADVERTISER] = run / ADVERTISER_VERSION
+    found = ((name, read_file(path)) for name, path in sorted(files.items()))
+    return {name: version.strip()[:_LONGEST_VERSION] for name, version in found if version is not None}
 
 
 def _without_devices(path: Path) -> frozenset[WithoutDevices]:

@@ -1,7 +1,7 @@
 """Prepare a host's PFs by the operator's offer (`mooring-advertiser init`): the only code here that changes a host.
 
-One PF at a time, under its lock, with a marker below ``<run>/preparing`` meanwhile: its VFs are then published as out.
-The marker stores what must be restored, so that the next init completes one that was killed.
+One PF at a time, under its lock, with a marker below ``<run>/init/preparing`` meanwhile: its VFs are then published as
+out. The marker stores what must be restored, so that the next init completes one that was killed.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from advertiser.host.devlink import ReadModes, read_modes
-from advertiser.host.read_host import PREPARING, Roots, read_host
+from advertiser.host.read_host import Roots, read_host
 from advertiser.init import pci_driver, pf_link
 from advertiser.init.leave_offer import leave_offer
 from advertiser.init.repair_node_guid import NodeGuidRepair
@@ -24,13 +24,13 @@ from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from advertiser.inventory.matching import entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
-from mooring.files import read_file, remove_file, write_file
+from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.names import LinkType
 from mooring.pf_drivers import without_rates
+from mooring.run_folder import PREPARING, READY
 
-READY = "ready"
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
 # The kernel's answer for an operation that a driver lacks, and mlx4's for a device without the capability
@@ -125,6 +125,7 @@ class PfPreparer:
         autoprobe = self._device(function.address) / _AUTOPROBE
         is_new = not marker.exists()
         if is_new:
+            make_folder(marker.parent, 0o755)
             write_file(marker, read_file(autoprobe) or "")
         before = (read_file(marker) or "").strip()
         try:

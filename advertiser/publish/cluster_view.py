@@ -1,10 +1,10 @@
-"""Watch this node and its pods."""
+"""Watch this node. Its pods are known from the node's own records: no right to read pods is needed."""
 
 from collections.abc import Callable
 
 import structlog
 
-from advertiser.formats.cluster_facts import AssignedVfs, Node, Pod, read_drain
+from advertiser.formats.cluster_facts import Node, read_drain
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
@@ -15,7 +15,7 @@ from mooring.kube.events import Changed, Event, Synced, Unreadable
 from mooring.kube.watch import Decoder, watch
 
 _log = structlog.get_logger()
-_decode_pod, _decode_node = Decoder(Pod), Decoder(Node)
+_decode_node = Decoder(Node)
 
 
 def read_drained(text: str | None, node: str) -> frozenset[str] | None:
@@ -38,20 +38,12 @@ class ClusterView:
         self._publisher = publisher
         self._resources = resources
         self._notify = notify
-        self._pods = AssignedVfs(node)
         self._drained: frozenset[str] | None = None
 
     @property
     def cluster_facts(self) -> ClusterFacts | None:
-        """Return the facts, None before the pods and the node were both listed."""
-        assigned, drained = self._pods.assigned, self._drained
-        return None if assigned is None or drained is None else ClusterFacts(assigned, drained)
-
-    async def follow_pods(self) -> None:
-        selected = {"fieldSelector": f"spec.nodeName={self._node}"}
-        async for event in watch(self._client, "/api/v1/pods", _decode_pod, selected):
-            if self._pods.take(event):
-                self._notify()
+        """Return the facts, None before the node was listed."""
+        return None if self._drained is None else ClusterFacts(drained=self._drained)
 
     async def follow_node(self) -> None:
         selected = {"fieldSelector": f"metadata.name={self._node}"}

@@ -25,6 +25,18 @@ class Metrics:
         self._up = Gauge("mooring_inventory_pf_up", "1 where the PF's link is up.", ("pf",), registry=self._registry)
         self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not offered.", registry=self._registry)
 
+        self._policies = Gauge(
+            "mooring_inventory_admission_policy",
+            "1 for what the admission policy was found to be: bound, missing or unknown.",
+            ("policy", "state"),
+            registry=self._registry,
+        )
+
+    def policy(self, policy: str, found: str) -> None:
+        """Show whether an admission policy guards."""
+        for state in ("bound", "missing", "unknown"):
+            self._policies.labels(policy, state).set(state == found)
+
     def patched(self) -> None:
         self._patches.inc()
 

@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 
-from advertiser.formats.cluster_facts import AssignedVfs, Node, Pod
+from advertiser.formats.cluster_facts import Node
 from advertiser.inventory.debounce import CONFIRM_S, Debounced, LookTime, debounce
-from advertiser.inventory.facts import AssignedVfKey, ClusterFacts
+from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import read_drained
 from advertiser.publish.publisher import node_path, patch_inventory
 from advertiser.publish.scanner import Scanner
@@ -14,7 +14,6 @@ from mooring import names
 from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.retry import until_definite
-from mooring.kube.watch import Decoder, watch
 
 _MOST_LOOKS = 3
 
@@ -25,7 +24,7 @@ async def publish_once(client: Client, scanner: Scanner) -> None:
     node = msgspec.json.decode(await get("GET", node_path(scanner.node)), type=Node)
     annotations = node.metadata.annotations or {}
     drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
-    cluster_facts = ClusterFacts(await _assigned(client, scanner.node), drained)
+    cluster_facts = ClusterFacts(drained=drained)
     text = dump_inventory(await _confirmed(scanner, cluster_facts))
     if annotations.get(names.INVENTORY) != text:
         await patch(client, scanner.node, text)
@@ -44,12 +43,3 @@ async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory
         if not found.pending:
             break
     return found.inventory
-
-
-async def _assigned(client: Client, node: str) -> frozenset[AssignedVfKey] | None:
-    pods = AssignedVfs(node)
-    async for event in watch(client, "/api/v1/pods", Decoder(Pod), {"fieldSelector": f"spec.nodeName={node}"}):
-        # The first is the whole list.
-        pods.take(event)
-        break
-    return pods.assigned

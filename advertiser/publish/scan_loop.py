@@ -67,7 +67,7 @@ class ScanLoop:
         """Scan after every change, when a reason is to be confirmed, and every ``resync_s`` seconds; never return."""
         while True:
             try:
-                # Before both lists are complete an inventory would be partial.
+                # Before the node is listed it is not known what is drained.
                 if self._view.cluster_facts is not None:
                     began_s = self._clock()
                     self.take(await self.scan(), began_s)

@@ -1,17 +1,21 @@
 """One scan: read the host and the offer, and build the inventory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import structlog
 
 from advertiser.host.offer_file import OfferFile
+from advertiser.host.pod_records import assigned_vfs
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
 from mooring import ports
-from mooring.files import read_file, remove_file, write_file
+from mooring.files import read_file, remove_file, write_shared
+from mooring.inventory import ADVERTISER
 from mooring.ports import Ports, dump_ports, shared_ports
+from mooring.run_folder import ADVERTISER_VERSION
 
 _log = structlog.get_logger()
 
@@ -39,21 +43,34 @@ class Scanner:
         Which PFs share a port is recorded for the CNI plugin before anything is published.
         """
         host = read_host(self.roots)
+        # Its own version is known without the record, which a node without the CNI server has no place for.
+        own = version("mooring")
+        host = replace(host, programs={**host.programs, ADVERTISER: own})
+        record(self.roots.run / ADVERTISER_VERSION, own)
         offer = self.offer.offer()
-        result = build_inventory(host, offer, cluster_facts, self.node)
+        # After the ledger: the record of a pod comes before the entries of its VFs.
+        facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
+        result = build_inventory(host, offer, facts, self.node)
         record_ports(self.roots.run, shared_ports(result.inventory.pfs))
         return Scan(host, result, offer.resources)
 
 
 def record_ports(run: Path, shared: Ports) -> None:
     """Write which PFs share a port where the record does not say so yet; without any there is no record."""
-    path, text = run / ports.FILE, dump_ports(shared) if shared else None
+    refused = record(run / ports.FILE, dump_ports(shared) if shared else None)
+    if refused is not None:
+        _log.error("shared ports are not recorded for the CNI plugin", reason=str(refused))
+
+
+def record(path: Path, text: str | None) -> OSError | None:
+    """Write a file of the advertiser's own folder, or remove it, unless it is so already; return what refuses that."""
     try:
         if text == read_file(path):
-            return
+            return None
         if text is None:
             remove_file(path)
         else:
-            write_file(path, text)
+            write_shared(path, text, mode=0o644)
     except OSError as refused:
-        _log.error("shared ports are not recorded for the CNI plugin", path=str(path), reason=str(refused))
+        return refused
+    return None

@@ -15,10 +15,12 @@ from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
 from mooring import without_devices
 from mooring.errors import RecordError
-from mooring.files import read_file
+from mooring.files import read_file, read_foreign_file
+from mooring.inventory import ADVERTISER
+from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
-_VERSIONS = f"{_RUN}/version"
+_LONGEST_VERSION = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ def _difference(step: Step, change: Change) -> Finding:
     return Finding(step.name, change.path, "missing" if change.before is None else "altered")
 
 
+def _version(program: str) -> str:
+    """Return the version that a program has recorded; the advertiser's is in a folder of its own."""
+    paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
+    found = (read_foreign_file(below(Path("/"), path), _LONGEST_VERSION) for path in paths)
+    return next((text.strip() for text in reversed([*found]) if text is not None), "")
+
+
 def _without_devices(root: Path) -> Iterator[Finding]:
     """Report what the shim's last look for containers without their devices has found."""
     name = f"{_RUN}/{without_devices.NAME}"
@@ -85,6 +94,6 @@ def _running(choices: Choices) -> Iterator[Finding]:
         if asked.returncode != 0:
             yield Finding("services", unit, asked.stdout.strip() or "not known to systemd")
     for program in ("mooring-cni", "mooring-cri-shim", "mooring-advertiser"):
-        running = (read_file(below(Path("/"), f"{_VERSIONS}/{program}")) or "").strip()
+        running = _version(program)
         if running and running != version("mooring"):
             yield Finding("services", program, f"runs version {running}, {version('mooring')} is installed")

@@ -114,7 +114,7 @@ def _dispatch(
     conf = read_conf(call, {**defaults, **call.conf}, version)
     node = Node(
         Sysfs(Path(conf.sysfs)),
-        Ledger(Path(conf.state)),
+        Ledger(Path(conf.state), Path(conf.run)),
         Path(conf.run),
         SettingsOfNetdevs(vf_settings()),
         BOOT_ID.read_text().strip(),

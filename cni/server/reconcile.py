@@ -16,6 +16,7 @@ import structlog
 
 from cni.kernel import netns
 from cni.plan.orphans import REASONS, Backoff, Orphan, Place, Reason, find_orphans, is_due, next_backoff
+from cni.server.extracts import mend
 from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
 from cni.spec.skel import CniError
@@ -69,6 +70,7 @@ class Reconciler:
             del entries[pci]
         held = [entry for entry in entries.values() if entry.phase == "held" and places[entry.pci] == "pod"]
         self._held_settings.compare(node, held)
+        mend(node, entries, self._unreadable)
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
     def _read(self, node: Node) -> dict[str, LedgerEntry]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import structlog
 
-from mooring import ledger, node_offer
+from mooring import extract, ledger, node_offer
 from mooring.errors import RecordError
-from mooring.files import read_file, read_own_file, record_paths, remove_file, write_files
+from mooring.files import read_file, read_own_file, record_paths, remove_file, write_files, write_shared
 from mooring.ledger import LedgerEntry
 from mooring.node_offer import PfOffer
 from mooring.podrecord import PodRecord, pod_record_name, read_pod_record, unprivileged_name
@@ -22,9 +22,13 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The node's records below the state folder; the caller holds the VF's lock for everything that writes."""
+    """The node's records below the state folder; the caller holds the VF's lock for everything that writes.
+
+    Where the run folder has a place for extracts (`cni.server.extracts` makes it), each entry has one there.
+    """
 
     state: Path
+    run: Path | None = None
 
     def read(self, pci: str) -> LedgerEntry | None:
         """Return a VF's entry; raise RecordError for one that cannot be read."""
@@ -40,9 +44,26 @@ class Ledger:
             ledger.read_ledger_entry(text, name)
             texts[Path(name).name] = text
         write_files(self.state / ledger.FOLDER, texts)
+        for entry in entries:
+            self.show(entry.pci, extract.vf_extract(entry))
 
     def remove(self, pci: str) -> None:
         remove_file(self.state / ledger.ledger_name(pci))
+        self.show(pci, None)
+
+    def show(self, pci: str, text: str | None) -> None:
+        """Put a VF's extract in place, or remove it; a failure is logged, and the reconciler tries again."""
+        folder = None if self.run is None else self.run / extract.VFS
+        if folder is None or not folder.is_dir():
+            return
+        path = folder / f"{pci}.json"
+        try:
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_shared(path, text)
+        except OSError as refused:
+            _log.warning("extract of a ledger entry is not written", pci=pci, reason=str(refused))
 
     def entries(self, container: str | None = None) -> Iterator[LedgerEntry]:
         """Yield every entry, or a container's, by address; log an invalid one, since it names no sandbox.

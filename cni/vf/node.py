@@ -11,8 +11,9 @@ from cni.kernel import netlink, rdma
 from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
-from mooring import names, ports
-from mooring.files import read_file
+from mooring import names, ports, run_folder
+from mooring.errors import RecordError
+from mooring.files import read_file, read_foreign_file
 from mooring.ledger import LedgerEntry
 from mooring.pci import routing_id
 from mooring.vf_settings import VfSettingsApi
@@ -20,8 +21,6 @@ from mooring.vf_settings import VfSettingsApi
 _log = structlog.get_logger()
 # How long a VF may take to return from a namespace that died, in seconds; past it the VF stays `returning`.
 RETURNS_S = 3.0
-# The file below the run folder that marks this boot's VFs as prepared.
-READY = "ready"
 _TEMPORARY = re.compile(r"mo[0-9a-f]{1,8}-[0-9a-f]{4}", re.ASCII)
 
 
@@ -42,9 +41,20 @@ class Node:
 
 def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
     """Return the PCI addresses of all PFs on a PF's cable, itself included; raise RecordError."""
-    text = read_file(node.run / ports.FILE)
+    try:
+        text = read_foreign_file(node.run / ports.FILE, ports.MOST_BYTES)
+    except OSError as unusable:
+        raise RecordError(ports.FILE, "", str(unusable)) from unusable
+    if text is None and not (node.run / run_folder.ADVERTISER_VERSION).exists():
+        # Where an advertiser of an earlier version puts it.
+        text = read_file(node.run / Path(ports.FILE).name)
     shared = ports.read_ports(text) if text is not None else ()
     return next((port for port in shared if pf_pci in port), (pf_pci,))
+
+
+def is_prepared(node: Node) -> bool:
+    """Return whether `init` has prepared this boot's VFs: by its mark, or where earlier versions put it."""
+    return any((node.run / mark).exists() for mark in (run_folder.READY, "ready"))
 
 
 def temporary_name(pci: str) -> str:

@@ -460,6 +460,25 @@ class PodSandbox(_message.Message):
 Global___PodSandbox: _TypeAlias = PodSandbox  # noqa: Y015
 
 @_typing.final
+class StopPodSandboxRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    pod_sandbox_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        pod_sandbox_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pod_sandbox_id", b"pod_sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopPodSandboxRequest: _TypeAlias = StopPodSandboxRequest  # noqa: Y015
+
+@_typing.final
 class ListContainersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

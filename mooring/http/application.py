@@ -1,6 +1,7 @@
 """Serve an aiohttp application within the limits of `mooring.http.connections`."""
 
 import logging
+import mmap
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from mooring.http.connections import Connection, Connections, Limits, accepting
 _LAST_ANSWERS_S = 2.0
 _CONNECTIONS = web.AppKey("connections", Connections)
 _CONNECTION = web.RequestKey("connection", Connection)
+Body = bytes | memoryview
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _server_log = logging.getLogger(__name__)
 # aiohttp logs a traceback for whatever is no HTTP: anybody could fill the log.
@@ -52,19 +54,34 @@ async def listen(
         connections.abort_all()
 
 
-async def read_body(request: web.Request, most_bytes: int) -> bytes:
-    """Return a request's body; raise an answer of aiohttp's, 413 where it is larger than ``most_bytes``."""
+async def read_body(request: web.Request, most_bytes: int) -> Body:
+    """Return a request's body; raise an answer of aiohttp's, 413 where it is larger than ``most_bytes``.
+
+    It is in pages of its own, which go back to the system with it: malloc keeps what it gave for a large object, up to
+    twice the largest that it has freed (mallopt(3), M_MMAP_THRESHOLD).
+    """
     connections, connection = request.app[_CONNECTIONS], request[_CONNECTION]
-    body = bytearray()
+    announced = request.content_length
+    if announced == 0:
+        return b""
+    if announced is not None and announced > most_bytes:
+        raise web.HTTPRequestEntityTooLarge(most_bytes, announced)
+    pages = mmap.mmap(-1, announced or most_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    filled = 0
     try:
         async for part in request.content.iter_any():
             connections.hold(connection, len(part))
-            body += part
-            if len(body) > most_bytes:
-                raise web.HTTPRequestEntityTooLarge(most_bytes, len(body))
-    except (ConnectionError, web.RequestPayloadError) as cut_short:
-        raise web.HTTPBadRequest(text=f"request's body was cut short: {cut_short}") from cut_short
-    return bytes(body)
+            if filled + len(part) > len(pages):
+                raise web.HTTPRequestEntityTooLarge(most_bytes, filled + len(part))
+            pages[filled : filled + len(part)] = part
+            filled += len(part)
+    except BaseException as cut_short:
+        # Its traceback, which the connection keeps, would keep the pages too.
+        pages.close()
+        if isinstance(cut_short, ConnectionError | web.RequestPayloadError):
+            raise web.HTTPBadRequest(text=f"request's body was cut short: {cut_short}") from cut_short
+        raise
+    return memoryview(pages)[:filled]
 
 
 @web.middleware
@@ -76,6 +93,7 @@ async def _in_phases(request: web.Request, handler: _Handler) -> web.StreamRespo
     except ConnectionResetError as closed:
         raise web.HTTPBadRequest(text=str(closed)) from closed
     try:
+        await connections.turn(connection)
         return await handler(request)
     finally:
         connections.end_request(connection)

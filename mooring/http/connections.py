@@ -28,7 +28,8 @@ from mooring.config import host_and_port
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 _log = structlog.get_logger()
-_BACKLOG = 256
+_BACKLOG = 1024
+_AT_ONCE = 64
 # struct linger: on, 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
 # Seconds until accepting is tried again, for instance after the process ran out of descriptors.
@@ -41,6 +42,8 @@ _SAY_AGAIN_S = 60.0
 class Limits:
     """``connections`` at once; seconds for each phase of one; ``body_bytes`` of all request bodies together.
 
+    Each connection and each request takes one of its peer's ``turns_per_s`` turns: whoever asks for more waits.
+
     ``head_s`` is until the first request's headers are complete, ``request_s`` from there until its answer is made,
     ``idle_s`` from there, the answer's transfer included, until the next request's headers are complete: more than the
     90 s after which Go's clients close idle connections, so that they close first.
@@ -51,6 +54,7 @@ class Limits:
     request_s: float = 20.0
     idle_s: float = 100.0
     body_bytes: int = 64 << 20
+    turns_per_s: float = 100.0
 
 
 class Connection:
@@ -94,6 +98,8 @@ class Connections:
         self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
         self._body_bytes = 0
         self._said_s = float("-inf")
+        # By peer, when its next turn is, where that is in the future.
+        self._next_turn_s: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -133,18 +139,38 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, address = await loop.sock_accept(listener)
+                self._admit(*await loop.sock_accept(listener), make, tls)
+                # Those that have queued up meanwhile, too: where the queue is full, a newcomer tries again after 1 s.
+                for _ in range(_AT_ONCE):
+                    self._admit(*listener.accept(), make, tls)
+            except BlockingIOError:
+                continue
             except OSError as failed:
                 _log.warning("connection not accepted", reason=str(failed))
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
-                continue
-            if len(self._open) >= self._limits.connections:
-                self._close_one("connections are at their limit", lambda _: 1)
-            connection = Connection(accepted, str(address[0]))
-            self._open[connection] = None
-            connection.expire_in(self._limits.head_s)
-            connection.task = loop.create_task(self._converse(connection, make, tls))
-            connection.task.add_done_callback(partial(self._ended, connection))
+
+    def _admit(
+        self, accepted: socket.socket, address: tuple[Any, ...], make: MakeProtocol, tls: ssl.SSLContext | None
+    ) -> None:
+        """Let a connection in, if need be in place of another."""
+        accepted.setblocking(False)
+        if len(self._open) >= self._limits.connections:
+            self._close_one("connections are at their limit", lambda _: 1)
+        connection = Connection(accepted, str(address[0]))
+        self._open[connection] = None
+        connection.expire_in(self._limits.head_s)
+        connection.task = asyncio.get_running_loop().create_task(self._converse(connection, make, tls))
+        connection.task.add_done_callback(partial(self._ended, connection))
+
+    async def turn(self, connection: Connection) -> None:
+        """Wait for the peer's next turn."""
+        now_s = asyncio.get_running_loop().time()
+        if len(self._next_turn_s) > self._limits.connections:
+            self._next_turn_s = {peer: at_s for peer, at_s in self._next_turn_s.items() if at_s > now_s}
+        turn_s = max(now_s, self._next_turn_s.get(connection.peer, now_s))
+        self._next_turn_s[connection.peer] = turn_s + 1 / self._limits.turns_per_s
+        if turn_s > now_s:
+            await asyncio.sleep(turn_s - now_s)
 
     def abort_all(self) -> None:
         for connection in list(self._open):
@@ -156,6 +182,7 @@ class Connections:
         self._by_protocol[inner] = connection
         # A handshake that fails, or a peer that left before it: nothing was asked.
         with suppress(OSError):
+            await self.turn(connection)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: watched, connection.accepted, ssl=tls)
             await watched.lost.wait()
 

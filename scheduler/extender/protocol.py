@@ -93,7 +93,7 @@ class _Nodes(Struct):
 _node = msgspec.json.Decoder(_Object).decode
 
 
-def read_extender_args(body: bytes) -> ExtenderArgs:
+def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
     """Read the arguments of `filter` and `prioritize`; raise ProtocolError."""
     try:
         fields = _fields(body)
@@ -107,7 +107,7 @@ def read_extender_args(body: bytes) -> ExtenderArgs:
     return ExtenderArgs(pod, list(items), items)
 
 
-def read_preemption(body: bytes) -> ExtenderPreemptionArgs:
+def read_preemption(body: bytes | memoryview) -> ExtenderPreemptionArgs:
     """Read the arguments of `preempt`; raise ProtocolError."""
     try:
         fields = _fields(body)
@@ -120,7 +120,7 @@ def read_preemption(body: bytes) -> ExtenderPreemptionArgs:
         raise ProtocolError(f"request is no ExtenderPreemptionArgs: {wrong}") from wrong
 
 
-def read_binding(body: bytes) -> Binding:
+def read_binding(body: bytes | memoryview) -> Binding:
     """Read the arguments of `bind`; raise ProtocolError."""
     try:
         fields = _fields(body)
@@ -167,7 +167,7 @@ def preempted(victims: Mapping[str, Victims]) -> bytes:
     return _encode({"NodeNameToMetaVictims": result})
 
 
-def _fields(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+def _fields(body: bytes | memoryview | msgspec.Raw) -> dict[str, msgspec.Raw]:
     """Return an object's fields by their names in lower case; null fields are left out."""
     return {key.lower(): value for key, value in _raw_fields(body).items() if bytes(value) != _NULL}
 

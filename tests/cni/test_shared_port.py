@@ -1,5 +1,6 @@
 """Promise 8 at ADD where two PFs are on one cable: min rates count over all VFs of both."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
+from mooring.files import write_shared
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import LockBusyError, hold
 from mooring.ports import FILE, dump_ports
+from mooring.run_folder import ADVERTISER_VERSION
 from mooring.settings import VfSettings
 
 
@@ -34,7 +37,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def share(node: Node) -> None:
-    (node.run / FILE).write_text(dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
+    write_shared(node.run / FILE, dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
 
 
 HOST = describe_host("n1", 1, vfs=4)
@@ -80,7 +83,7 @@ def test_a_vf_that_reserves_nothing_does_not_wait_for_the_other_pf(node: Node) -
     share(node)
     with hold(node.run, PFS["enp4s0f1"], 0):
         put(node, pending("enp4s0f0", 0, 0))
-    (node.run / FILE).write_text("{")
+    write_shared(node.run / FILE, "{")
     put(node, pending("enp4s0f0", 1, 0))
     with pytest.raises(RecordError):
         put(node, pending("enp4s0f0", 1, 1))
@@ -110,9 +113,37 @@ def test_an_add_on_either_pf_waits_for_one_on_the_other(node: Node, monkeypatch:
 
 
 def test_a_record_that_cannot_be_read_is_not_taken_for_none(node: Node) -> None:
-    (node.run / FILE).write_text("{")
+    write_shared(node.run / FILE, "{")
     with pytest.raises(RecordError, match=FILE):
         put(node, pending("enp4s0f1", 0, 1000))
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "long", "folder"])
+def test_what_the_advertiser_may_put_in_the_records_place_is_refused_at_once(node: Node, kind: str) -> None:
+    """It serves with fewer rights: a link would have root read another file, and a pipe wait for ever."""
+    path = node.run / FILE
+    path.parent.mkdir()
+    match kind:
+        case "link":
+            (node.run / "other").write_text(dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
+            path.symlink_to(node.run / "other")
+        case "pipe":
+            os.mkfifo(path)
+        case "long":
+            path.write_text(" " * 70_000 + "{}")
+        case "folder":
+            path.mkdir()
+    with pytest.raises(RecordError, match=FILE):
+        put(node, pending("enp4s0f1", 0, 1000))
+
+
+def test_the_record_of_an_earlier_advertiser_counts_until_it_is_another(node: Node) -> None:
+    """It wrote to the run folder itself; a newer one writes its version where its record is."""
+    shared = (PFS["enp4s0f0"], PFS["enp4s0f1"])
+    write_shared(node.run / "ports.json", dump_ports((shared,)))
+    assert pfs_of_port(node, shared[0]) == shared
+    write_shared(node.run / ADVERTISER_VERSION, "0.1.0")
+    assert pfs_of_port(node, shared[0]) == shared[:1]
 
 
 def test_rates_beside_are_added() -> None:

@@ -17,6 +17,7 @@ _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Strings of two words that are not messages: by their beginning, with the reason.
 NOT_PRINTED = {
     "#!… -ISE": "the forwarder's own source; what it prints has entries",
+    "HTTP/1.1 …": "the head of an HTTP answer",
     "import sys; open(": "a program for a subprocess",
     "# ": "files that mooring-node writes",
     "[Service] Environment=": "likewise",

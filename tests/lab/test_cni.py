@@ -105,6 +105,25 @@ def test_add_applies_the_assignment_and_del_restores_the_kernels_state(lab: Lab)
     assert rest == ['"held"', '"held"', "0", "same first", "0", "same second"]
 
 
+def test_the_nodes_offer_forces_its_vlan_and_refuses_what_it_does_not_allow(lab: Lab) -> None:
+    """The first record asks for a MAC and trust; the second VF alone asks for nothing, and gets the network's VLAN."""
+    offer = """echo '{"v":1,"pfs":{"0000:3b:00.0":{"network":"default","vlan":100}}}' >/var/lib/mooring/offer.json"""
+    record = "/var/lib/mooring/pods/u1.json"
+    lines = run(
+        lab,
+        f"""
+        {offer}
+        call ADD; jq -r '.code, .msg' /tmp/answer; same refused; ls /var/lib/mooring/vfs 2>/dev/null | wc -l
+        jq -c 'del(.assignment.vfs[0])' {record} >/tmp/record; cat /tmp/record >{record}
+        call ADD; echo $status; ip -j link show eth0 | jq '.[0].vfinfo_list[1].vlan_list[0].vlan'
+        call DEL; echo $status; same end
+        """,
+    )
+    reason = "vf 0 of pf 'eth0': vlan 7 is not allowed on the network, where every VF has vlan 100"
+    assert lines[:2] == ["11", f"the assignment goes beyond this node's offer: {reason}"]
+    assert lines[2:] == ["same refused", "0", "0", "100", "0", "same end"]
+
+
 def test_a_vf_comes_back_when_its_namespace_died_first(lab: Lab) -> None:
     """The kernel returns the netdev under its pod name; DEL puts name, MAC and settings right."""
     lines = run(lab, "call ADD; echo $status; ip netns delete pod; CNI_NETNS= call DEL; echo $status; same all")

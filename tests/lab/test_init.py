@@ -64,7 +64,7 @@ def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: La
         lspci -D | grep -c 'Virtual Function' | jq -c '{{lspci: .}}'
         before=$(ip -j link | md5sum); {INIT}; [ "$before" = "$(ip -j link | md5sum)" ] || exit 7
         cat /sys/bus/pci/devices/0000:3b:00.?/sriov_drivers_autoprobe | jq -sc .
-        [ -f /run/mooring/ready ] && ls /run/mooring/preparing | jq -Rsc '{{preparing: .}}'
+        [ -f /run/mooring/init/ready ] && ls /run/mooring/init/preparing | jq -Rsc '{{preparing: .}}'
         """,
         *FOUR_PFS,
     )
@@ -162,6 +162,6 @@ def test_an_mlx5_pf_is_opened_gets_its_mtu_and_all_its_vfs_take_part(lab: Lab) -
         "simvf.mlx5=3",
     )
     assert (link, shares) == ([9000, True], ["0 0 1 0 2 0 "])
-    assert left == {"0000:3b:00.0": {"default_share_mbps": 500}}
+    assert left == {"0000:3b:00.0": {"default_share_mbps": 500, "network": "default"}}
     assert uses == ["address 10.0.0.1/24"]
     assert "MTU of a PF that the host uses is changed" not in again

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import shlex
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,22 +14,31 @@ import aiohttp
 import pytest
 
 from bench.apiservers import free_ports
+from cni.server.extracts import make_folders
+from cni.vf.ledger import Ledger
 from devcluster.apiserver.serve import ApiServer
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from mooring.ledger import LedgerEntry, Netns, Original, ledger_name
+from mooring.run_folder import ADVERTISER, ADVERTISER_VERSION, READERS
+from tests.manifests.rendering import raw
 from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.root]
+_AS_READER = ("setpriv", f"--reuid={READERS}", f"--regid={READERS}", "--clear-groups", "--no-new-privs")
+HELD = LedgerEntry(
+    "0000:04:00.3", "enp4s0f0", 1, "held", "b", "gone", "default/gone", "c", "net1", Netns("/n", 1), Original()
+)
 _NO_CAPABILITY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 @asynccontextmanager
-async def confined(writable: Path, *program: str) -> AsyncIterator[None]:
+async def confined(writable: Path, *program: str, user: Sequence[str] = _NO_CAPABILITY) -> AsyncIterator[None]:
     """Run a program with a root filesystem that is read-only but for one folder; it must end cleanly."""
     folder = shlex.quote(str(writable))
     read_only = f"mount --bind {folder} {folder}\nmount -o remount,bind,ro /\n"
     command = ("unshare", "--mount", "--propagation", "private", "sh", "-e", "-c")
-    run = f"{read_only}exec {shlex.join([*_NO_CAPABILITY, *program])}"
+    run = f"{read_only}exec {shlex.join([*user, *program])}"
     process = await asyncio.create_subprocess_exec(*command, run, stderr=PIPE)
     said = asyncio.create_task(process.communicate())
     try:
@@ -66,12 +76,15 @@ async def test_the_scheduler_gets_ready_and_leads(tmp_path: Path) -> None:
             assert await _answers(f"http://127.0.0.1:{port}/livez", lambda status: status == 200) == "ok"
 
 
-async def test_the_advertiser_publishes(tmp_path: Path) -> None:
-    """The ledger is read, the host's links are listed, and only /run is written."""
+async def test_the_advertiser_publishes_as_the_user_of_its_pod(tmp_path: Path) -> None:
+    """It reads the extracts of records that it may not read itself, and opens no socket of the node's programs."""
     (port,) = free_ports(1)
+    run = tmp_path / "run"
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
     build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
-    for name in ("run", "state"):
-        (tmp_path / name).mkdir()
+    make_folders(run)
+    Ledger(tmp_path / "state", run).write(HELD)
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as session:
         (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
         async with session.post("/api/v1/nodes", json={"metadata": {"name": "n1"}}) as answer:
@@ -80,8 +93,33 @@ async def test_the_advertiser_publishes(tmp_path: Path) -> None:
             f"--{flag}={tmp_path / name}" for flag, name in (("sysfs", "sys"), ("state", "state"), ("run", "run"))
         ]
         flags = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--node-name=n1", f"--getpfs-addr=127.0.0.1:{port}")
-        async with confined(tmp_path / "run", sys.executable, "-m", "advertiser", "serve", *flags, *folders):
-            assert '"published": true' in await _answers(
-                f"http://127.0.0.1:{port}/readyz", lambda status: status == 200
-            )
+        program = (sys.executable, "-m", "advertiser", "serve", *flags, *folders)
+        async with confined(run / ADVERTISER, *program, user=_AS_READER):
+            page = f"http://127.0.0.1:{port}/readyz"
+            assert '"published": true' in await _answers(page, lambda status: status == 200)
             await _answers(f"http://127.0.0.1:{port}/getpfs", lambda status: status == 200)
+        async with session.get("/api/v1/nodes/n1") as answer:
+            inventory = (await answer.json())["metadata"]["annotations"]["mooring.dev/inventory"]
+    assert '"why":"held by pod gone"' in inventory
+    assert (run / ADVERTISER_VERSION).exists()
+    refused = subprocess.run(
+        [*_AS_READER, "cat", str(tmp_path / "state" / ledger_name(HELD.pci))], capture_output=True, check=False
+    )
+    assert b"Permission denied" in refused.stderr
+
+
+def test_no_container_of_the_advertiser_sees_the_sockets_and_the_one_that_serves_is_not_root() -> None:
+    """Uid 0 without any capability connects to a root's socket of mode 0600: the runtime's is a way to the host."""
+    (document,) = raw("base/advertiser/daemonset.yaml")
+    spec = document["spec"]["template"]["spec"]
+    sources = {volume["name"]: Path(volume["hostPath"]["path"]) for volume in spec["volumes"] if "hostPath" in volume}
+    sockets = [Path("/run/mooring/cri.sock"), Path("/run/mooring/cni.sock"), Path("/run/mooring/run/crio/crio.sock")]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        mounted = [sources[one["name"]] for one in container["volumeMounts"] if one["name"] in sources]
+        assert not [path for path in mounted for socket in sockets if path in socket.parents]
+    (serving,) = spec["containers"]
+    security = serving["securityContext"]
+    assert (security["runAsNonRoot"], security["runAsUser"], security["runAsGroup"]) == (True, READERS, READERS)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    written = {one["mountPath"] for one in serving["volumeMounts"] if not one.get("readOnly")}
+    assert written == {f"/run/mooring/{ADVERTISER}"}

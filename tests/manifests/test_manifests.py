@@ -17,7 +17,9 @@ from advertiser.__main__ import COMMANDS as ADVERTISER_COMMANDS
 from advertiser.__main__ import Config as AdvertiserConfig
 from cni.spec.conf import read_conf
 from cni.spec.skel import read_call
+from mooring import extract
 from mooring.config import load
+from mooring.run_folder import READY
 from scheduler.__main__ import Config as SchedulerConfig
 from tests.manifests.accounts import NAMESPACE
 from tests.manifests.rendering import ROOT, Document, built, kustomizations, of_kind
@@ -111,7 +113,7 @@ def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
             assert context["capabilities"].get("add", []) == (["NET_ADMIN"] if container["name"] == "init" else [])
     (serve,) = advertiser["containers"]
     writable = {one["name"] for one in serve["volumeMounts"] if not one.get("readOnly")}
-    assert writable == {"run"}
+    assert writable == {"run-advertiser"}
 
 
 def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
@@ -135,8 +137,28 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
         commands.append(command)
         assert host.node == "n1"
         mounted = {one["mountPath"] for one in container["volumeMounts"]}
-        assert {str(path) for path in (host.sysfs, host.state, host.run, host.offer.parent)} <= mounted
+        records = str(host.state) if command == "init" else str(host.run / extract.FOLDER)
+        assert {str(host.sysfs), records, str(host.run / Path(READY).parent), str(host.offer.parent)} <= mounted
     assert commands == ["init", "serve"]
+
+
+def test_the_extender_answers_nobody_whom_the_operator_has_not_named(objects: tuple[Document, ...]) -> None:
+    """By a certificate of his CA, or by an address: an overlay that starts its server has one of the two."""
+    (deployment,) = of_kind(objects, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    _, config = load(SchedulerConfig, "mooring-scheduler", container["args"], {})
+    policies = list(of_kind(objects, "NetworkPolicy"))
+    assert len(policies) == int(bool(config.extender_addr and not config.extender_client_ca))
+    for policy in policies:
+        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+        assert wanted <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        open_to_all = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+        (named,) = [rule for rule in policy["spec"]["ingress"] if "from" in rule]
+        assert open_to_all == [{"ports": [{"port": "metrics"}]}]
+        assert named == {"ports": [{"port": "extender"}], "from": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}
+        assert ports == {"metrics": 10259, "extender": 8888}
 
 
 def _pods(objects: tuple[Document, ...]) -> Iterator[Document]:

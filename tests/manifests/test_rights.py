@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from advertiser.publish.publisher import patch_inventory
+from cri_shim.records import Records
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options
@@ -31,6 +32,7 @@ from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Refused
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 from scheduler.cycle.instructions import Evict
 from scheduler.kube.objects import Pod
@@ -269,6 +271,7 @@ async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:
         netns=Netns("/n", 1),
         original=Original(),
     )
+    Records(folder / "state", folder / "run").write_pod(PodRecord("default/holder", assignment))
     write_file(folder / "state" / ledger_name(_VF), dump_ledger_entry(entry))
 
 

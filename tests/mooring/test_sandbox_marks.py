@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,12 +70,45 @@ def test_one_sandbox_after_the_other_has_its_own_mark(tmp_path: Path) -> None:
             assert claim(tmp_path, UID, box) == "granted"
 
 
-def test_of_many_sandboxes_at_once_one_claims_the_mark(tmp_path: Path) -> None:
-    """The CNI server works in threads, and beside it one-shot processes."""
-    with marked(tmp_path, UID), ThreadPoolExecutor(16) as pool:
-        outcomes = list(pool.map(lambda number: claim(tmp_path, UID, f"box{number}"), range(64)))
-    assert sorted(set(outcomes)) == ["granted", "taken"]
-    assert outcomes.count("granted") == 1
+TWO_AT_ONCE = """
+import sys, threading
+from pathlib import Path
+from mooring.sandbox_marks import claim, marked
+
+run, place = Path(sys.argv[1]), threading.current_thread()
+outcomes, opened, at = [], 0, None
+
+def second():
+    outcomes.append(claim(run, "u1", "box2"))
+
+def watch(event, _given):
+    global opened
+    if event == "open" and at is not None and threading.current_thread() is place:
+        opened += 1
+        if opened == at:
+            thread.start()
+            thread.join(0.2)
+
+sys.addaudithook(watch)
+for step in range(1, 9):
+    with marked(run, "u1"):
+        outcomes.clear()
+        opened, thread, at = 0, threading.Thread(target=second), step
+        outcomes.append(claim(run, "u1", "box1"))
+        at = None
+        if not thread.ident:
+            break
+        thread.join()
+        print(*sorted(outcomes))
+"""
+
+
+def test_of_two_sandboxes_at_once_one_claims_the_mark(tmp_path: Path) -> None:
+    """The CNI server works in threads, beside one-shot processes: a second ADD begins at each step of the first."""
+    program = [sys.executable, "-c", TWO_AT_ONCE, str(tmp_path)]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(said) >= 3
+    assert set(said) == {"granted taken"}
 
 
 def test_the_mark_of_a_killed_shim_is_none(tmp_path: Path) -> None:
@@ -88,8 +120,9 @@ def test_the_mark_of_a_killed_shim_is_none(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path), UID], stdout=subprocess.PIPE) as shim:
         assert shim.stdout is not None
         assert shim.stdout.readline() == b"marked\n"
-        assert claim(tmp_path, UID, "box1") == "granted"
+        while_it_lived = claim(tmp_path, UID, "box1")
         shim.send_signal(signal.SIGKILL)
+    assert while_it_lived == "granted"
     assert claim(tmp_path, UID, "box1") == "ended"
     assert len(marks(tmp_path)) == 1
     promise_marks(tmp_path / "state", tmp_path, "2")
@@ -131,6 +164,39 @@ def test_marks_are_needed_from_a_promise_on(tmp_path: Path) -> None:
     promise_marks(state, run, "2")
     assert are_needed(state, run)
     assert [path.name for path in (run / FOLDER).iterdir()] == [".shim"]
+
+
+AT_EVERY_CALL = """
+import sys
+from pathlib import Path
+from mooring.sandbox_marks import are_needed, promise_marks
+
+state, run = Path(sys.argv[1], "state"), Path(sys.argv[1], "run")
+promise_marks(state, run, "1")
+needed, watching = [], True
+
+def watch(event, _given):
+    global watching
+    if watching and event in {"os.link", "os.rename", "os.remove", "open"}:
+        watching = False
+        needed.append(are_needed(state, run))
+        watching = True
+
+sys.addaudithook(watch)
+promise_marks(state, run, "2")
+watching = False
+print(len(needed), all(needed), are_needed(state, run))
+"""
+
+
+def test_marks_are_needed_at_every_moment_of_a_restart(tmp_path: Path) -> None:
+    """Whatever the next shim has done so far: it is interrupted at each call that opens a file or changes a name."""
+    said = subprocess.run(
+        [sys.executable, "-c", AT_EVERY_CALL, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    calls, always, after = said.stdout.split()
+    assert int(calls) > 5
+    assert (always, after) == ("True", "True")
 
 
 def test_an_older_shim_takes_the_promise_back(tmp_path: Path) -> None:

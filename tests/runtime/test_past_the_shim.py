@@ -86,6 +86,19 @@ def test_a_call_whose_shim_ends_costs_a_retry_only(node: Any, client: Any, ends:
         node.remove_pods()
 
 
+def test_a_call_that_the_kubelet_gave_up_costs_a_retry_only(node: Any, client: Any) -> None:
+    """Its deadline passes while ADD waits for the VF of another pod; nothing of the first try is in the way."""
+    first, second = node.pod(node.functions[0]), node.pod(node.functions[0])
+    holder = client.run(first)
+    with pytest.raises(grpc.RpcError) as error:
+        client.stub.RunPodSandbox(cri.RunPodSandboxRequest(config=second.config), timeout=2)
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    wait_until(lambda: marks(node, second) == [])
+    client.remove(holder)
+    wait_until(lambda: runs(client, second))
+    assert node.held() == {second.vfs[0].pci: second.uid}
+
+
 def runs(client: Any, pod: Any) -> bool:
     """Return whether a try to run a pod succeeds: the runtime may still be at the one before."""
     try:
@@ -101,7 +114,7 @@ def marks(node: Any, pod: Any) -> list[str]:
 
 def told(node: Any) -> Mapping[str, bool] | None:
     """Return what the shim has reported: by a container's id whether it stops it."""
-    path = node.layout.run / "without-devices.json"
+    path = node.layout.run / "extract/without-devices.json"
     if not path.exists():
         return None
     return {each["id"]: each.get("stopped", False) for each in json.loads(path.read_text())["containers"]}

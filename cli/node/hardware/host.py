@@ -16,7 +16,8 @@ from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.plan.report import Subject
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, read_inventory
+from mooring.inventory import ADVERTISER, Inventory, Pf, read_inventory
+from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 from mooring.settings import VfSettings
 from mooring.vf_settings import VfSettingsApi
 
@@ -129,7 +130,8 @@ def ask(target: Target, shown: Mapping[str, Any]) -> Iterator[Answer]:
 def _kernel(target: Target) -> Answer:
     system = text_of(target.root / "etc/os-release") or ""
     pretty = next((line[12:].strip('"') for line in system.splitlines() if line.startswith("PRETTY_NAME=")), "")
-    programs = {name: text_of(target.run / "version" / name) for name in names_in(target.run / "version")}
+    programs = {name: text_of(target.run / VERSIONS / name) for name in names_in(target.run / VERSIONS)}
+    programs |= {ADVERTISER: own} if (own := text_of(target.run / ADVERTISER_VERSION)) else {}
     options = (text_of(target.root / "proc/cmdline") or "").split()
     kept = [each for each in options if each.partition("=")[0] in ("iommu", "intel_iommu", "amd_iommu", "net.ifnames")]
     found = {"release": platform.release(), "version": platform.version(), "system": pretty, "options": kept}

@@ -17,6 +17,7 @@ import structlog
 from mooring import names
 from mooring.assignment import verified_assignment
 from mooring.errors import AnnotationError
+from mooring.http.application import Body
 from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
 from scheduler.extender import protocol
@@ -64,41 +65,42 @@ class ExtenderHandlers:
         self._clients = clients
         self._clock = clock
         self._under_way: dict[str, _UnderWay] = {}
+        self._turns = asyncio.Lock()
 
     def standing_by(self) -> str:
         """Return why no request may be answered now; empty if requests may be."""
         return self._loop.standing_by()
 
-    async def filter(self, body: bytes) -> bytes:
+    async def filter(self, body: Body) -> bytes:
         """Return which nodes have the VFs that a pod requests."""
         return await self._filter(body, _reason)
 
-    async def filter_as_seeds(self, body: bytes) -> bytes:
+    async def filter_as_seeds(self, body: Body) -> bytes:
         """Return the same with the three messages of rit-k8s-rdma."""
         return await self._filter(body, _seed_reason)
 
-    async def prioritize(self, body: bytes) -> bytes:
+    async def prioritize(self, body: Body) -> bytes:
         """Score nodes."""
         args = protocol.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refusal):
             return protocol.prioritized(dict.fromkeys(args.nodes, 0))
         return protocol.prioritized(
-            {node: self._extender_pods.score(pod_info, node) async for node in _in_slices(args.nodes)}
+            {node: self._extender_pods.score(pod_info, node) async for node in self._in_slices(args.nodes)}
         )
 
-    async def preempt(self, body: bytes) -> bytes:
+    async def preempt(self, body: Body) -> bytes:
         """Return on which nodes the pod would fit without the victims, and which other pods must be deleted."""
         args = protocol.read_preemption(body)
         pod_info = self._extender_pods.read(args.pod)
         found = dict[str, protocol.Victims]()
         if isinstance(pod_info, PodInfo):
-            async for node in _in_slices(args.victims):
+            async for node in self._in_slices(args.victims):
                 victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock())
                 found |= {node: victims} if victims is not None else {}
         return protocol.preempted(found)
 
-    async def bind(self, body: bytes) -> bytes:
+    async def bind(self, body: Body) -> bytes:
         """Bind a pod to the chosen node, with exact VFs."""
         args = protocol.read_binding(body)
         try:
@@ -111,7 +113,7 @@ class ExtenderHandlers:
         except KubeError as failed:
             return protocol.failed(str(failed))
 
-    async def _filter(self, body: bytes, word: Wording) -> bytes:
+    async def _filter(self, body: Body, word: Wording) -> bytes:
         args = protocol.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refusal):
@@ -122,12 +124,27 @@ class ExtenderHandlers:
 
     async def _judge(self, pod_info: PodInfo, args: ExtenderArgs, word: Wording) -> Refused:
         for_now, for_good = dict[str, str](), dict[str, str]()
-        async for node, verdict in _in_slices(self._extender_pods.judge(pod_info, args.nodes, self._clock())):
+        async for node, verdict in self._in_slices(self._extender_pods.judge(pod_info, args.nodes, self._clock())):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
         if len(for_now) + len(for_good) < len(args.nodes):
             self._extender_pods.offer(pod_info)
         return Refused(for_now, for_good)
+
+    async def _in_slices(self, these: Iterable[_T]) -> AsyncIterator[_T]:
+        """Yield the items one by one, in slices; other tasks have as long after each, however many requests ask."""
+        left = iter(these)
+        more = True
+        while more:
+            more = False
+            async with self._turns:
+                began_s = time.monotonic()
+                for one in left:
+                    yield one
+                    if (spent_s := time.monotonic() - began_s) >= _SLICE_S:
+                        more = True
+                        await asyncio.sleep(spent_s)
+                        break
 
     async def _bind(self, args: Binding) -> str:
         """Bind and return why not, empty if bound; a second request during a bind waits for the same bind."""
@@ -217,13 +234,3 @@ def _seed_reason(verdict: Refusal | Verdict) -> str:
     if isinstance(verdict, Refusal):
         return SEED_MALFORMED
     return SEED_BLIND if verdict.blind else SEED_FULL
-
-
-async def _in_slices(these: Iterable[_T]) -> AsyncIterator[_T]:
-    """Yield the items one by one, and let other tasks run in between."""
-    until = time.monotonic() + _SLICE_S
-    for one in these:
-        yield one
-        if time.monotonic() >= until:
-            await asyncio.sleep(0)
-            until = time.monotonic() + _SLICE_S

@@ -9,20 +9,22 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
+import structlog
 from aiohttp import web
 
-from mooring.http.application import listen, read_body
+from mooring.http.application import Body, listen, read_body
 from mooring.http.connections import Limits
 from scheduler.extender.protocol import ProtocolError, failed
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 
+_log = structlog.get_logger()
 # In bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that passed its own filters.
 _LARGEST = 32 << 20
 # kube-scheduler opens a connection for each bind that is under way. One waits at most 5 s by default.
-_LIMITS = Limits(connections=512, body_bytes=2 * _LARGEST)
+_LIMITS = Limits(connections=512, body_bytes=_LARGEST + (16 << 20), turns_per_s=5000)
 _PREFIX = "/scheduler"
-Answer = Callable[[bytes], Awaitable[bytes]]
+Answer = Callable[[Body], Awaitable[bytes]]
 
 
 def serve(
@@ -41,6 +43,8 @@ def serve(
     routes = [
         web.post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, tell)) for verb, answer, tell in verbs
     ]
+    if address and (tls is None or tls.verify_mode != ssl.CERT_REQUIRED):
+        _log.warning("extender answers every client that reaches its port", address=address)
     return listen(address, routes, _LIMITS, tls)
 
 

@@ -38,9 +38,9 @@ def test_containers_without_devices_are_read_from_the_shims_report(roots: Roots)
     """No report, and one that cannot be read, cost a node nothing but the Events."""
     assert read_host(roots).without_devices == frozenset()
     found = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", (PCI,))
-    write_file(roots.run / "without-devices.json", dump_without_devices([found]))
+    write_file(roots.run / "extract/without-devices.json", dump_without_devices([found]))
     assert read_host(roots).without_devices == {found}
-    write_file(roots.run / "without-devices.json", "{")
+    write_file(roots.run / "extract/without-devices.json", "{")
     assert read_host(roots).without_devices == frozenset()
 
 

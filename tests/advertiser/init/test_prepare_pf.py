@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from advertiser.host.read_host import PREPARING, Roots
+from advertiser.host.read_host import Roots
 from advertiser.init import prepare_pf
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
@@ -20,6 +20,7 @@ from mooring.indexes import Indexes
 from mooring.inventory import Allow
 from mooring.locks import hold
 from mooring.node_offer import PfOffer, read_node_offer
+from mooring.run_folder import PREPARING
 from mooring.settings import VfSettings
 
 FIRST, SECOND = "0000:04:00.0", "0000:04:00.1"

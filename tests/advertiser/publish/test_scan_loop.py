@@ -12,7 +12,7 @@ from advertiser.host.offer_file import OfferFile
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.debounce import CONFIRM_S
-from advertiser.inventory.facts import AssignedVfKey, ClusterFacts
+from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
@@ -21,9 +21,11 @@ from advertiser.publish.scanner import Scanner
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from mooring.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.inventory import Inventory, read_inventory
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
 from mooring.settings import VfSettings
 
 PCI = tuple(f"0000:04:00.{index}" for index in (2, 3, 4, 5))
@@ -61,7 +63,6 @@ class Host:
     """A host with four VFs, what the cluster says of it, and the loop, by the clock ``now_s``."""
 
     folder: Path
-    assigned: set[AssignedVfKey] = field(default_factory=set)
     now_s: float = 100.0
     vfs: int = len(PCI)
     written: Written = field(default_factory=Written)
@@ -77,11 +78,17 @@ class Host:
 
     @property
     def cluster_facts(self) -> ClusterFacts:
-        return ClusterFacts(frozenset(self.assigned))
+        return ClusterFacts()
 
     def look(self) -> None:
         self.now_s += STEP_S
         self.loop.take(self.scanner.scan(self.cluster_facts), self.now_s)
+
+    def know(self, vf: int, uid: str) -> None:
+        """Record a pod as the shim does."""
+        given = AssignedVf("enp4s0f0", vf, PCI[vf], "ethernet", "default")
+        record = PodRecord(f"default/{uid}", Assignment(uid, "n1", (given,)))
+        write_file(self.folder / "state" / pod_record_name(uid), dump_pod_record(record))
 
     def entry(self, vf: int, uid: str) -> LedgerEntry:
         return LedgerEntry(
@@ -106,21 +113,21 @@ class Host:
         return self.folder / "sys/bus/pci/devices" / PCI[vf] / "net" / f"enp4s0f0v{vf}"
 
     def add(self, vf: int, uid: str) -> Iterator[str]:
-        """Give a VF to a pod: the watch of pods comes after the node's own steps, a simulated sysfs too."""
+        """Give a VF to a pod: its record comes late, as from a shim that stood still, and so does sysfs."""
         entry = self.entry(vf, uid)
         self.record(replace(entry, phase="taking"))
         yield "taking, and its assignment not seen yet"
         self.record(entry)
         yield "held, and its netdev still listed"
-        self.assigned.add((uid, "enp4s0f0", vf, PCI[vf]))
+        self.know(vf, uid)
         yield "assigned, and its netdev still listed"
         shutil.rmtree(self.netdev(vf))
         yield "in the pod"
 
     def delete(self, vf: int, uid: str) -> Iterator[str]:
-        """Take it back from a pod that is gone from the API first, as after a forced deletion."""
-        self.assigned.discard((uid, "enp4s0f0", vf, PCI[vf]))
-        yield "held by no pod of the API"
+        """Take it back from a pod whose sandbox is being stopped."""
+        (self.folder / "state" / pod_record_name(uid)).unlink()
+        yield "held by a pod that is not to run"
         self.record(replace(self.entry(vf, uid), phase="returning"))
         yield "returning"
         (self.folder / "state" / ledger_name(PCI[vf])).unlink()

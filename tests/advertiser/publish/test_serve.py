@@ -12,15 +12,19 @@ from typing import Any
 import aiohttp
 import pytest
 
+from cni.server.extracts import make_folders
+from cni.vf.ledger import Ledger
+from cri_shim.records import Records
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.files import write_file
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
+from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
+from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.advertiser.program import Advertiser, advertising, arguments
 from tests.support import polling
 from tests.support.polling import eventually
@@ -34,6 +38,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
     """An API server with the node n1, and a host's tree beside it."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
+    make_folders(tmp_path / "run")
     async with ApiServer(Options(port=0)) as server:
         (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "annotations": {"theirs": "kept"}}}
@@ -141,25 +146,23 @@ async def test_show_needs_no_cluster(tmp_path: Path) -> None:
 async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
     server: ApiServer, advertiser: Advertiser, tmp_path: Path
 ) -> None:
-    """While the pod lives its VF is on offer.
+    """While the pod is to run its VF is on offer.
 
-    After a forced deletion it is held, with its rate; without the entry it is on offer again.
+    When its sandbox is being stopped it is held, with its rate; without the entry it is on offer again.
     """
     await until(server, lambda annotations: INVENTORY in annotations)
-    uid = await bind_pod(server)
+    uid = await bind_pod(server, tmp_path)
     hold(tmp_path, uid)
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
     await advertiser.scanned()
     assert "out" not in inventory_of(await node(server))
-    async with aiohttp.ClientSession(server.url) as session:
-        params = {"gracePeriodSeconds": "0"}
-        async with session.delete("/api/v1/namespaces/default/pods/train", params=params) as answer:
-            assert answer.status == 200
+    # As the shim does when the kubelet stops the sandbox: a container that cannot be killed keeps it for minutes.
+    Records(tmp_path / "state", tmp_path / "run").hide_pod(uid)
     found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
     assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", "min_tx_rate": 5000}]
     # Given back: the netdev first, the entry last.
     (tmp_path / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1").mkdir()
-    (tmp_path / "state" / ledger_name(VF1)).unlink()
+    Ledger(tmp_path / "state", tmp_path / "run").remove(VF1)
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
 
 
@@ -168,7 +171,7 @@ async def test_a_pf_renamed_under_a_live_pod_keeps_the_pods_vf_out(
 ) -> None:
     """The assignment has the old name, so only the node counts it against the new one."""
     await until(server, lambda annotations: INVENTORY in annotations)
-    uid = await bind_pod(server)
+    uid = await bind_pod(server, tmp_path)
     hold(tmp_path, uid)
     net = tmp_path / "sys/bus/pci/devices/0000:04:00.0/net"
     (net / "enp4s0f0").rename(net / "renamed")
@@ -182,7 +185,7 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
     """It is out; one Event on the pod, however often it is scanned and by a restarted advertiser too."""
     async with advertising(tmp_path, "--resync", "0.2") as first:
         await until(server, lambda annotations: INVENTORY in annotations)
-        uid = await bind_pod(server)
+        uid = await bind_pod(server, tmp_path)
         hold(tmp_path, uid)
         await first.scanned()
         await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
@@ -200,6 +203,20 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(serv
         await polling.until(lambda: not told_again.times)
         await again.scanned()
         assert "out" in inventory_of(await node(server))
+    assert len(await events(server)) == 1
+
+
+async def test_a_container_without_devices_is_told_on_its_pod_once(server: ApiServer, tmp_path: Path) -> None:
+    """As the CRI shim reports it while the advertiser runs, however often it is scanned."""
+    async with advertising(tmp_path, "--resync", "0.2") as advertiser:
+        await until(server, lambda annotations: INVENTORY in annotations)
+        uid = await bind_pod(server)
+        found = WithoutDevices("default/train", uid, "main", "5f0e", (VF1,))
+        write_file(tmp_path / "run/without-devices.json", dump_without_devices([found]))
+        (event,) = await events(server)
+        await advertiser.scanned()
+    assert (event["reason"], event["involvedObject"]["uid"]) == ("VfDevicesMissing", uid)
+    assert event["message"].startswith(f"container main runs without the devices of VF {VF1}: ")
     assert len(await events(server)) == 1
 
 
@@ -335,8 +352,8 @@ async def annotate(server: ApiServer, annotations: dict[str, str | None]) -> Non
     assert all(found.get(key) == value for key, value in annotations.items())
 
 
-async def bind_pod(server: ApiServer) -> str:
-    """Create a pod and bind it to n1 with VF 1 of the first PF; return its uid."""
+async def bind_pod(server: ApiServer, folder: Path) -> str:
+    """Create a pod and bind it to n1 with VF 1 of the first PF, and record it as the shim does; return its uid."""
     pods = "/api/v1/namespaces/default/pods"
     spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "registry.example/c:1"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}, "spec": spec}
@@ -344,11 +361,13 @@ async def bind_pod(server: ApiServer) -> str:
         async with session.post(pods, json=pod) as answer:
             uid: str = (await answer.json())["metadata"]["uid"]
         vf = AssignedVf(pf="enp4s0f0", vf=1, pci=VF1, link="ethernet", network="default")
-        metadata = {"name": "train", "annotations": {ASSIGNMENT: dump_assignment(Assignment(uid, "n1", (vf,)))}}
+        assignment = Assignment(uid, "n1", (vf,))
+        metadata = {"name": "train", "annotations": {ASSIGNMENT: dump_assignment(assignment)}}
         target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         async with session.post(f"{pods}/train/binding", json=binding) as answer:
             assert answer.status == 201
+    Records(folder / "state", folder / "run").write_pod(PodRecord("default/train", assignment))
     return uid
 
 
@@ -368,18 +387,17 @@ def hold(folder: Path, uid: str) -> None:
         original=Original(),
         set=VfSettings(min_tx_rate=5000),
     )
-    path = folder / "state" / ledger_name(VF1)
-    write_file(path, dump_ledger_entry(replace(entry, phase="taking")))
+    ledger = Ledger(folder / "state", folder / "run")
+    ledger.write(replace(entry, phase="taking"))
     shutil.rmtree(folder / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1")
-    write_file(path, dump_ledger_entry(entry))
+    ledger.write(entry)
 
 
-async def test_nothing_is_published_before_the_pods_are_known(server: ApiServer, tmp_path: Path) -> None:
-    """Without the pods a VF that a deleted pod still holds would be offered for a moment."""
-    unlisted = Fault("GET", r"/api/v1/pods", "answer", times=1000, code=503)
+async def test_nothing_is_published_before_the_node_is_known(server: ApiServer, tmp_path: Path) -> None:
+    """Without its annotations a VF that is drained would be offered for a moment."""
+    unlisted = Fault("GET", r"/api/v1/nodes(\?|$)", "answer", times=1000, code=503)
     server.faults.plan(unlisted)
     async with advertising(tmp_path, "--resync", "0.2"):
-        # The node was listed beside the first of these tries.
         await polling.until(lambda: unlisted.times <= 997)
         assert INVENTORY not in (await node(server))["metadata"]["annotations"]
         server.faults.planned.clear()

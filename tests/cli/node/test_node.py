@@ -288,7 +288,7 @@ def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
     """As the shim's last look has left them; a report that cannot be read is a finding as well."""
     _install(kubeadm)
     found = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", ("0000:04:00.5",))
-    report = "/run/mooring/without-devices.json"
+    report = "/run/mooring/extract/without-devices.json"
     for each, then in ((found, "delete the pod"), (replace(found, stopped=True), "the shim stops it")):
         kubeadm.write(report, dump_without_devices([each]))
         status, said = kubeadm.run("check", "-o", "json")

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import statistics
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import pytest
 
 from cni.forwarder import render
 from cni.kernel.inotify import hung_up, watching
-from cni.server.socket_server import ContainerLocks
+from cni.server.socket_server import ContainerLocks, serving
+from mooring.vf_settings import RtnetlinkVfSettings
 from tests.support.polling import wait_until
 
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
@@ -231,6 +233,14 @@ def median_ms(host: Any, program: str) -> float:
         subprocess.run([program], input=b"{}", env=environment, capture_output=True, check=True)
         times.append((time.monotonic() - started) * 1000)
     return statistics.median(times)
+
+
+def test_only_root_can_reach_the_socket(tmp_path: Path) -> None:
+    """Its mode is 0600, in a folder that only root may enter."""
+    path = tmp_path / "run/cni.sock"
+    with serving(path, RtnetlinkVfSettings, {}):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_standard_input_that_cannot_be_read_is_code_5() -> None:

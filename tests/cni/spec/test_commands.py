@@ -11,6 +11,7 @@ import pytest
 
 from cni.spec.skel import VERSIONS
 from mooring.locks import hold
+from mooring.run_folder import READY
 
 pytestmark = [
     pytest.mark.root,
@@ -252,11 +253,12 @@ def test_status_tells_whether_pods_are_limited_already(host: Any) -> None:
 
 
 def test_a_node_that_init_has_not_prepared_tries_again(host: Any) -> None:
-    """Error 11 until <run>/ready is there; a pod without VFs does not wait for it."""
+    """Error 11 until <run>/init/ready is there; a pod without VFs does not wait for it."""
     assert host.call("ADD", host.conf(None, awaitInit=True))["status"] == 0
     host.record(FIRST)
     assert host.call("ADD", host.conf(awaitInit=True))["code"] == 11
-    ready = host.layout.run / "ready"
+    ready = host.layout.run / READY
+    ready.parent.mkdir(exist_ok=True)
     ready.touch()
     assert host.call("ADD", host.conf(awaitInit=True))["status"] == 0
     ready.unlink()

@@ -49,8 +49,7 @@ def test_half_open_requests_keep_nobody_from_the_page(port: int) -> None:
 def test_headers_without_an_end_are_cut_off(port: int) -> None:
     """After 8 KiB."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client, pytest.raises(ConnectionError):
-        for _ in range(10_000):
-            client.sendall(b"GET /metrics HTTP/1.1\r\n" * 100)
+        client.sendall(b"GET /metrics HTTP/1.1\r\n" * 1_000_000)
 
 
 def test_an_address_that_is_taken_or_none_is_an_error(port: int) -> None:

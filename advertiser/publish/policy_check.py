@@ -1,0 +1,62 @@
+"""Say whether this node's advertiser could write more of the cluster than its own node's inventory.
+
+RBAC cannot tell one node's advertiser from another's, so the admission policy `mooring-inventory` does. Whether it
+guards is tried out: a change of an annotation that an advertiser must not write is sent as a dry run, which nothing
+stores and which a policy judges as any write. What the advertiser may not do needs no further right to find out.
+"""
+
+import asyncio
+from typing import Literal
+
+import structlog
+
+from advertiser.publish.metrics import Metrics
+from advertiser.publish.publisher import node_path
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import KubeError, NotFound, Refused
+
+POLICY = "mooring-inventory"
+INTERVAL_S, SOONER_S = 600.0, 60.0
+_PROBE = b'{"metadata":{"annotations":{"mooring.dev/policy-probe":"refuse this"}}}'
+_log = structlog.get_logger()
+Found = Literal["bound", "missing", "unknown"]
+
+
+class PolicyCheck:
+    """The check by one client on its own node; ``found`` is what it found last."""
+
+    def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
+        self._client = client
+        self._node = node
+        self._metrics = metrics
+        self.found: Found | None = None
+
+    async def run(self) -> None:
+        """Check now and regularly; never return."""
+        while True:
+            await self.check()
+            await asyncio.sleep(INTERVAL_S if self.found == "bound" else SOONER_S)
+
+    async def check(self) -> None:
+        """Check once, and say what has changed."""
+        found, why = await self._try()
+        self._metrics.policy(POLICY, found)
+        if found != self.found:
+            if found == "bound":
+                _log.info("admission policy is bound", policy=POLICY, node=self._node)
+            elif found == "missing":
+                _log.error("admission policy does not guard", policy=POLICY, node=self._node, reason=why)
+            else:
+                _log.warning("not known whether the admission policy is bound", policy=POLICY, reason=why)
+        self.found = found
+
+    async def _try(self) -> tuple[Found, str]:
+        try:
+            await self._client.request("PATCH", node_path(self._node), _PROBE, MERGE_PATCH, {"dryRun": "All"})
+        except NotFound:
+            return "unknown", "there is no such node yet"
+        except Refused as refused:
+            return ("bound", "") if POLICY in refused.status.message else ("unknown", str(refused))
+        except KubeError as failed:
+            return "unknown", str(failed)
+        return "missing", "this account may write other annotations of this node, and of every other node"

@@ -1,0 +1,65 @@
+"""Keep the run folder's parts for the advertiser, which serves without root: what it reads, and what it writes.
+
+The server makes them at its start, since it alone of the node's programs may give a folder to a group. From then on
+each writer of a record writes its extract too. What a program that was killed has left out the reconciler puts right.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import structlog
+
+from cni.vf.node import Node
+from mooring import extract, podrecord
+from mooring.errors import RecordError
+from mooring.files import make_folder, read_file, record_paths, write_shared
+from mooring.ledger import LedgerEntry
+from mooring.locks import LockBusyError, hold
+from mooring.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
+
+_log = structlog.get_logger()
+# The extract of an entry that cannot be read cannot be read either.
+_UNREADABLE = ""
+
+
+def make_folders(run: Path) -> None:
+    """Make the folders, and give what is in them to the advertiser's group; raise OSError."""
+    make_folder(run / extract.FOLDER, 0o750, READERS)
+    for folder in (extract.VFS, extract.PODS):
+        make_folder(run / folder, 0o750, READERS)
+    make_folder(run / ADVERTISER, 0o770, READERS)
+    for public in (VERSIONS, Path(READY).parent, PREPARING):
+        make_folder(run / public, 0o755)
+
+
+def show_recorded_pods(state: Path, run: Path) -> None:
+    """Show the pods that were recorded before there was a place for extracts; those that end have none by intention."""
+    for path in record_paths(state / podrecord.FOLDER):
+        text = read_file(path)
+        if text is not None:
+            write_shared(run / extract.PODS / path.name, text)
+
+
+def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:
+    """Make the extracts those of the ledger, as it was just read; a VF that a call works on is left to that call."""
+    folder = node.run / extract.VFS
+    if not folder.is_dir():
+        return
+    wanted = {pci: extract.vf_extract(entry) for pci, entry in entries.items()}
+    wanted |= {Path(name).stem: _UNREADABLE for name in unreadable}
+    for pci in wanted.keys() | {path.stem for path in record_paths(folder)}:
+        if read_file(folder / f"{pci}.json") != wanted.get(pci):
+            _mend(node, pci)
+
+
+def _mend(node: Node, pci: str) -> None:
+    try:
+        with hold(node.run, pci, limit_s=0):
+            try:
+                entry = node.ledger.read(pci)
+            except RecordError:
+                node.ledger.show(pci, _UNREADABLE)
+                return
+            node.ledger.show(pci, None if entry is None else extract.vf_extract(entry))
+    except (LockBusyError, OSError) as later:
+        _log.debug("extract is mended later", pci=pci, reason=str(later))

@@ -1,0 +1,32 @@
+"""The page on security names tests and attacks: each is there, and no attack is left out."""
+
+import ast
+import re
+from functools import cache
+
+from bench.hostile.attack import ATTACKS
+from bench.hostile.attacks import __all__ as files
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_HELD = re.compile(r"`([a-z][a-z0-9]*(?:-[a-z0-9]+)*)`")
+
+
+@cache
+def _functions(path: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_test_that_is_named_exists() -> None:
+    """A rule is not said to be held by a test that was renamed or removed."""
+    named = _TEST.findall(PAGE)
+    assert len(named) > 20
+    assert [(path, name) for path, name in named if name not in _functions(path)] == []
+
+
+def test_every_attack_is_named() -> None:
+    """Who adds an attack says what it is against."""
+    assert "pods" in files
+    assert ATTACKS.keys() - set(_HELD.findall(PAGE)) == set()
