@@ -19,7 +19,9 @@ from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from mooring import without_devices
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.files import write_shared
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
 from mooring.podrecord import PodRecord
@@ -210,9 +212,9 @@ async def test_a_container_without_devices_is_told_on_its_pod_once(server: ApiSe
     """As the CRI shim reports it while the advertiser runs, however often it is scanned."""
     async with advertising(tmp_path, "--resync", "0.2") as advertiser:
         await until(server, lambda annotations: INVENTORY in annotations)
-        uid = await bind_pod(server)
+        uid = await bind_pod(server, tmp_path)
         found = WithoutDevices("default/train", uid, "main", "5f0e", (VF1,))
-        write_file(tmp_path / "run/without-devices.json", dump_without_devices([found]))
+        write_shared(tmp_path / "run" / without_devices.NAME, dump_without_devices([found]))
         (event,) = await events(server)
         await advertiser.scanned()
     assert (event["reason"], event["involvedObject"]["uid"]) == ("VfDevicesMissing", uid)
