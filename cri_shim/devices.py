@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cri_shim.inject import VfDevices
+from mooring.names import is_rdma
 
 _CONNECTION_MANAGER = "rdma_cm"
 
@@ -33,11 +34,13 @@ def resolve(pci: str, roots: Roots) -> VfDevices:
     function = roots.sysfs / "bus/pci/devices" / pci
     try:
         uverbs = _only(pci, function / "infiniband_verbs")
-        rdma = (uverbs / "ibdev").read_text(encoding="utf-8").strip()
+        rdma = (uverbs / "ibdev").read_text(encoding="utf-8", errors="replace").strip()
         sources = [uverbs, *(_management(function) if roots.management else ())]
         nodes = [_node(source, roots.dev / "infiniband" / source.name) for source in sources]
     except OSError as unreadable:
         raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
+    if not is_rdma(rdma):
+        raise DeviceError(f"VF {pci}: its RDMA device has the name {rdma!r}, which cannot be told to a container")
     return VfDevices(rdma, uverbs.name, (*nodes, _connection_manager(roots.dev)))
 
 

@@ -21,6 +21,7 @@ from mooring.request import read_request
 
 CONTAINER_FOLDER = "/dev/infiniband"
 PERMISSIONS = "rw"
+_POWERFUL = frozenset((b"ALL", b"BPF", b"NET_ADMIN", b"SYS_ADMIN"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,16 @@ def decide_container(
 def entitled_vfs(assignment: Assignment, container: str) -> tuple[AssignedVf, ...]:
     """Return the VFs of a pod whose devices a container of that name gets."""
     return tuple(vf for vf in assignment.vfs if vf.containers is None or container in vf.containers)
+
+
+def can_change_vfs(config: cri.ContainerConfig) -> bool:
+    """Return whether a container can change links of its pod, or attach programs to them; case and CAP_ do not matter.
+
+    CAP_NET_ADMIN and CAP_BPF are what the kernel asks for; who is privileged, or has CAP_SYS_ADMIN, can get them.
+    """
+    context = config.linux.security_context
+    asked = (*context.capabilities.add_capabilities, *context.capabilities.add_ambient_capabilities)
+    return context.privileged or any(name.upper().removeprefix(b"CAP_") in _POWERFUL for name in asked)
 
 
 def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEntry | None]) -> str | None:

@@ -18,12 +18,12 @@ from google.protobuf.message import DecodeError, Message
 from cri_shim.devices import DeviceError, Roots, resolve
 from cri_shim.inject import (
     Inject,
-    Pass,
     Record,
     Refuse,
     Rules,
     VfDevices,
     add_to_container,
+    can_change_vfs,
     decide_container,
     decide_sandbox,
     devices,
@@ -89,7 +89,13 @@ class Interceptors:
     @asynccontextmanager
     async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, with the devices of the pod's VFs where the container is entitled to some."""
-        yield await _apart(raw, self._equip, raw)
+        forwarded, noted = await _apart(raw, self._equip, raw)
+        if noted is not None:
+            with _refusals(noted.sandbox_config, "CreateContainer", container=noted.config.metadata.name):
+                # Its fsync may take long; one that has begun completes, even if its caller has left by then.
+                uid = noted.sandbox_config.metadata.uid
+                await asyncio.shield(asyncio.to_thread(self._records.note_privileged, uid))
+        yield forwarded
 
     def begin(self) -> None:
         """Say that calls are marked from now on; raise OSError."""
@@ -127,11 +133,14 @@ class Interceptors:
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
-    def _equip(self, raw: bytes) -> bytes:
-        """Return a CreateContainer's bytes to forward; raise RefusedError."""
+    def _equip(self, raw: bytes) -> tuple[bytes, cri.CreateContainerRequest | None]:
+        """Return a CreateContainer's bytes to forward, and the request if its container can change the pod's VFs.
+
+        Raise RefusedError.
+        """
         request = _decode(cri.CreateContainerRequest, raw)
         if request is None:
-            return raw
+            return raw, None
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
             found = self._records.pod(request.sandbox_config.metadata.uid)
             if found is not None:
@@ -139,7 +148,10 @@ class Interceptors:
             decision = decide_container(request, found, self._rules)
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
-            return raw if isinstance(decision, Pass) else self._inject(raw, request, decision)
+            if isinstance(decision, Inject):
+                forwarded = self._inject(raw, request, decision)
+                return forwarded, request if can_change_vfs(request.config) else None
+            return raw, None
 
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has a sandbox again; return whether it was removed."""

@@ -17,7 +17,15 @@ from mooring.extract import pod_extract
 from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
 from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
 from mooring.names import is_uid
-from mooring.podrecord import FOLDER, PodRecord, dump_pod_record, pod_record_name, read_pod_record
+from mooring.podrecord import (
+    FOLDER,
+    UNPRIVILEGED,
+    PodRecord,
+    dump_pod_record,
+    pod_record_name,
+    read_pod_record,
+    unprivileged_name,
+)
 
 _log = structlog.get_logger()
 
@@ -46,8 +54,16 @@ class Records:
         return None if text is None else read_pod_record(text, name)
 
     def write_pod(self, record: PodRecord) -> None:
-        write_file(self.state / pod_record_name(record.assignment.uid), dump_pod_record(record))
+        """Write a pod's record, after the note that none of its containers has changed a VF: there is none yet."""
+        uid = record.assignment.uid
+        write_file(self.state / unprivileged_name(uid), "")
+        write_file(self.state / pod_record_name(uid), dump_pod_record(record))
         self.show_pod(record)
+
+    def note_privileged(self, uid: str) -> None:
+        """Remove a pod's note durably, before a container is made that can change its VFs."""
+        if (note := self.state / unprivileged_name(uid)).exists():
+            remove_file(note)
 
     def show_pod(self, record: PodRecord) -> None:
         """Put the extract of a record in place, where it is not: its pod is to run here. A failure is logged."""
@@ -68,10 +84,13 @@ class Records:
     def remove_pod(self, uid: str) -> None:
         self.hide_pod(uid)
         remove_file(self.state / pod_record_name(uid))
+        remove_file(self.state / unprivileged_name(uid))
 
     def pods(self) -> frozenset[str]:
-        """Return the uids that have a record, readable or not; files with other names are skipped."""
-        return frozenset(path.stem for path in record_paths(self.state / FOLDER) if is_uid(path.stem))
+        """Return the uids that have a record or a note, readable or not; files with other names are skipped."""
+        folder = self.state / FOLDER
+        notes = folder.glob(f"[!.]*{UNPRIVILEGED}") if folder.is_dir() else ()
+        return frozenset(path.stem for path in (*record_paths(folder), *notes) if is_uid(path.stem))
 
     def vf(self, pci: str) -> LedgerEntry | None:
         name = ledger_name(pci)

@@ -16,9 +16,10 @@ What it is: an undo log of one record a VF. The phase defines how much of a VF m
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.unrecorded`)
 
-Two fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`), which
-reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF had last forgotten what was set,
-as after a reload of its driver, and it was set again.
+Three fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`),
+which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF had last forgotten what was
+set, as after a reload of its driver, and it was set again. ``"deleted":true``: the runtime has called DEL or GC for the
+container, so that the VF may be taken from wherever the pod has moved it.
 
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
 a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
@@ -52,13 +53,16 @@ FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
-_KNOWN = frozenset(
-    (*_PLAIN, "v", "pci", "netns", "original", "set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at")
+_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted")
+_KNOWN = frozenset((*_PLAIN, *_OPTIONAL, "v", "pci", "netns", "original"))
+_ORIGINAL = frozenset(
+    (*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen", "parent", "netdev")
 )
-_ORIGINAL = frozenset((*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen"))
 _ATTACHMENT = ("name", "ifname", "network")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _MOST = 64
+# A kind of a netdev's state: an alias has up to 255 bytes, each of them two digits.
+_LONGEST_TEXT = 1024
 # PATH_MAX.
 _LONGEST_PATH = 4096
 # PID_MAX_LIMIT of a 64-bit kernel; and more monitors than any host runs.
@@ -79,7 +83,10 @@ class Original:
 
     ``name`` is None for a VF without a netdev. ``flags`` are those IFF_* of the netdev that a pod may change, and
     ``txqueuelen`` is in packets. ``users`` are the host's own processes (monitors) that had its RDMA device open: they
-    do not belong to the pod when the VF is restored.
+    do not belong to the pod when the VF is restored. ``parent`` is the PCI address that the kernel reports with the
+    netdev (IFLA_PARENT_DEV_NAME), which no pod can change; None if it reports none, and in entries of earlier versions.
+    ``netdev`` is what else a pod could change and leave on the netdev, as opaque texts by kind
+    (`cni.kernel.netdev_state`); empty in entries of earlier versions.
     """
 
     name: str | None = None
@@ -91,6 +98,8 @@ class Original:
     users: tuple[int, ...] = ()
     flags: int | None = None
     txqueuelen: int | None = None
+    parent: str | None = None
+    netdev: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +142,7 @@ class LedgerEntry:
     attachment: Attachment | None = None
     share: bool = False
     reset_at: str | None = None
+    deleted: bool = False
 
     @property
     def reserved_mbps(self) -> int:
@@ -170,6 +180,7 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         attachment=document.optional("attachment", _attachment),
         share=document.optional("share", Value.boolean) or False,
         reset_at=document.optional("reset_at", lambda at: at.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")),
+        deleted=document.optional("deleted", Value.boolean) or False,
     )
     if ledger_name(entry.pci) != name:
         whole.fail(f"holds the entry of {entry.pci!r}")
@@ -201,6 +212,8 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
         document["share"] = True
     if entry.reset_at is not None:
         document["reset_at"] = entry.reset_at
+    if entry.deleted:
+        document["deleted"] = True
     return dump(document)
 
 
@@ -224,6 +237,8 @@ def _original(value: Value) -> Original:
         users=document.optional("users", _pids) or (),
         flags=document.optional("flags", _u32),
         txqueuelen=document.optional("txqueuelen", _u32),
+        parent=document.optional("parent", names.address),
+        netdev=document.optional("netdev", _texts) or {},
     )
 
 
@@ -253,6 +268,10 @@ def _paths(value: Value) -> tuple[str, ...]:
     return tuple(item.string(longest=_LONGEST_PATH) for item in value.items(_MOST))
 
 
+def _texts(value: Value) -> Mapping[str, str]:
+    return {kind: text.string(longest=_LONGEST_TEXT) for kind, text in value.fields().items()}
+
+
 def _u32(value: Value) -> int:
     return value.integer(0, 2**32 - 1)
 
@@ -271,5 +290,7 @@ def _dump_original(original: Original) -> dict[str, object]:
         "users": list(original.users) or None,
         "flags": original.flags,
         "txqueuelen": original.txqueuelen,
+        "parent": original.parent,
+        "netdev": dict(original.netdev) or None,
     }
     return original.settings.to_fields() | {name: value for name, value in own.items() if value is not None}

@@ -88,6 +88,10 @@ def rdma(value: Value) -> str:
     return value.match(_RDMA, "an RDMA device name (at most 63 characters, no space or '/')")
 
 
+def is_rdma(text: str) -> bool:
+    return _RDMA.fullmatch(text) is not None
+
+
 def link(value: Value) -> LinkType:
     return value.choice(*LINK_TYPES)
 

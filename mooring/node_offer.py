@@ -1,7 +1,7 @@
 """The node's part of the operator's offer, ``<state>/offer.json``: written by `init`, read by mooring-cni at ADD.
 
     {"v":1,"pfs":{"0000:04:00.0":{"network":"rail0","set_aside":"0-3","keep_percent":10,"allow":{"vlan":"100-199"},
-      "default_share_mbps":500,"repair_node_guid":false},"0000:04:00.1":{"network":"rail1","vlan":200}}}
+      "default_share_mbps":500,"repair_node_guid":false,"rebind_after_privileged":true},"0000:04:00.1":{"network":"rail1","vlan":200}}}
 
 It holds what the operator decides about the VFs of each PF on offer, by the PF's PCI address: what no pod can request,
 and how far an assignment may go. `init` replaces it whole. The state folder is root's, so that no annotation reaches
@@ -31,9 +31,10 @@ class PfOffer:
     """What the offer says about the VFs of one PF.
 
     ``default_share_mbps`` is the min_tx_rate, in Mb/s, of a VF whose pod requests none; 0 leaves such VFs without one.
-    ``repair_node_guid``: a VF without a node GUID may get an admin MAC, and its driver rebound. ``network`` None is any
-    network, ``set_aside`` are the VFs that the host keeps, and ``keep_percent`` of the line rate is the host's too.
-    ``vlan`` is the VLAN id that every VF gets, whatever its pod requests.
+    ``repair_node_guid``: a VF without a node GUID may get an admin MAC, and its driver rebound.
+    ``rebind_after_privileged``: after a pod whose containers could change a VF its driver is rebound.
+    ``network`` None is any network, ``set_aside`` are the VFs that the host keeps, and ``keep_percent`` of the line
+    rate is the host's too. ``vlan`` is the VLAN id that every VF gets, whatever its pod requests.
     """
 
     default_share_mbps: int = 0
@@ -43,6 +44,7 @@ class PfOffer:
     keep_percent: int = 0
     allow: Allow = field(default_factory=Allow)
     vlan: int | None = None
+    rebind_after_privileged: bool = False
 
     def refused(self, vf: AssignedVf) -> str:
         """Return why no pod may have this VF as it is assigned, empty if one may; rates are judged by their sum."""
@@ -72,6 +74,7 @@ def _pf(value: Value) -> PfOffer:
     return PfOffer(
         default_share_mbps=document.optional("default_share_mbps", rate) or 0,
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
+        rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
         network=document.optional("network", names.network),
         set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
         keep_percent=document.optional("keep_percent", percent) or 0,
@@ -88,6 +91,7 @@ def _fields(pf: PfOffer) -> dict[str, object]:
     fields = {
         "default_share_mbps": pf.default_share_mbps or None,
         "repair_node_guid": None if pf.repair_node_guid else False,
+        "rebind_after_privileged": pf.rebind_after_privileged or None,
         "network": pf.network,
         "set_aside": str(pf.set_aside) or None,
         "keep_percent": pf.keep_percent or None,

@@ -3,6 +3,11 @@
     {"v":1,"pod":"<namespace>/<name>","assignment":{…}}
 
 The shim writes it before it forwards RunPodSandbox; from then on any other assignment for that uid is refused.
+
+Beside it is the note ``<state>/pods/<uid>.unprivileged``, written before the record: no container of the pod was
+created that can change a VF, by being privileged or by a capability. The shim removes it, durably, before it forwards
+the first CreateContainer of one that can, and never writes it again. So a missing note means that some container may
+have changed the pod's VFs: also for a pod of an earlier version of the shim, and for one that has passed the shim by.
 """
 
 from dataclasses import dataclass
@@ -13,6 +18,7 @@ from mooring.names import is_uid
 from mooring.parsing import dump, parse
 
 FOLDER = "pods"
+UNPRIVILEGED = ".unprivileged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,11 @@ def pod_record_name(uid: str) -> str:
     if not is_uid(uid):
         raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
     return f"{FOLDER}/{uid}.json"
+
+
+def unprivileged_name(uid: str) -> str:
+    """Return the note's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
+    return pod_record_name(uid).removesuffix(".json") + UNPRIVILEGED
 
 
 def read_pod_record(text: str, name: str) -> PodRecord:

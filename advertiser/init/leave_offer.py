@@ -45,6 +45,7 @@ def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
     return PfOffer(
         default_share_mbps=share,
         repair_node_guid=terms.repair_node_guid,
+        rebind_after_privileged=terms.rebind_after_privileged,
         network=terms.network,
         set_aside=terms.set_aside,
         keep_percent=terms.keep_percent,

@@ -13,6 +13,8 @@
       vlan: 100                             # every VF of the network gets this VLAN id (then without allow.vlan)
       default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
       repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
+      rebind_after_privileged: true         # whether VFs are rebound after pods that could change them; false where
+                                            # absent
       init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
                                             # where given, their trust, spoofchk, link_state and driver, the PF's
                                             # mtu; with end_lag: true also of a bonded mlx5 PF without VFs
@@ -48,7 +50,7 @@ OWN_PORT = "own"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
-_OF_VFS = ("default_share_mbps", "repair_node_guid")
+_OF_VFS = ("default_share_mbps", "repair_node_guid", "rebind_after_privileged")
 _PLACES = ("match", "network", "port", "offer", "init")
 _KNOWN = frozenset((*_PLACES, "set_aside", "keep_percent", "allow", "vlan", *_OF_VFS))
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu", "end_lag"})
@@ -97,8 +99,8 @@ class Init:
 class Terms:
     """How a PF is offered.
 
-    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps``, ``repair_node_guid`` and
-    ``vlan`` are as in `mooring.node_offer.PfOffer`.
+    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps``, ``repair_node_guid``,
+    ``rebind_after_privileged`` and ``vlan`` are as in `mooring.node_offer.PfOffer`.
     """
 
     network: str = DEFAULT_NETWORK
@@ -109,6 +111,7 @@ class Terms:
     init: Init | None = None
     port: str | None = None
     repair_node_guid: bool = True
+    rebind_after_privileged: bool = False
     vlan: int | None = None
 
     def offered_mbps(self, mbps: int) -> int:
@@ -188,6 +191,7 @@ def _terms(value: Value) -> Terms:
         init=document.optional("init", _init),
         port=document.optional("port", _port),
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
+        rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
         vlan=vlan,
     )
 

@@ -37,9 +37,10 @@ def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
 
 
 def _name_it(pci: str, name: str) -> bool:
-    if netlink.find(name) is not None:
+    there = netlink.find(name)
+    if there is not None and there.parent in (None, pci):
         return True
-    link = next((link for link in netlink.links() if link.parent == pci), None)
+    link = netlink.with_parent(pci)
     if link is not None:
         netlink.set_up(link.index, up=False)
         netlink.rename(link.index, name)

@@ -27,6 +27,8 @@ _ADDRESS, _IFNAME, _MTU, _TXQLEN, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_N
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 7, 15
 _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 2, 6, 15
+# What the kernel completes with the first free number (dev_prep_valid_name).
+ANY_NAME = "dev%d"
 _TO_TABLE = 1
 _MAIN, _UNICAST, _STATIC, _BOOT = 254, 1, 4, 3
 _UNIVERSE, _ON_LINK = 0, 253
@@ -55,7 +57,15 @@ class Link:
 
 def links() -> tuple[Link, ...]:
     """Return every link of this thread's network namespace."""
-    return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(0), flags=DUMP))
+    return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), flags=DUMP))
+
+
+def with_parent(pci: str) -> Link | None:
+    """Return the link of this namespace with which the kernel reports this PCI address; a pod may have any number."""
+    needle = packed_text(pci)
+    bodies = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), flags=DUMP)
+    found = (_link(body) for body in bodies if needle in body)
+    return next((link for link in found if link.parent == pci), None)
 
 
 def index_of(name: str) -> int | None:
@@ -77,7 +87,7 @@ def exists(index: int) -> bool:
 def get(index: int) -> Link | None:
     """Return the link with this index."""
     try:
-        bodies = rtnetlink.exchange(rtnetlink.GET_LINK, _ifinfo(index))
+        bodies = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(index))
     except OSError as missing:
         if missing.errno == errno.ENODEV:
             return None
@@ -138,6 +148,11 @@ def move(index: int, netns: str, to: str) -> None:
         _set(index, (_NET_NS_FD, u32(descriptor)), (_IFNAME, packed_text(to)))
     finally:
         os.close(descriptor)
+
+
+def remove(index: int) -> None:
+    """Remove a virtual link; a real device's is refused with EOPNOTSUPP."""
+    rtnetlink.exchange(rtnetlink.DEL_LINK, rtnetlink.link_header(index))
 
 
 def add_altname(index: int, altname: str) -> None:
@@ -232,16 +247,12 @@ def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None
 
 
 def _set(index: int, *attributes: Attribute) -> None:
-    rtnetlink.exchange(rtnetlink.SET_LINK, _ifinfo(index), attributes)
+    rtnetlink.exchange(rtnetlink.SET_LINK, rtnetlink.link_header(index), attributes)
 
 
 def _alter(kind: int, index: int, altname: str, flags: int) -> None:
     properties = rtnetlink.pack(_ALT_IFNAME, packed_text(altname))
-    rtnetlink.exchange(kind, _ifinfo(index), [(_PROP_LIST | NESTED, properties)], flags)
-
-
-def _ifinfo(index: int) -> bytes:
-    return _IFINFO.pack(0, 0, index, 0, 0)
+    rtnetlink.exchange(kind, rtnetlink.link_header(index), [(_PROP_LIST | NESTED, properties)], flags)
 
 
 def _link(body: bytes) -> Link:

@@ -93,16 +93,35 @@ def _listed() -> Mapping[str, int]:
 def device_of(sysfs: Sysfs, pci: str) -> Device | None:
     """Return a function's RDMA device if it is visible in this thread's network namespace.
 
-    sysfs has the name, NETLINK_RDMA the index: if the device is renamed in between, both are read again.
+    sysfs has the name, NETLINK_RDMA the index, and a pod may exchange the names of its devices in between. Both have
+    the number of the uverbs character device, so that decides. If it is renamed meanwhile, all is read again.
     """
     for _ in range(_MOST_LISTS):
-        name = sysfs.rdma(pci)
+        name, number = sysfs.rdma(pci), sysfs.verbs_number(pci)
         if name is None:
             return None
-        index = devices().get(name)
-        if sysfs.rdma(pci) == name:
-            return Device(name, index) if index is not None else None
+        found = devices()
+        likely = sorted(found, key=lambda each: each != name) if number is not None else [name] if name in found else []
+        device = next((Device(each, found[each]) for each in likely if _has_verbs(found[each], number)), None)
+        # The number is of this device in any case; without one the name must still be its own.
+        if (device is not None and number is not None) or sysfs.rdma(pci) == name:
+            return device
     return None
+
+
+def _has_verbs(index: int, number: str | None) -> bool:
+    """Return whether a device has the uverbs device of this number (nldev_get_chardev)."""
+    if number is None:
+        return True
+    try:
+        answer = rdma_netlink.exchange(rdma_netlink.GET_CHARDEV, {**_at(index), rdma_netlink.CHARDEV_TYPE: b"uverbs\0"})
+    except OSError as gone:
+        if gone.errno == errno.EINVAL:
+            return False
+        raise
+    packed = rdma_netlink.number(dict(chain(*answer)).get(rdma_netlink.CHARDEV, b""))
+    # huge_encode_dev of include/linux/kdev_t.h.
+    return f"{packed >> 8 & 0xFFF}:{packed & 0xFF | packed >> 12 & 0xFFF00}" == number
 
 
 def move(index: int, netns: str) -> None:

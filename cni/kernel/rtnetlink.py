@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from mooring.rdma_netlink import Attribute
 
-GET_LINK, SET_LINK, NEW_LINK_PROP, DEL_LINK_PROP = 18, 19, 108, 109
+DEL_LINK, GET_LINK, SET_LINK, NEW_LINK_PROP, DEL_LINK_PROP = 17, 18, 19, 108, 109
 NEW_ADDRESS, GET_ADDRESS, NEW_ROUTE, GET_ROUTE = 20, 22, 24, 26
 NEW_RULE, DEL_RULE, GET_RULE = 32, 33, 34
 # Modifiers of a NEW request: refuse what exists, create what does not, append to what exists.
@@ -24,6 +24,9 @@ _ERROR, _DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _CODE = struct.Struct("=i")
+# ifinfomsg: family, type, index, flags, and which of the flags are meant.
+_IFINFO = struct.Struct("=BxHiII")
+LINK_HEADER_SIZE = _IFINFO.size
 _MOST_BYTES = 1 << 18
 
 
@@ -40,6 +43,11 @@ def exchange(kind: int, header: bytes, attributes: Iterable[Attribute] = (), fla
                     _raise_refusal(content)
                     return answer
                 answer.append(content)
+
+
+def link_header(index: int) -> bytes:
+    """Return the header of a request about one link that leaves its flags as they are."""
+    return _IFINFO.pack(0, 0, index, 0, 0)
 
 
 def pack(kind: int, value: bytes) -> bytes:

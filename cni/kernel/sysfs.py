@@ -69,6 +69,14 @@ class Sysfs:
         except FileNotFoundError:
             return None
 
+    def verbs_number(self, pci: str) -> str | None:
+        """Return major and minor number of a function's uverbs device, ``231:192``, None if it cannot be read."""
+        try:
+            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            return (verbs / "dev").read_text().strip() if verbs is not None else None
+        except OSError:
+            return None
+
     def rdma_identity(self, pci: str) -> int | None:
         """Return a number of a function's RDMA device that no later one has, None without one in any namespace.
 

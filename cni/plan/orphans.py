@@ -8,8 +8,10 @@ An entry is an orphan when its sandbox cannot be alive any more. The rules, firs
     netns_gone    the namespace that the VF was given to is gone, and the VF is back on the host
     record_gone   the shim has removed the pod's record: no sandbox of that pod was listed for ten minutes
 
-If a VF is neither back on the host nor reachable by its namespace's path, a process keeps the namespace. Such a VF is
-not taken away, whatever the entry records, except for an entry of another boot.
+If a VF is neither back on the host nor reachable by its namespace's path, a process keeps the namespace, or the pod has
+moved the VF to another one. Such a VF is not taken away, except for an entry of another boot, for one whose container
+the runtime has deleted (``deleted``), and for one whose pod record is gone: then `cni.vf.move_out` binds its driver
+again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -92,12 +94,13 @@ def find_orphans(
 def _reason(entry: LedgerEntry, place: Place, boot: str, unrecorded_s: float) -> Reason | None:
     if entry.boot != boot:
         return "other_boot"
-    if place == "away":
-        return None
+    is_unrecorded = unrecorded_s >= UNRECORDED_S
+    if place == "away" and not entry.deleted:
+        return "record_gone" if is_unrecorded else None
     if entry.phase == "taking":
         return "killed_add"
     if entry.phase == "returning":
         return "not_returned"
     if place == "host":
         return "netns_gone"
-    return "record_gone" if unrecorded_s >= UNRECORDED_S else None
+    return "record_gone" if is_unrecorded else None

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import structlog
 
@@ -21,6 +22,7 @@ from cni.server.metrics import Metrics
 from cni.spec.skel import CniError
 from cni.vf.detach import detach
 from cni.vf.node import Node, in_host_netns
+from cni.vf.rebind import RebindError
 from mooring import ledger, podrecord
 from mooring.errors import RecordError
 from mooring.files import record_paths
@@ -105,15 +107,22 @@ class Reconciler:
                 return self._detach(node, listed, reason, now)
         except (LockBusyError, RecordError):
             return False
+        except OSError as unreadable:
+            _log.warning("orphaned vf is not given back yet", pci=listed.pci, pod=listed.pod, reason=str(unreadable))
+            return False
 
     def _detach(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
         stuck: object = None
         try:
-            if not detach(node, entry):
+            # Without a record no sandbox of the pod has been listed for ten minutes.
+            if not detach(node, replace(entry, deleted=entry.deleted or reason == "record_gone")):
                 stuck = "a process still has its rdma device"
                 # Its driver has been rebound without success; that must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
+        except RebindError as failed:
+            stuck = failed
+            self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except (CniError, OSError, ValueError) as failed:
             # Whatever is wrong with one VF keeps no other.
             stuck = failed
@@ -135,8 +144,17 @@ def _records(node: Node) -> frozenset[str] | None:
 
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
     """Return the place of each VF, without waiting; a pod's namespace is entered once for all of its VFs."""
-    alive = {space: netns.is_same(space.path, space.cookie) for space in {entry.netns for entry in entries}}
+    alive = {space: _may_be_alive(space) for space in {entry.netns for entry in entries}}
     return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
+
+
+def _may_be_alive(space: ledger.Netns) -> bool:
+    """Return whether a namespace is still at its path; one that cannot be asked may be, and stops no other's repair."""
+    try:
+        return netns.is_same(space.path, space.cookie)
+    except (OSError, ValueError) as unknown:
+        _log.warning("network namespace cannot be entered", path=space.path, reason=str(unknown))
+        return True
 
 
 def _outside(node: Node, entry: LedgerEntry) -> Place:

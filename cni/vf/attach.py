@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import structlog
 
-from cni.kernel import netlink, netns, rdma
+from cni.kernel import netdev_state, netlink, netns, rdma
 from cni.kernel.sysfs import APPEARS_S
-from cni.kernel.wait import wait_until
+from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
@@ -22,7 +22,7 @@ from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
 from cni.vf import guid, offer, rates, rdma_users, vf_reset
 from cni.vf.detach import detach
 from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
-from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, set_aside
+from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, recorded_device, recorded_name, set_aside
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
@@ -51,7 +51,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         node.ledger.write(*(pending.entry for pending in entered))
         for pending in entered:
             if has_netdev(pending):
-                set_aside(node, pending.vf.pci, names)
+                set_aside(node, pending.entry, names)
         entered = [guid.give_node_guid(node, pending) for pending in entered]
         set_all(node, entered)
         for pending in entered:
@@ -127,7 +127,7 @@ def _as_pending(
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
-    device = node.sysfs.rdma(vf.pci)
+    device = recorded_device(node, vf.pci)
     if device is not None and rdma.mode() == "exclusive" and rdma.device_of(node.sysfs, vf.pci) is None:
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
@@ -135,13 +135,26 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     # An Ethernet netdev may not exist yet: its driver is being bound.
     if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
         return Original(settings=found, users=users), device
-    link = netdev_of(node, vf.pci, APPEARS_S)
+    # One whose parent the kernel reports must be this VF's; `original.parent` is what every later look compares with.
+    link = netdev_of(node, vf.pci, APPEARS_S, None)
     if link is None:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
     # A name that is no UTF-8 cannot be recorded: DEL removes it.
     altnames = tuple(name for name in link.altnames if _is_utf8(name))
-    own = Original(link.name, altnames, link.mtu, link.mac, link.up, found, users, link.flags, link.txqueuelen)
-    return own, device
+    noted = retry(lambda: netdev_state.read(link.index), RACED, NAMED_S)
+    return Original(
+        name=recorded_name(vf.pci, link.name),
+        altnames=altnames,
+        mtu=link.mtu,
+        netdev_mac=link.mac,
+        up=link.up,
+        settings=found,
+        users=users,
+        flags=link.flags,
+        txqueuelen=link.txqueuelen,
+        parent=link.parent,
+        netdev=noted,
+    ), device
 
 
 def _is_utf8(name: str) -> bool:
@@ -216,7 +229,7 @@ def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
     refusals = []
 
     def ensure_mac() -> bool:
-        link = netdev_of(node, pending.vf.pci, 0)
+        link = netdev_of(node, pending.vf.pci, 0, pending.entry.original.parent)
         if link is None or link.mac == mac:
             return link is not None
         try:

@@ -14,9 +14,10 @@ from functools import partial
 import structlog
 
 from cni.spec.skel import TRY_AGAIN, CniError
-from cni.vf import ipam, rdma_users, restore
+from cni.vf import ipam, left_behind, rdma_users, restore
 from cni.vf.move_out import move_out
 from cni.vf.node import Node
+from cni.vf.rebind import rebind
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
@@ -27,7 +28,7 @@ _AT_ONCE = 8
 
 
 def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    """Release VFs in parallel: one that a process does not release takes seconds."""
+    """Release VFs whose sandboxes the runtime deletes, in parallel: one that a process keeps takes seconds."""
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
@@ -48,7 +49,7 @@ def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> Cni
         with hold(node.run, pci, _LOCK_S):
             entry = node.ledger.read(pci)
             if entry is not None and wanted(entry):
-                _detach_and_log(node, entry)
+                _detach_and_log(node, replace(entry, deleted=True))
     except RecordError as unreadable:
         _log.error("ledger entry is passed over", reason=str(unreadable))
     except CniError as stuck:
@@ -104,10 +105,23 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
             restore.reset(node, entry)
             return True
         free = rdma_users.free_device(node.sysfs, entry)
-        restore.restore(node, entry)
+        _restore(node, entry)
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
     return free
+
+
+def _restore(node: Node, entry: LedgerEntry) -> None:
+    """Restore a VF, and rebind its driver where something of the pod's would stay; raise OSError, CniError."""
+    rebound = left_behind.rebind_if_offered(node, entry)
+    restore.restore(node, entry)
+    left = left_behind.clear(node, entry)
+    if left and not rebound:
+        rebind(node, entry, "the pod has left what cannot be restored", kinds=left)
+        restore.restore(node, entry)
+        left = left_behind.clear(node, entry)
+    if left:
+        _log.warning("vf's new netdev is not as the host had set it", pci=entry.pci, pod=entry.pod, kinds=left)
 
 
 class _AddressReturn:

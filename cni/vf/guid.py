@@ -73,7 +73,7 @@ def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
 def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
     """Give the netdev that the driver made again the MTU of the one that was found."""
     mtu = pending.entry.original.mtu
-    link = netdev_of(node, pending.vf.pci, 0) if has_netdev(pending) else None
+    link = netdev_of(node, pending.vf.pci, 0, pending.entry.original.parent) if has_netdev(pending) else None
     if link is not None and mtu and link.mtu != mtu:
         netlink.set_mtu(link.index, mtu)
 
@@ -103,4 +103,4 @@ def _find_again(node: Node, pending: PendingAttachment) -> None:
             raise FileNotFoundError(f"its rdma device {entry.rdma!r} has not come back")
         name_device(node, entry)
     if has_netdev(pending):
-        set_aside(node, pci)
+        set_aside(node, entry)

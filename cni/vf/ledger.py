@@ -15,7 +15,7 @@ from mooring.errors import RecordError
 from mooring.files import read_file, read_own_file, record_paths, remove_file, write_files, write_shared
 from mooring.ledger import LedgerEntry
 from mooring.node_offer import PfOffer
-from mooring.podrecord import PodRecord, pod_record_name, read_pod_record
+from mooring.podrecord import PodRecord, pod_record_name, read_pod_record, unprivileged_name
 
 _log = structlog.get_logger()
 
@@ -99,6 +99,10 @@ class Ledger:
         """
         text = read_own_file(self.state / node_offer.NAME)
         return PfOffer() if text is None else node_offer.read_node_offer(text).get(pci)
+
+    def is_unprivileged(self, uid: str) -> bool:
+        """Return whether the CRI shim notes that no container of a pod can have changed its VFs."""
+        return (self.state / unprivileged_name(uid)).exists()
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read."""

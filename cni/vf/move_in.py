@@ -133,7 +133,7 @@ def _move_in(node: Node, entry: LedgerEntry) -> None:
 
 
 def _on_host(node: Node, entry: LedgerEntry) -> int:
-    index = netdev_index(node, entry.pci)
+    index = netdev_index(node, entry.pci, entry.original.parent)
     if index is None:
         raise OSError(errno.ENODEV, f"vf {entry.pci} has no network interface on the host")
     return index
@@ -162,6 +162,8 @@ def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> A
     """Configure a VF's link in the pod; the calling thread is in the pod's namespace."""
     with _naming(entry):
         link = pod_link.configure(entry.ifname, wanted)
+        if entry.original.parent not in (None, link.parent):
+            raise OSError(errno.ENODEV, f"another link is {entry.ifname!r}")
     return AttachedVf(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci, given.dns)
 
 

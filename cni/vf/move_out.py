@@ -2,6 +2,12 @@
 
 Each step runs only if it is still to be done. All are skipped if the pod's namespace is gone: the kernel then moves the
 VF to the host by itself, and the caller waits for that.
+
+A pod with CAP_NET_ADMIN can rename its links, choose their indexes, and move the VF to the namespace of an accomplice,
+all of that while this runs. What it cannot change is the PCI address that the kernel reports with the VF's netdev
+(IFLA_PARENT_DEV_NAME). So that is read before each move and after it, and another link that has come instead is put
+back. A VF that is in neither namespace is taken from wherever it is: its driver is bound again, which makes its devices
+in the host's namespace. That is done only for a pod that is deleted: a namespace that has lost its path may be alive.
 """
 
 import errno
@@ -9,31 +15,65 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+import structlog
+
 from cni.kernel import driver, netlink, netns, pod_link, rdma
+from cni.kernel.sysfs import APPEARS_S
+from cni.kernel.wait import RACED
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.node import RETURNS_S, Node, in_host_netns, temporary_name
+from cni.vf.rebind import RebindError, rebind
 from mooring.ledger import LedgerEntry
 
 T = TypeVar("T")
+_log = structlog.get_logger()
+# How often another link may have taken the VF's index between the look at it and the move.
+_MOST_MOVES = 3
 
 
 def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
     """Move a VF of this boot to the host and wait until it is there; ``on_down`` is called once its link is down.
 
-    Raise CniError 11 if it has not arrived: a process may keep a namespace that has lost its path, and the VF still
-    works there, with its settings. Return False, without waiting, for a VF that has left the machine.
+    Raise CniError 11 if it has not arrived and its pod is not deleted: a process may keep a namespace that has lost its
+    path, and the VF still works there, with its settings. Return False, without waiting, for a VF that has left the
+    machine.
     """
-    index = _quiesce(entry)
-    if index is not None:
-        on_down()
-    _leave(node, entry, index)
+    for _ in range(_MOST_MOVES):
+        if _try_leave(node, entry, on_down):
+            break
     if not node.sysfs.exists(entry.pci):
         return False
     # The process that rebound its driver may have been killed in the middle.
     driver.finish_rebind(node.sysfs, entry.pci)
     if not in_host_netns(node, entry, RETURNS_S):
-        raise CniError(TRY_AGAIN, f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet")
+        _take_back(node, entry)
     return True
+
+
+def _try_leave(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
+    """Move a VF out if it is in its pod; return False if the pod changed its links meanwhile. Raise CniError 11."""
+    _return_other(node, entry)
+    try:
+        index = _quiesce(entry)
+        if index is not None:
+            on_down()
+        _leave(node, entry, index)
+    except OSError as stuck:
+        if stuck.errno not in RACED:
+            raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot leave the pod {entry.pod!r}", str(stuck)) from stuck
+        _log.warning("vf's link changes while it leaves its pod", pci=entry.pci, pod=entry.pod, reason=str(stuck))
+        return False
+    return not _return_other(node, entry)
+
+
+def _take_back(node: Node, entry: LedgerEntry) -> None:
+    """Rebind the driver of a deleted pod's VF that is neither in its pod nor on the host; raise CniError 11."""
+    what = f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet"
+    if not entry.deleted:
+        raise CniError(TRY_AGAIN, what)
+    rebind(node, entry, "it is neither in its pod nor on the host")
+    if not in_host_netns(node, entry, APPEARS_S):
+        raise RebindError(TRY_AGAIN, what, "its driver has been rebound")
 
 
 def _quiesce(entry: LedgerEntry) -> int | None:
@@ -44,7 +84,7 @@ def _quiesce(entry: LedgerEntry) -> int | None:
         if link is not None:
             pod_link.withdraw(link)
             netlink.set_up(link.index, up=False)
-            # The pod's own names, which may be taken on the host.
+            # The pod's own names, which may be taken on the host; it may remove them itself.
             for altname in set(link.altnames) - set(entry.original.altnames):
                 netlink.remove_altname(link.index, altname)
         return link.index if link is not None else None
@@ -64,24 +104,54 @@ def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
             rdma.move(device.index, host)
             # IPoIB's netdev is removed with its device.
             link = found.index if (found := _find_in_pod(entry)) is not None else None
-        if link is not None:
-            _move_to_host(link, host, temporary_name(entry.pci))
+        if link is not None and _is_the_vfs(entry, netlink.get(link)):
+            _move_to_host(entry, link, host)
 
     if index is not None or has_own:
         _in_pod_netns(entry, leave)
 
 
-def _move_to_host(index: int, host: str, to: str) -> None:
+def _is_the_vfs(entry: LedgerEntry, link: netlink.Link | None) -> bool:
+    """Return whether a link is the VF's, which the kernel says where ADD has read the netdev's parent."""
+    return link is not None and (entry.original.parent is None or link.parent == entry.pci)
+
+
+def _move_to_host(entry: LedgerEntry, index: int, host: str) -> None:
     """Move a netdev to the host; drop its altnames if a link there took one meanwhile: the entry still has them."""
+    to = temporary_name(entry.pci)
     try:
         netlink.move(index, host, to)
     except OSError as taken:
         link = netlink.get(index) if taken.errno == errno.EEXIST else None
-        if link is None or not link.altnames:
+        if link is None or not link.altnames or not _is_the_vfs(entry, link):
             raise
         for altname in link.altnames:
             netlink.remove_altname(index, altname)
         netlink.move(index, host, to)
+
+
+def _return_other(node: Node, entry: LedgerEntry) -> bool:
+    """Put a link back into the pod that has come to the host in the VF's place; return whether there was one.
+
+    It had the VF's index in the pod, and has our temporary name here, which only a link can have that we moved, or one
+    of a pod whose namespace has died. Without the pod's namespace a virtual link is removed, as the kernel does with
+    those of a namespace that dies. Another VF's netdev stays, under a name that the kernel chooses.
+    """
+    index = netlink.index_of(temporary_name(entry.pci)) if entry.original.parent is not None else None
+    link = netlink.get(index) if index is not None else None
+    if link is None or link.parent == entry.pci:
+        return False
+    _log.warning("another link has come in the vf's place and is put back", pci=entry.pci, pod=entry.pod)
+    try:
+        if netns.is_same(entry.netns.path, entry.netns.cookie):
+            netlink.move(link.index, entry.netns.path, netlink.ANY_NAME)
+        elif link.parent is None:
+            netlink.remove(link.index)
+        else:
+            netlink.rename(link.index, netlink.ANY_NAME)
+    except OSError as stuck:
+        raise CniError(TRY_AGAIN, f"link {link.index} is not the one of vf {entry.pci}", str(stuck)) from stuck
+    return True
 
 
 def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
@@ -90,16 +160,14 @@ def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
         return netns.run_in(entry.netns.path, lambda: work() if netns.own_cookie() == entry.netns.cookie else None)
     except netns.NetnsGoneError:
         return None
-    except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot leave the pod {entry.pod!r}", str(stuck)) from stuck
 
 
 def _find_in_pod(entry: LedgerEntry) -> netlink.Link | None:
     """Find the VF's netdev in this namespace: by its PCI address if the kernel reports it, else by name and MAC."""
-    found = netlink.links()
-    by_parent = next((link for link in found if link.parent == entry.pci), None)
-    if by_parent is not None:
+    by_parent = netlink.with_parent(entry.pci)
+    if by_parent is not None or entry.original.parent is not None:
         return by_parent
+    found = netlink.links()
     macs = {entry.original.netdev_mac, entry.set.mac}
     named = (link for link in found if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None)
     return next((link for link in named if link.mac in macs), None)

@@ -11,7 +11,7 @@ from cni.kernel import netlink, rdma
 from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
-from mooring import ports, run_folder
+from mooring import names, ports, run_folder
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file
 from mooring.ledger import LedgerEntry
@@ -68,27 +68,31 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def netdev_index(node: Node, pci: str) -> int | None:
-    """Return the index of a VF's netdev in this network namespace; does not wait for moves of other links (RTNL).
+def netdev_index(node: Node, pci: str, parent: str | None) -> int | None:
+    """Return the index of a VF's netdev in the host's namespace; does not wait for moves of other links (RTNL).
 
-    It has our temporary name, or it is the one in sysfs: udev may have renamed it.
+    It is the one in sysfs, whatever its name. ``parent`` is that of the VF's entry: a netdev with which the kernel
+    reports none is not in the kernel's own sysfs either, and what stands for that may be late; so one with our
+    temporary name is the VF's too.
     """
-    index = netlink.index_of(temporary_name(pci))
-    return index if index is not None else node.sysfs.netdev(pci)
+    index = node.sysfs.netdev(pci)
+    if parent is None and (index is None or not netlink.exists(index)):
+        return netlink.index_of(temporary_name(pci))
+    return index
 
 
-def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
-    """Return a VF's netdev in this network namespace, None if the kernel does not find it within ``limit_s`` seconds.
+def netdev_of(node: Node, pci: str, limit_s: float, parent: str | None) -> netlink.Link | None:
+    """Return a VF's netdev in the host's namespace, None if the kernel does not find it within ``limit_s`` seconds.
 
-    Its name may change at any time: use its index.
+    Its name may change at any time: use its index. ``parent`` is as for `netdev_index`.
     """
     found: list[netlink.Link] = []
 
     def is_there() -> bool:
-        index = netdev_index(node, pci)
+        index = netdev_index(node, pci, parent)
         link = netlink.get(index) if index is not None else None
         # An index that sysfs named a moment ago may be another device's now.
-        if link is not None and link.parent in (None, pci):
+        if link is not None and link.parent in (parent, pci):
             found.append(link)
         return bool(found)
 
@@ -96,22 +100,36 @@ def netdev_of(node: Node, pci: str, limit_s: float) -> netlink.Link | None:
     return found[0] if found else None
 
 
-def set_aside(node: Node, pci: str, reserved: Collection[str] = ()) -> None:
+def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) -> None:
     """Take a VF's netdev on the host down, under its temporary name and without the altnames in ``reserved``.
 
     Raise OSError if it does not appear, or if another program keeps changing it.
     """
 
     def act() -> None:
-        link = netdev_of(node, pci, APPEARS_S)
+        link = netdev_of(node, entry.pci, APPEARS_S, entry.original.parent)
         if link is None:
-            raise FileNotFoundError(f"vf {pci} has no network interface on the host")
+            raise FileNotFoundError(f"vf {entry.pci} has no network interface on the host")
         netlink.set_up(link.index, up=False)
         for altname in set(reserved) & set(link.altnames):
             netlink.remove_altname(link.index, altname)
-        netlink.rename(link.index, temporary_name(pci))
+        netlink.rename(link.index, temporary_name(entry.pci))
 
     retry(act, RACED, NAMED_S)
+
+
+def recorded_name(pci: str, name: str) -> str:
+    """Return the name that a VF's entry holds for its netdev: its own, or our temporary one where that is no name.
+
+    The kernel takes any bytes for a name (dev_valid_name), the ledger takes what can be printed and typed.
+    """
+    return name if names.is_interface(name) else temporary_name(pci)
+
+
+def recorded_device(node: Node, pci: str) -> str | None:
+    """Return the name that a VF's entry holds for its RDMA device, as `recorded_name`; None without a device."""
+    name = node.sysfs.rdma(pci)
+    return name if name is None or names.is_rdma(name) else temporary_name(pci)
 
 
 def name_device(node: Node, entry: LedgerEntry) -> None:
@@ -144,8 +162,9 @@ def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
 
 def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
     """Query without RTNL, which may be held for long."""
-    index = netdev_index(node, entry.pci) if entry.original.name is not None else None
-    return entry.original.name is None or (index is not None and netlink.exists(index))
+    name, parent = entry.original.name, entry.original.parent
+    index = netdev_index(node, entry.pci, parent) if name is not None else None
+    return name is None or (index is not None and netlink.exists(index))
 
 
 def _rdma_in_host_netns(node: Node, entry: LedgerEntry) -> bool:

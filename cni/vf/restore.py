@@ -142,7 +142,7 @@ def _is_ours(attribute: tuple[str, ...], entry: LedgerEntry, found: VfSettings) 
 
 def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     original = entry.original
-    link = netdev_of(node, entry.pci, RETURNS_S)
+    link = netdev_of(node, entry.pci, RETURNS_S, original.parent)
     if link is None or original.name is None:
         raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
     if link.up:

@@ -11,7 +11,7 @@ from cni.kernel import netlink, netns
 from cni.plan.attachment import vfs_of_call
 from cni.spec.conf import Conf
 from cni.spec.skel import Call
-from cni.vf.node import Node, temporary_name
+from cni.vf.node import Node, recorded_device, recorded_name, temporary_name
 from mooring import names
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
@@ -36,7 +36,7 @@ def add_to_ledger(node: Node, call: Call, conf: Conf) -> None:
         cookie = netns.cookie_of(call.netns)
         if cookie == netns.own_cookie():
             return
-        inside = {link.parent: link for link in netns.run_in(call.netns, netlink.links)}
+        inside = netns.run_in(call.netns, lambda: {vf.pci: netlink.with_parent(vf.pci) for vf in lost})
     except OSError:
         return
     for vf in lost:
@@ -78,11 +78,11 @@ def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link:
             uid=record.assignment.uid,
             pod=record.pod,
             container=call.container,
-            ifname=link.name,
+            ifname=recorded_name(vf.pci, link.name),
             netns=space,
-            original=Original(_host_name(vf), settings=_defaults(found)),
+            original=Original(_host_name(vf), settings=_defaults(found), parent=link.parent),
             set=found,
-            rdma=node.sysfs.rdma(vf.pci),
+            rdma=recorded_device(node, vf.pci),
         )
         node.ledger.write(entry)
         _log.warning("vf was in its pod without a ledger entry", pci=vf.pci, pod=record.pod, container=call.container)

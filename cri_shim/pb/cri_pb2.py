@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63ri_shim/pb/cri.proto\x12\x0emooring.cri.v1\"a\n\x14RunPodSandboxRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .mooring.cri.v1.PodSandboxConfig\x12\x17\n\x0fruntime_handler\x18\x02 \x01(\t\"\x9b\x01\n\x16\x43reateContainerRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\x12/\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x1f.mooring.cri.v1.ContainerConfig\x12\x38\n\x0esandbox_config\x18\x03 \x01(\x0b\x32 .mooring.cri.v1.PodSandboxConfig\"\xfa\x01\n\x10PodSandboxConfig\x12\x34\n\x08metadata\x18\x01 \x01(\x0b\x32\".mooring.cri.v1.PodSandboxMetadata\x12\x46\n\x0b\x61nnotations\x18\x07 \x03(\x0b\x32\x31.mooring.cri.v1.PodSandboxConfig.AnnotationsEntry\x12\x34\n\x05linux\x18\x08 \x01(\x0b\x32%.mooring.cri.v1.LinuxPodSandboxConfig\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"B\n\x12PodSandboxMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\"^\n\x15LinuxPodSandboxConfig\x12\x45\n\x10security_context\x18\x02 \x01(\x0b\x32+.mooring.cri.v1.LinuxSandboxSecurityContext\"Y\n\x1bLinuxSandboxSecurityContext\x12:\n\x11namespace_options\x18\x01 \x01(\x0b\x32\x1f.mooring.cri.v1.NamespaceOption\"A\n\x0fNamespaceOption\x12.\n\x07network\x18\x01 \x01(\x0e\x32\x1d.mooring.cri.v1.NamespaceMode\"\x97\x01\n\x0f\x43ontainerConfig\x12\x33\n\x08metadata\x18\x01 \x01(\x0b\x32!.mooring.cri.v1.ContainerMetadata\x12&\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x18.mooring.cri.v1.KeyValue\x12\'\n\x07\x64\x65vices\x18\x08 \x03(\x0b\x32\x16.mooring.cri.v1.Device\"!\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"H\n\x06\x44\x65vice\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\'\n\x16ListPodSandboxResponse\x12\r\n\x05items\x18\x01 \x03(\x0c\"N\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x08metadata\x18\x02 \x01(\x0b\x32\".mooring.cri.v1.PodSandboxMetadata\"/\n\x15StopPodSandboxRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\"H\n\x15ListContainersRequest\x12/\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1f.mooring.cri.v1.ContainerFilter\"E\n\x0f\x43ontainerFilter\x12\x32\n\x05state\x18\x02 \x01(\x0b\x32#.mooring.cri.v1.ContainerStateValue\"D\n\x13\x43ontainerStateValue\x12-\n\x05state\x18\x01 \x01(\x0e\x32\x1e.mooring.cri.v1.ContainerState\",\n\x16ListContainersResponse\x12\x12\n\ncontainers\x18\x01 \x03(\x0c\"\xd9\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32!.mooring.cri.v1.ContainerMetadata\x12?\n\x0b\x61nnotations\x18\t \x03(\x0b\x32*.mooring.cri.v1.Container.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"?\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0f\n\x07verbose\x18\x02 \x01(\x08\"\x87\x01\n\x17\x43ontainerStatusResponse\x12?\n\x04info\x18\x02 \x03(\x0b\x32\x31.mooring.cri.v1.ContainerStatusResponse.InfoEntry\x1a+\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"=\n\x14StopContainerRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0f\n\x07timeout\x18\x02 \x01(\x03\"@\n\x0fVersionResponse\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t*=\n\rNamespaceMode\x12\x07\n\x03POD\x10\x00\x12\r\n\tCONTAINER\x10\x01\x12\x08\n\x04NODE\x10\x02\x12\n\n\x06TARGET\x10\x03*>\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63ri_shim/pb/cri.proto\x12\x0emooring.cri.v1\"a\n\x14RunPodSandboxRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .mooring.cri.v1.PodSandboxConfig\x12\x17\n\x0fruntime_handler\x18\x02 \x01(\t\"\x9b\x01\n\x16\x43reateContainerRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\x12/\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x1f.mooring.cri.v1.ContainerConfig\x12\x38\n\x0esandbox_config\x18\x03 \x01(\x0b\x32 .mooring.cri.v1.PodSandboxConfig\"\xfa\x01\n\x10PodSandboxConfig\x12\x34\n\x08metadata\x18\x01 \x01(\x0b\x32\".mooring.cri.v1.PodSandboxMetadata\x12\x46\n\x0b\x61nnotations\x18\x07 \x03(\x0b\x32\x31.mooring.cri.v1.PodSandboxConfig.AnnotationsEntry\x12\x34\n\x05linux\x18\x08 \x01(\x0b\x32%.mooring.cri.v1.LinuxPodSandboxConfig\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"B\n\x12PodSandboxMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\"^\n\x15LinuxPodSandboxConfig\x12\x45\n\x10security_context\x18\x02 \x01(\x0b\x32+.mooring.cri.v1.LinuxSandboxSecurityContext\"Y\n\x1bLinuxSandboxSecurityContext\x12:\n\x11namespace_options\x18\x01 \x01(\x0b\x32\x1f.mooring.cri.v1.NamespaceOption\"A\n\x0fNamespaceOption\x12.\n\x07network\x18\x01 \x01(\x0e\x32\x1d.mooring.cri.v1.NamespaceMode\"\xcc\x01\n\x0f\x43ontainerConfig\x12\x33\n\x08metadata\x18\x01 \x01(\x0b\x32!.mooring.cri.v1.ContainerMetadata\x12&\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x18.mooring.cri.v1.KeyValue\x12\'\n\x07\x64\x65vices\x18\x08 \x03(\x0b\x32\x16.mooring.cri.v1.Device\x12\x33\n\x05linux\x18\x0f \x01(\x0b\x32$.mooring.cri.v1.LinuxContainerConfig\"_\n\x14LinuxContainerConfig\x12G\n\x10security_context\x18\x02 \x01(\x0b\x32-.mooring.cri.v1.LinuxContainerSecurityContext\"e\n\x1dLinuxContainerSecurityContext\x12\x30\n\x0c\x63\x61pabilities\x18\x01 \x01(\x0b\x32\x1a.mooring.cri.v1.Capability\x12\x12\n\nprivileged\x18\x02 \x01(\x08\"H\n\nCapability\x12\x18\n\x10\x61\x64\x64_capabilities\x18\x01 \x03(\x0c\x12 \n\x18\x61\x64\x64_ambient_capabilities\x18\x03 \x03(\x0c\"!\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"H\n\x06\x44\x65vice\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\'\n\x16ListPodSandboxResponse\x12\r\n\x05items\x18\x01 \x03(\x0c\"N\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x08metadata\x18\x02 \x01(\x0b\x32\".mooring.cri.v1.PodSandboxMetadata\"/\n\x15StopPodSandboxRequest\x12\x16\n\x0epod_sandbox_id\x18\x01 \x01(\t\"H\n\x15ListContainersRequest\x12/\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1f.mooring.cri.v1.ContainerFilter\"E\n\x0f\x43ontainerFilter\x12\x32\n\x05state\x18\x02 \x01(\x0b\x32#.mooring.cri.v1.ContainerStateValue\"D\n\x13\x43ontainerStateValue\x12-\n\x05state\x18\x01 \x01(\x0e\x32\x1e.mooring.cri.v1.ContainerState\",\n\x16ListContainersResponse\x12\x12\n\ncontainers\x18\x01 \x03(\x0c\"\xd9\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32!.mooring.cri.v1.ContainerMetadata\x12?\n\x0b\x61nnotations\x18\t \x03(\x0b\x32*.mooring.cri.v1.Container.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"?\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0f\n\x07verbose\x18\x02 \x01(\x08\"\x87\x01\n\x17\x43ontainerStatusResponse\x12?\n\x04info\x18\x02 \x03(\x0b\x32\x31.mooring.cri.v1.ContainerStatusResponse.InfoEntry\x1a+\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"=\n\x14StopContainerRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0f\n\x07timeout\x18\x02 \x01(\x03\"@\n\x0fVersionResponse\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t*=\n\rNamespaceMode\x12\x07\n\x03POD\x10\x00\x12\r\n\tCONTAINER\x10\x01\x12\x08\n\x04NODE\x10\x02\x12\n\n\x06TARGET\x10\x03*>\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,10 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTAINER_ANNOTATIONSENTRY']._serialized_options = b'8\001'
   _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._loaded_options = None
   _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_options = b'8\001'
-  _globals['_NAMESPACEMODE']._serialized_start=2159
-  _globals['_NAMESPACEMODE']._serialized_end=2220
-  _globals['_CONTAINERSTATE']._serialized_start=2222
-  _globals['_CONTAINERSTATE']._serialized_end=2284
+  _globals['_NAMESPACEMODE']._serialized_start=2486
+  _globals['_NAMESPACEMODE']._serialized_end=2547
+  _globals['_CONTAINERSTATE']._serialized_start=2549
+  _globals['_CONTAINERSTATE']._serialized_end=2611
   _globals['_RUNPODSANDBOXREQUEST']._serialized_start=41
   _globals['_RUNPODSANDBOXREQUEST']._serialized_end=138
   _globals['_CREATECONTAINERREQUEST']._serialized_start=141
@@ -58,39 +58,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NAMESPACEOPTION']._serialized_start=806
   _globals['_NAMESPACEOPTION']._serialized_end=871
   _globals['_CONTAINERCONFIG']._serialized_start=874
-  _globals['_CONTAINERCONFIG']._serialized_end=1025
-  _globals['_CONTAINERMETADATA']._serialized_start=1027
-  _globals['_CONTAINERMETADATA']._serialized_end=1060
-  _globals['_KEYVALUE']._serialized_start=1062
-  _globals['_KEYVALUE']._serialized_end=1100
-  _globals['_DEVICE']._serialized_start=1102
-  _globals['_DEVICE']._serialized_end=1174
-  _globals['_LISTPODSANDBOXRESPONSE']._serialized_start=1176
-  _globals['_LISTPODSANDBOXRESPONSE']._serialized_end=1215
-  _globals['_PODSANDBOX']._serialized_start=1217
-  _globals['_PODSANDBOX']._serialized_end=1295
-  _globals['_STOPPODSANDBOXREQUEST']._serialized_start=1297
-  _globals['_STOPPODSANDBOXREQUEST']._serialized_end=1344
-  _globals['_LISTCONTAINERSREQUEST']._serialized_start=1346
-  _globals['_LISTCONTAINERSREQUEST']._serialized_end=1418
-  _globals['_CONTAINERFILTER']._serialized_start=1420
-  _globals['_CONTAINERFILTER']._serialized_end=1489
-  _globals['_CONTAINERSTATEVALUE']._serialized_start=1491
-  _globals['_CONTAINERSTATEVALUE']._serialized_end=1559
-  _globals['_LISTCONTAINERSRESPONSE']._serialized_start=1561
-  _globals['_LISTCONTAINERSRESPONSE']._serialized_end=1605
-  _globals['_CONTAINER']._serialized_start=1608
-  _globals['_CONTAINER']._serialized_end=1825
+  _globals['_CONTAINERCONFIG']._serialized_end=1078
+  _globals['_LINUXCONTAINERCONFIG']._serialized_start=1080
+  _globals['_LINUXCONTAINERCONFIG']._serialized_end=1175
+  _globals['_LINUXCONTAINERSECURITYCONTEXT']._serialized_start=1177
+  _globals['_LINUXCONTAINERSECURITYCONTEXT']._serialized_end=1278
+  _globals['_CAPABILITY']._serialized_start=1280
+  _globals['_CAPABILITY']._serialized_end=1352
+  _globals['_CONTAINERMETADATA']._serialized_start=1354
+  _globals['_CONTAINERMETADATA']._serialized_end=1387
+  _globals['_KEYVALUE']._serialized_start=1389
+  _globals['_KEYVALUE']._serialized_end=1427
+  _globals['_DEVICE']._serialized_start=1429
+  _globals['_DEVICE']._serialized_end=1501
+  _globals['_LISTPODSANDBOXRESPONSE']._serialized_start=1503
+  _globals['_LISTPODSANDBOXRESPONSE']._serialized_end=1542
+  _globals['_PODSANDBOX']._serialized_start=1544
+  _globals['_PODSANDBOX']._serialized_end=1622
+  _globals['_STOPPODSANDBOXREQUEST']._serialized_start=1624
+  _globals['_STOPPODSANDBOXREQUEST']._serialized_end=1671
+  _globals['_LISTCONTAINERSREQUEST']._serialized_start=1673
+  _globals['_LISTCONTAINERSREQUEST']._serialized_end=1745
+  _globals['_CONTAINERFILTER']._serialized_start=1747
+  _globals['_CONTAINERFILTER']._serialized_end=1816
+  _globals['_CONTAINERSTATEVALUE']._serialized_start=1818
+  _globals['_CONTAINERSTATEVALUE']._serialized_end=1886
+  _globals['_LISTCONTAINERSRESPONSE']._serialized_start=1888
+  _globals['_LISTCONTAINERSRESPONSE']._serialized_end=1932
+  _globals['_CONTAINER']._serialized_start=1935
+  _globals['_CONTAINER']._serialized_end=2152
   _globals['_CONTAINER_ANNOTATIONSENTRY']._serialized_start=499
   _globals['_CONTAINER_ANNOTATIONSENTRY']._serialized_end=549
-  _globals['_CONTAINERSTATUSREQUEST']._serialized_start=1827
-  _globals['_CONTAINERSTATUSREQUEST']._serialized_end=1890
-  _globals['_CONTAINERSTATUSRESPONSE']._serialized_start=1893
-  _globals['_CONTAINERSTATUSRESPONSE']._serialized_end=2028
-  _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_start=1985
-  _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_end=2028
-  _globals['_STOPCONTAINERREQUEST']._serialized_start=2030
-  _globals['_STOPCONTAINERREQUEST']._serialized_end=2091
-  _globals['_VERSIONRESPONSE']._serialized_start=2093
-  _globals['_VERSIONRESPONSE']._serialized_end=2157
+  _globals['_CONTAINERSTATUSREQUEST']._serialized_start=2154
+  _globals['_CONTAINERSTATUSREQUEST']._serialized_end=2217
+  _globals['_CONTAINERSTATUSRESPONSE']._serialized_start=2220
+  _globals['_CONTAINERSTATUSRESPONSE']._serialized_end=2355
+  _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_start=2312
+  _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_end=2355
+  _globals['_STOPCONTAINERREQUEST']._serialized_start=2357
+  _globals['_STOPCONTAINERREQUEST']._serialized_end=2418
+  _globals['_VERSIONRESPONSE']._serialized_start=2420
+  _globals['_VERSIONRESPONSE']._serialized_end=2484
 # @@protoc_insertion_point(module_scope)

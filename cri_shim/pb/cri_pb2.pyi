@@ -250,26 +250,99 @@ class ContainerConfig(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     ENVS_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    LINUX_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def metadata(self) -> Global___ContainerMetadata: ...
     @_builtins.property
     def envs(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]: ...
+    @_builtins.property
+    def linux(self) -> Global___LinuxContainerConfig: ...
     def __init__(
         self,
         *,
         metadata: Global___ContainerMetadata | None = ...,
         envs: _abc.Iterable[Global___KeyValue] | None = ...,
         devices: _abc.Iterable[Global___Device] | None = ...,
+        linux: Global___LinuxContainerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["linux", b"linux", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "envs", b"envs", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "envs", b"envs", "linux", b"linux", "metadata", b"metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ContainerConfig: _TypeAlias = ContainerConfig  # noqa: Y015
+
+@_typing.final
+class LinuxContainerConfig(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECURITY_CONTEXT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def security_context(self) -> Global___LinuxContainerSecurityContext: ...
+    def __init__(
+        self,
+        *,
+        security_context: Global___LinuxContainerSecurityContext | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["security_context", b"security_context"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["security_context", b"security_context"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinuxContainerConfig: _TypeAlias = LinuxContainerConfig  # noqa: Y015
+
+@_typing.final
+class LinuxContainerSecurityContext(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    PRIVILEGED_FIELD_NUMBER: _builtins.int
+    privileged: _builtins.bool
+    @_builtins.property
+    def capabilities(self) -> Global___Capability: ...
+    def __init__(
+        self,
+        *,
+        capabilities: Global___Capability | None = ...,
+        privileged: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "privileged", b"privileged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinuxContainerSecurityContext: _TypeAlias = LinuxContainerSecurityContext  # noqa: Y015
+
+@_typing.final
+class Capability(_message.Message):
+    """CRI says string. One that is no UTF-8 names no capability, and must not make the request unreadable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADD_CAPABILITIES_FIELD_NUMBER: _builtins.int
+    ADD_AMBIENT_CAPABILITIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def add_capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def add_ambient_capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        add_capabilities: _abc.Iterable[_builtins.bytes] | None = ...,
+        add_ambient_capabilities: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_ambient_capabilities", b"add_ambient_capabilities", "add_capabilities", b"add_capabilities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Capability: _TypeAlias = Capability  # noqa: Y015
 
 @_typing.final
 class ContainerMetadata(_message.Message):

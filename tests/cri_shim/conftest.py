@@ -43,6 +43,7 @@ ASSIGNMENT = {
         },
     ],
 }
+LIMITED = cri.LinuxContainerResources(memory_limit_in_bytes=1 << 30)
 ANNOTATIONS = {"mooring.dev/interfaces": json.dumps(REQUEST), "mooring.dev/assignment": json.dumps(ASSIGNMENT)}
 
 
@@ -80,8 +81,7 @@ class Make:
                 command=["sleep", "1"],
                 mounts=[cri.Mount(container_path="/data", host_path="/srv/data", readonly=True)],
                 labels={"app": "web"},
-                linux=cri.LinuxContainerConfig(resources=cri.LinuxContainerResources(memory_limit_in_bytes=1 << 30)),
-                **config,
+                **({"linux": cri.LinuxContainerConfig(resources=LIMITED)} | config),
             ),
             sandbox_config=self.config(annotations),
         )

@@ -47,6 +47,71 @@ async def test_the_record_is_on_disk_before_the_request_is_forwarded(
     assert (record["pod"], record["assignment"]["vfs"]) == ("ml/web", make.assignment["vfs"])
 
 
+def container_with(capabilities: Any = None, *, privileged: bool = False) -> dict[str, Any]:
+    """Return a field of a container's configuration: its security context."""
+    context = full.LinuxContainerSecurityContext(
+        privileged=privileged, capabilities=full.Capability(**capabilities or {})
+    )
+    return {"linux": full.LinuxContainerConfig(security_context=context)}
+
+
+@pytest.mark.parametrize(
+    ("container", "stays"),
+    [
+        (container_with(), True),
+        (container_with({"add_capabilities": ["NET_RAW", "IPC_LOCK"]}), True),
+        (container_with({"drop_capabilities": ["ALL"]}), True),
+        (container_with(privileged=True), False),
+        (container_with({"add_capabilities": ["IPC_LOCK", "NET_ADMIN"]}), False),
+        (container_with({"add_capabilities": ["cap_sys_admin"]}), False),
+        (container_with({"add_capabilities": ["BPF"]}), False),
+        (container_with({"add_capabilities": ["ALL"]}), False),
+        (container_with({"add_ambient_capabilities": ["CAP_NET_ADMIN"]}), False),
+    ],
+)
+@pytest.mark.parametrize("name", ["trainer", "debugger-x7k2p"])
+async def test_a_container_that_can_change_vfs_is_noted_before_it_is_made(
+    interceptors: Interceptors, state: Path, host: Path, make: Any, container: dict[str, Any], stays: bool, name: str
+) -> None:
+    """The note of a pod without such containers is gone for good, whichever came; ephemeral ones are no exception."""
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    note = state / f"pods/{make.uid}.unprivileged"
+    assert note.exists()
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    async with interceptors.create_container(make.create(make.annotations, name, **container)):
+        assert note.exists() == stays
+    await forwarded(interceptors.create_container(make.create(make.annotations)))
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    assert note.exists() == stays
+
+
+async def test_a_note_that_cannot_be_removed_refuses_the_container(
+    interceptors: Interceptors, state: Path, host: Path, make: Any
+) -> None:
+    """The CNI plugin would believe it, and leave the next pod what this one did."""
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    note = state / f"pods/{make.uid}.unprivileged"
+    note.unlink()
+    note.mkdir()
+    with pytest.raises(RefusedError, match="unprivileged"):
+        await forwarded(interceptors.create_container(make.create(make.annotations, **container_with(privileged=True))))
+
+
+async def test_a_capability_of_any_bytes_hides_no_other(
+    interceptors: Interceptors, state: Path, host: Path, make: Any
+) -> None:
+    """A request with one is still recognised: nothing is forwarded without its devices."""
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    raw = make.create(make.annotations, **container_with({"add_capabilities": ["ABCD", "NET_ADMIN"]}))
+    for pci in (make.first, make.second):
+        make.write_entry(host / "state", pci)
+    await forwarded(interceptors.create_container(raw.replace(b"ABCD", b"\xff\xfe\x80A")))
+    assert not (state / f"pods/{make.uid}.unprivileged").exists()
+
+
 async def test_a_pod_without_vfs_leaves_no_trace(interceptors: Interceptors, state: Path, make: Any) -> None:
     """The request is forwarded byte for byte, and nothing is written."""
     for raw in (make.run({"a": "b"}), make.run()):

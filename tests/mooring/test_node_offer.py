@@ -18,7 +18,10 @@ EVERY_TERM = PfOffer(500, False, "rail0", Indexes.of([0, 1]), 10, Allow(Indexes.
 
 def test_what_init_writes_is_what_add_reads() -> None:
     """A PF about which the offer says nothing is listed too."""
-    pfs = {PCI: PfOffer(default_share_mbps=500, repair_node_guid=False), "0000:04:00.1": PfOffer()}
+    pfs = {
+        PCI: PfOffer(default_share_mbps=500, repair_node_guid=False, rebind_after_privileged=True),
+        "0000:04:00.1": PfOffer(),
+    }
     assert read_node_offer(dump_node_offer(pfs)) == pfs
     pfs = {PCI: EVERY_TERM}
     assert read_node_offer(dump_node_offer(pfs)) == pfs

@@ -61,6 +61,26 @@ def test_a_device_that_is_renamed_between_sysfs_and_the_list_is_found(
     assert rdma.device_of(sysfs, VF.pci) == rdma.Device("rocep59s0f0v3", 5)
 
 
+def test_devices_that_exchange_their_names_meanwhile_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the other's name only while the kernel lists them: sysfs says the same before and after it."""
+    sysfs = _sysfs_with(tmp_path, "mlx5_5")
+    (tmp_path / "bus/pci/devices" / VF.pci / "infiniband_verbs/uverbs0/dev").write_text("231:197\n")
+
+    def answer(command: int, attributes: Mapping[int, bytes], **_: object) -> list[object]:
+        if command == rdma_netlink.GET:
+            named = {b"mlx5_6": 5, b"mlx5_5": 6}
+            return [
+                ((rdma_netlink.DEV_NAME, name), (rdma_netlink.DEV_INDEX, bytes([at]))) for name, at in named.items()
+            ]
+        number = 231 << 8 | 192 + rdma_netlink.number(attributes[rdma_netlink.DEV_INDEX])
+        return [((rdma_netlink.CHARDEV, number.to_bytes(8, "little")),)]
+
+    monkeypatch.setattr(rdma_netlink, "exchange", answer)
+    assert rdma.device_of(sysfs, VF.pci) == rdma.Device("mlx5_6", 5)
+
+
 def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another device left while the kernel listed them: the next in the list would have no namespace and no users."""
     first = [(rdma_netlink.DEV_NAME, b"mlx5_5"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5))]

@@ -67,11 +67,13 @@ def reasons(entry: LedgerEntry, place: Place, *, recorded: bool = True, since: f
         (ENTRY, "host", True, ["netns_gone"]),
         (ENTRY, "pod", False, ["record_gone"]),
         (ENTRY, "away", True, []),
-        (ENTRY, "away", False, []),
+        (ENTRY, "away", False, ["record_gone"]),
         (replace(ENTRY, phase="taking"), "pod", True, ["killed_add"]),
         (replace(ENTRY, phase="taking"), "host", True, ["killed_add"]),
         (replace(ENTRY, phase="returning"), "host", True, ["not_returned"]),
         (replace(ENTRY, phase="returning"), "away", True, []),
+        (replace(ENTRY, phase="returning"), "away", False, ["record_gone"]),
+        (replace(ENTRY, phase="returning", deleted=True), "away", True, ["not_returned"]),
         (replace(ENTRY, boot="another"), "pod", True, ["other_boot"]),
         (replace(ENTRY, boot="another", phase="taking"), "away", False, ["other_boot"]),
     ],
@@ -90,7 +92,7 @@ def test_a_live_sandboxs_vf_is_never_an_orphan_whatever_else_is_found() -> None:
         found = reasons(replace(ENTRY, phase=phase), place, recorded=recorded, since=UNRECORDED_S * late)
         if phase == "held" and place == "pod" and (recorded or not late):
             assert found == []
-        if place == "away":
+        if place == "away" and (recorded or not late):
             assert found == []
 
 
@@ -374,3 +376,14 @@ def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path
     finally:
         server.terminate()
         assert server.wait(90) == 0
+
+
+def test_an_entry_whose_namespace_cannot_be_asked_stops_no_other(tmp_path: Path) -> None:
+    """A path that no system call takes: its VF counts as a pod's, and the VF of another entry is given back."""
+    orphan = replace(ENTRY, boot="another")
+    odd = replace(ENTRY, pci="0000:3b:01.1", vf=1, netns=Netns("/run/netns/\0odd", 1))
+    node = Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path), tmp_path / "run", NoVfSettings(), BOOT)
+    node.ledger.write(orphan)
+    node.ledger.write(odd)
+    Reconciler(lambda: node, Metrics()).reconcile(0.0)
+    assert [path.stem for path in (tmp_path / "vfs").iterdir()] == [odd.pci]

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 
+ROOT = Path(__file__).parents[3]
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"}
 OWN, TEMPORARY = "enp4s0f0v1", "mo0-0403"
 
@@ -33,6 +35,50 @@ def test_flags_and_queue_that_a_pod_changed_are_put_back(host: Any) -> None:
     subprocess.run(inside, check=True)
     assert host.call("DEL") == {"status": 0}
     assert traits(host, OWN) == before == (False, False, before[2])
+
+
+def state(host: Any, name: str = OWN) -> dict[str, str]:
+    """Return what can be read of a link of the host beside its flags, by kind."""
+    program = f"import json; from cni.kernel import netdev_state, netlink; i = netlink.index_of({name!r})"
+    shown = host.enter(sys.executable, "-c", f"{program}; print(json.dumps(netdev_state.read(i)))", cwd=ROOT)
+    found: dict[str, str] = json.loads(shown.stdout)
+    return found
+
+
+def in_pod(host: Any, *command: str) -> None:
+    inside = ("nsenter", f"--net=/run/netns/{host.pod}", *command)
+    subprocess.run(inside, check=True, cwd=ROOT, capture_output=True)
+
+
+def test_what_a_pod_set_and_attached_is_not_the_next_pods(host: Any) -> None:
+    """Generic XDP that drops every frame, offloads, alias, group and limits of GSO: none of them ends with a move."""
+    before = state(host)
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    in_pod(host, sys.executable, "-m", "tests.support.bpf_programs", "xdp", "net1")
+    in_pod(host, "ethtool", "-K", "net1", "tso", "off", "gso", "off", "rxvlan", "off")
+    in_pod(
+        host, "ip", "link", "set", "net1", "alias", "theirs", "group", "7", "gso_max_size", "3000", "mode", "dormant"
+    )
+    assert host.call("DEL") == {"status": 0}
+    assert state(host) == before
+    assert (before["xdp"], before["alias"], before["group"]) == ("", "", "00000000")
+
+
+def test_what_the_host_had_set_stays_set(host: Any) -> None:
+    """An operator's own choice is what a VF comes back with; the pod had undone it."""
+    host.enter("ethtool", "-K", OWN, "tso", "off")
+    host.enter("ip", "link", "set", OWN, "alias", "ours")
+    before = state(host)
+    host.record(FIRST)
+    assert host.call("ADD")["status"] == 0
+    in_pod(host, "ethtool", "-K", "net1", "tso", "on")
+    in_pod(host, "ip", "link", "set", "net1", "alias", "")
+    assert host.call("DEL") == {"status": 0}
+    assert state(host) == before
+    assert before["alias"] == b"ours".hex()
+    host.enter("ethtool", "-K", OWN, "tso", "on")
+    host.enter("ip", "link", "set", OWN, "alias", "")
 
 
 def test_an_altname_of_any_bytes_keeps_no_vf(host: Any) -> None:

@@ -1,0 +1,192 @@
+"""What ethtool sets on a netdev, each kind as text that a ledger entry can hold; failures are OSErrors.
+
+The ioctl takes a name, so an index is looked up just before it and again after it: these are links of the host, where
+only udev renames. Numbers and structures: include/uapi/linux/ethtool.h. What a driver does not support it refuses with
+EOPNOTSUPP (net/ethtool/ioctl.c). None of these settings is reset when a netdev changes its namespace
+(__dev_change_net_namespace in net/core/dev.c).
+"""
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+_SIOCETHTOOL = 0x8946
+_IFREQ = struct.Struct("=16sQ16x")
+_U32 = struct.Struct("=I")
+# Those whose structure is written as it is read: the commands to read and to write, and the structure's size in bytes
+# (ethtool_value, ethtool_ringparam, ethtool_channels, ethtool_coalesce).
+_PLAIN: Mapping[str, tuple[int, int, int]] = MappingProxyType(
+    {
+        "private_flags": (0x27, 0x28, 8),
+        "message_level": (0x07, 0x08, 8),
+        "rings": (0x10, 0x11, 36),
+        "channels": (0x3C, 0x3D, 36),
+        "coalesce": (0x0E, 0x0F, 92),
+    }
+)
+_GET_FEATURES, _SET_FEATURES = 0x3A, 0x3B
+# ethtool_get_features_block: available, requested, active, never_changed. More of them than there are.
+_FEATURES, _MOST_WORDS = struct.Struct("=4I"), 8
+_GET_RSS, _SET_RSS = 0x46, 0x47
+# ethtool_rxfh: command, context, number of entries, size of the key, hash function, transformation.
+_RSS = struct.Struct("=4IBB6x")
+_GET_HASH, _SET_HASH, _COUNT_RULES, _GET_RULE, _ALL_RULES, _DELETE_RULE = 0x29, 0x2A, 0x2E, 0x2F, 0x30, 0x31
+# ethtool_rxnfc: command, flow type, data; the rule, of which the last field is its location; count; locations.
+_RULES_SIZE, _DATA, _RULE, _LOCATION, _COUNT, _LOCATIONS = 192, 8, 16, 176, 184, 188
+# TCP_V4_FLOW, UDP_V4_FLOW, TCP_V6_FLOW, UDP_V6_FLOW: what RSS hashes of each.
+_FLOWS = (1, 2, 5, 6)
+_NONE, _MOST_RULES = "", 256
+
+
+def read(index: int) -> dict[str, str]:
+    """Return what can be read of a netdev, by kind; ``rules`` (ntuple) are empty where the netdev has none."""
+    found = {}
+    for kind, (read_one, _) in _KINDS.items():
+        try:
+            found[kind] = read_one(index)
+        except OSError as unread:
+            if unread.errno == errno.ENODEV:
+                raise
+    return found
+
+
+def write(index: int, kind: str, text: str) -> None:
+    """Set one kind as it was read. RSS gets the driver's own table; rules can only be removed."""
+    _KINDS[kind][1](index, text)
+
+
+def _call(index: int, request: bytes | bytearray) -> bytes:
+    """Make one call for a netdev; return the structure as the kernel leaves it."""
+    buffer = ctypes.create_string_buffer(bytes(request), len(request))
+    name = socket.if_indextoname(index).encode(errors="surrogateescape")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCETHTOOL, _IFREQ.pack(name, ctypes.addressof(buffer)))
+    if socket.if_indextoname(index).encode(errors="surrogateescape") != name:
+        raise OSError(errno.ENODEV, f"link {index} is renamed meanwhile")
+    return buffer.raw
+
+
+def _plain(kind: str) -> tuple[Callable[[int], str], Callable[[int, str], None]]:
+    get, put, size = _PLAIN[kind]
+
+    def read_one(index: int) -> str:
+        return _call(index, _U32.pack(get).ljust(size, b"\0"))[_U32.size :].hex()
+
+    def write_one(index: int, text: str) -> None:
+        _call(index, _U32.pack(put) + bytes.fromhex(text))
+
+    return read_one, write_one
+
+
+def _feature_words(index: int) -> list[tuple[int, int]]:
+    """Return the features that can be changed and those that are requested, word by word."""
+    request = struct.pack("=II", _GET_FEATURES, _MOST_WORDS).ljust(8 + _MOST_WORDS * _FEATURES.size, b"\0")
+    answer = _call(index, request)
+    (words,) = _U32.unpack_from(answer, 4)
+    blocks = (_FEATURES.unpack_from(answer, 8 + number * _FEATURES.size) for number in range(min(words, _MOST_WORDS)))
+    return [(available, requested) for available, requested, _, _ in blocks]
+
+
+def _read_features(index: int) -> str:
+    return "".join(f"{available & requested:08x}" for available, requested in _feature_words(index))
+
+
+def _write_features(index: int, text: str) -> None:
+    words = _feature_words(index)
+    wanted = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
+    blocks = b"".join(struct.pack("=II", able, want) for (able, _), want in zip(words, wanted, strict=True))
+    _call(index, struct.pack("=II", _SET_FEATURES, len(words)) + blocks)
+
+
+def _read_rss(index: int) -> str:
+    """Return hash function, transformation, and a digest of table and key, which are some kilobytes."""
+    _, _, entries, key, *_ = _RSS.unpack(_call(index, _RSS.pack(_GET_RSS, 0, 0, 0, 0, 0)))
+    request = _RSS.pack(_GET_RSS, 0, entries, key, 0, 0).ljust(_RSS.size + 4 * entries + key, b"\0")
+    answer = _call(index, request)
+    *_, function, transformation = _RSS.unpack_from(answer)
+    return f"{function:02x}{transformation:02x}{_digest(answer[_RSS.size :])}"
+
+
+def _write_rss(index: int, text: str) -> None:
+    """Reset the table, for which a size of 0 stands (ethtool_set_rxfh); another key stays."""
+    _call(index, _RSS.pack(_SET_RSS, 0, 0, 0, int(text[:2], 16), int(text[2:4], 16)))
+
+
+def _flow(command: int, flow: int, data: int = 0) -> bytes:
+    return struct.pack("=IIQ", command, flow, data).ljust(_RULES_SIZE, b"\0")
+
+
+def _hash_fields(index: int, flow: int) -> str:
+    try:
+        return f"{struct.unpack_from('=Q', _call(index, _flow(_GET_HASH, flow)), _DATA)[0]:x}"
+    except OSError as refused:
+        if refused.errno == errno.ENODEV:
+            raise
+        return "-"
+
+
+def _read_hash(index: int) -> str:
+    return " ".join(_hash_fields(index, flow) for flow in _FLOWS)
+
+
+def _write_hash(index: int, text: str) -> None:
+    for flow, wanted in zip(_FLOWS, text.split(), strict=True):
+        if wanted not in ("-", _hash_fields(index, flow)):
+            _call(index, _flow(_SET_HASH, flow, int(wanted, 16)))
+
+
+def _locations(index: int) -> Iterator[int]:
+    (count,) = _U32.unpack_from(_call(index, _flow(_COUNT_RULES, 0)), _COUNT)
+    if not count:
+        return
+    request = bytearray(_flow(_ALL_RULES, 0).ljust(_LOCATIONS + 4 * count, b"\0"))
+    _U32.pack_into(request, _COUNT, count)
+    answer = _call(index, request)
+    (count,) = _U32.unpack_from(answer, _COUNT)
+    yield from (_U32.unpack_from(answer, _LOCATIONS + 4 * number)[0] for number in range(count))
+
+
+def _at(command: int, location: int) -> bytes:
+    request = bytearray(_flow(command, 0))
+    _U32.pack_into(request, _LOCATION, location)
+    return bytes(request)
+
+
+def _read_rules(index: int) -> str:
+    locations = sorted(_locations(index))
+    if not locations:
+        return _NONE
+    if len(locations) > _MOST_RULES:
+        return f"{len(locations)} rules"
+    rules = b"".join(_call(index, _at(_GET_RULE, location))[_RULE:_COUNT] for location in locations)
+    return f"{len(locations)} {_digest(rules)}"
+
+
+def _write_rules(index: int, text: str) -> None:
+    """Remove all rules where there were none; others cannot be made again."""
+    if text != _NONE:
+        raise OSError(errno.EOPNOTSUPP, "rules are not recorded")
+    for location in list(_locations(index))[:_MOST_RULES]:
+        _call(index, _at(_DELETE_RULE, location))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+# In the order in which they are restored: rules lead to queues, channels limit the table of RSS.
+_KINDS: Mapping[str, tuple[Callable[[int], str], Callable[[int, str], None]]] = MappingProxyType(
+    {
+        "rules": (_read_rules, _write_rules),
+        "features": (_read_features, _write_features),
+        **{kind: _plain(kind) for kind in _PLAIN},
+        "rss": (_read_rss, _write_rss),
+        "rss_fields": (_read_hash, _write_hash),
+    }
+)
+KINDS = tuple(_KINDS)

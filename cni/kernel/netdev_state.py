@@ -1,0 +1,107 @@
+"""What a program in a pod can set on a netdev and a move to another namespace does not reset: read it, and restore it.
+
+Each kind is text that a ledger entry can hold, equal if the netdev's state is. ``xdp`` and ``tcx`` list the programs,
+``rules`` the ntuple rules; all three are empty without any. The others are ethtool's (`cni.kernel.ethtool`), and
+attributes of the link itself.
+
+What netlink cannot detach is an XDP program of a BPF link (EBUSY in dev_xdp_attach of net/core/dev.c of Linux 6.12),
+and here tcx programs are not detached either. Unregistering the netdev detaches all (dev_xdp_uninstall,
+dev_tcx_uninstall), which its driver does when it is unbound.
+"""
+
+import errno
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import structlog
+
+from cni.kernel import bpf, ethtool, rtnetlink
+from mooring.rdma_netlink import number, read_attributes, u32
+
+_log = structlog.get_logger()
+# Attributes of IFLA_* that are one value, as include/uapi/linux/if_link.h numbers them.
+_ATTRIBUTES: Mapping[str, int] = MappingProxyType(
+    {
+        "link_mode": 17,
+        "alias": 20,
+        "group": 27,
+        "gso_max_segs": 40,
+        "gso_max_size": 41,
+        "gro_max_size": 58,
+        "gso_ipv4_max_size": 63,
+        "gro_ipv4_max_size": 64,
+    }
+)
+_XDP, _XDP_FD, _XDP_FLAGS, _DETACH = 43, 1, 3, 2**32 - 1
+# Of each mode: the attribute with its program's id (IFLA_XDP_{SKB,DRV,HW}_PROG_ID), and its flag (XDP_FLAGS_*_MODE).
+_XDP_MODES: Mapping[str, tuple[int, int]] = MappingProxyType({"skb": (6, 2), "drv": (5, 4), "hw": (7, 8)})
+_PROGRAMS = ("xdp", "tcx")
+KINDS = frozenset((*_PROGRAMS, *_ATTRIBUTES, *ethtool.KINDS))
+# What every netdev has that no program was attached to; all that is known of one whose entry is an earlier version's.
+NO_PROGRAMS: Mapping[str, str] = MappingProxyType(dict.fromkeys(_PROGRAMS, ""))
+
+
+def read(index: int) -> dict[str, str]:
+    """Return what can be read of a link of this thread's namespace, by kind; raise OSError, ENODEV without the link."""
+    (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(index))
+    found = dict(read_attributes(body[rtnetlink.LINK_HEADER_SIZE :]))
+    state = {kind: found[each].hex() for kind, each in _ATTRIBUTES.items() if each in found}
+    state["alias"] = found.get(_ATTRIBUTES["alias"], b"").rstrip(b"\0").hex()
+    programs = dict(read_attributes(found.get(_XDP, b"")))
+    attached = {mode: number(programs.get(each, b"")) for mode, (each, _) in _XDP_MODES.items()}
+    state["xdp"] = " ".join(f"{mode}:{program}" for mode, program in attached.items() if program)
+    return state | _read_tcx(index) | ethtool.read(index)
+
+
+def _read_tcx(index: int) -> dict[str, str]:
+    """Return a link's tcx programs; nothing where this process may not ask for them."""
+    try:
+        return {"tcx": " ".join(map(str, bpf.tcx_programs(index)))}
+    except OSError as unread:
+        if unread.errno == errno.ENODEV:
+            raise
+        return {}
+
+
+def differing(noted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Return the kinds in which a netdev is not as it was noted; kinds of another version are left out."""
+    return [kind for kind in _in_order(noted) if found.get(kind) != noted[kind]]
+
+
+def restore(index: int, noted: Mapping[str, str], kinds: Sequence[str]) -> None:
+    """Set the kinds as noted, each as far as that can be done: read again what has come of it. Raise ENODEV."""
+    for kind in kinds:
+        try:
+            _restore_one(index, kind, noted[kind])
+        except (OSError, ValueError) as refused:
+            if isinstance(refused, OSError) and refused.errno == errno.ENODEV:
+                raise
+            _log.warning("netdev keeps what was set", link=index, setting=kind, reason=str(refused))
+
+
+def _restore_one(index: int, kind: str, text: str) -> None:
+    if kind == "xdp":
+        if not text:
+            _detach_xdp(index)
+    elif kind in _ATTRIBUTES:
+        _set(index, _ATTRIBUTES[kind], bytes.fromhex(text))
+    elif kind in ethtool.KINDS:
+        ethtool.write(index, kind, text)
+
+
+def _detach_xdp(index: int) -> None:
+    """Detach the program of each mode; one of a BPF link stays."""
+    for mode in read(index)["xdp"].split():
+        _, flag = _XDP_MODES[mode.partition(":")[0]]
+        content = rtnetlink.pack(_XDP_FD, u32(_DETACH)) + rtnetlink.pack(_XDP_FLAGS, u32(flag))
+        _set(index, _XDP | rtnetlink.NESTED, content)
+
+
+def _set(index: int, attribute: int, value: bytes) -> None:
+    rtnetlink.exchange(rtnetlink.SET_LINK, rtnetlink.link_header(index), [(attribute, value)])
+
+
+def _in_order(noted: Mapping[str, str]) -> list[str]:
+    """Return the known kinds, programs first: generic XDP turns features off (generic_xdp_install)."""
+    order = (*_PROGRAMS, *_ATTRIBUTES, *ethtool.KINDS)
+    return [kind for kind in order if kind in noted]

@@ -1,0 +1,58 @@
+"""Remove from a VF what its pod left on it: compare its netdev with what ADD noted, restore, and compare again.
+
+What cannot be restored goes with a rebind of the VF's driver (`cni.vf.detach`), which makes a new netdev: XDP and tcx
+programs that somebody else still holds, a key of RSS, whatever a driver refuses. The offer may ask for a rebind in any
+case, after pods whose containers could change a VF; then nothing has to be known about what they have changed.
+"""
+
+import structlog
+
+from cni.kernel import netdev_state
+from cni.kernel.wait import NAMED_S, RACED, retry
+from cni.vf import offer
+from cni.vf.node import RETURNS_S, Node, netdev_of
+from cni.vf.rebind import rebind
+from mooring.errors import RecordError
+from mooring.ledger import LedgerEntry
+
+_log = structlog.get_logger()
+
+
+def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
+    """Rebind a VF on the host if the offer wants that after its pod; return whether it did. Raise CniError 11."""
+    if not _is_wanted(node, entry) or node.ledger.is_unprivileged(entry.uid):
+        return False
+    rebind(node, entry, "after a privileged pod, as the offer says")
+    return True
+
+
+def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
+    """Return what the offer says; True for an offer that cannot be read."""
+    try:
+        return offer.of_pf(node, node.sysfs.pf_of(entry.pci)).rebind_after_privileged
+    except RecordError as unreadable:
+        _log.error("offer cannot be read, and the vf is rebound", pci=entry.pci, reason=str(unreadable))
+        return True
+
+
+def clear(node: Node, entry: LedgerEntry) -> list[str]:
+    """Give a VF's netdev on the host what ADD noted of it; return the kinds in which it still differs. Raise OSError.
+
+    A netdev that its driver has just made has nothing of the pod's: what the host itself had set is set again.
+    """
+    return retry(lambda: _try_clear(node, entry), RACED, NAMED_S) if entry.original.name is not None else []
+
+
+def _try_clear(node: Node, entry: LedgerEntry) -> list[str]:
+    noted = entry.original.netdev or netdev_state.NO_PROGRAMS
+    link = netdev_of(node, entry.pci, RETURNS_S, entry.original.parent)
+    if link is None:
+        raise FileNotFoundError(f"its network interface {entry.original.name!r} has not come back")
+    changed = netdev_state.differing(noted, netdev_state.read(link.index))
+    if not changed:
+        return []
+    netdev_state.restore(link.index, noted, changed)
+    left = netdev_state.differing(noted, netdev_state.read(link.index))
+    if restored := [kind for kind in changed if kind not in left]:
+        _log.info("what the pod had set on its vf is restored", pci=entry.pci, pod=entry.pod, kinds=restored)
+    return left

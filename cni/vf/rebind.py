@@ -1,0 +1,38 @@
+"""Rebind the driver of a VF that a ledger entry is for, and wait for its RDMA device.
+
+The netdev is waited for where it is restored. A rebind takes every object on the VF from every process, wherever the
+VF is, and its netdev, made again, has nothing of the one before.
+"""
+
+import time
+
+import structlog
+
+from cni.kernel import driver
+from cni.kernel.sysfs import APPEARS_S
+from cni.kernel.wait import wait_until
+from cni.spec.skel import TRY_AGAIN, CniError
+from cni.vf.node import Node
+from mooring.ledger import LedgerEntry
+
+_log = structlog.get_logger()
+
+
+class RebindError(CniError):
+    """A rebind that has failed, or was in vain: it must not be repeated every few seconds."""
+
+
+def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
+    """Rebind a VF's driver and log why; raise RebindError (code 11)."""
+    began = time.monotonic()
+    try:
+        driver.rebind(node.sysfs, entry.pci)
+    except OSError as stuck:
+        raise RebindError(TRY_AGAIN, f"vf {entry.pci} cannot be rebound", str(stuck)) from stuck
+    is_back = entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)
+    took_s = round(time.monotonic() - began, 3)
+    event = _log.bind(pci=entry.pci, pod=entry.pod, reason=why, seconds=took_s, **fields)
+    if is_back:
+        event.warning("vf's driver is rebound")
+    else:
+        event.warning("vf's driver is rebound, and its rdma device is not back", rdma=entry.rdma)
