@@ -8,7 +8,6 @@ returns True.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -35,6 +34,7 @@ from scheduler.server import metrics
 from scheduler.server.bind import bind
 from scheduler.server.delete_victims import delete_victims
 from scheduler.server.evict import evict
+from scheduler.server.inbox import Inbox
 from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
 from scheduler.server.reporting.writer import Writer
@@ -44,6 +44,9 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 # The machine's task yields to the readers after this long, in seconds.
 _SLICE_S = 0.01
+# A slice goes to decisions after so many seconds of messages without a pause: a node may change faster than its changes
+# are taken in.
+_MESSAGES_S = 0.05
 # Seconds between two checks while a leader may not decide.
 _LOOK_S = 0.25
 # The connections and a few binds that wait for the next answer; not more, because a decision should use the newest
@@ -112,7 +115,9 @@ class Loop:
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         # Of a decision that takes another step.
         self._timed: metrics.Timed | None = None
-        self._inbox: deque[_Message] = deque()
+        self._inbox: Inbox[_Message] = Inbox()
+        # When messages were last not in the way of decisions.
+        self._undisturbed = time.monotonic()
         self._awake = asyncio.Event()
         self._reflectors = Reflectors(clients.api, self._receive, machine.event_handlers.has)
         self._group: asyncio.TaskGroup | None = None
@@ -183,7 +188,7 @@ class Loop:
         self._awake.set()
 
     def _receive(self, message: _Message) -> None:
-        self._inbox.append(message)
+        self._inbox.put(message)
         self._awake.set()
 
     async def _work(self) -> None:
@@ -195,12 +200,13 @@ class Loop:
                 await asyncio.sleep(0)
             else:
                 await self._wait()
+                self._undisturbed = time.monotonic()
 
     async def _drain(self) -> bool:
         if self._writes:
             await asyncio.wait(self._writes, timeout=_DRAIN_S)
         while self._inbox:
-            if isinstance(message := self._inbox.popleft(), Finished):
+            if isinstance(message := self._inbox.take(), Finished):
                 self._follow(self._take(message))
         self._writer.give_way(pressed=False)
         await self._writer.flush()
@@ -208,21 +214,33 @@ class Loop:
 
     def _slice(self) -> bool:
         """Work for one slice; return whether there is more to do."""
-        until = time.monotonic() + _SLICE_S
-        while time.monotonic() < until:
+        began = time.monotonic()
+        decides = self._are_decisions_due(began)
+        while time.monotonic() < began + _SLICE_S:
             try:
-                if not self._advance():
+                if decides:
+                    decides = self._decide()
+                elif not self._advance():
                     return False
             except Exception:  # noqa: BLE001 - the top of the program's loop: one bad object must not stop the rest
                 _log.exception("bug: an event or a decision failed")
                 self._follow(self._machine.give_up())
         return True
 
+    def _are_decisions_due(self, now: float) -> bool:
+        """Return whether messages have come first for too long; a list is taken in as a whole."""
+        return bool(self._inbox) and now - self._undisturbed > _MESSAGES_S and not self._inbox.starts_with(_Unfolding)
+
     def _advance(self) -> bool:
         """Take one message, do what is due, or decide about one pod; return whether there was anything to do."""
         if self._inbox:
-            self._follow(self._take(self._inbox.popleft()))
+            self._follow(self._take(self._inbox.take()))
             return True
+        return self._decide()
+
+    def _decide(self) -> bool:
+        """Do what is due, or decide about one pod; return whether there was anything to do."""
+        self._undisturbed = time.monotonic()
         self._has_most = self._are_under_way(_FEWER_BINDS if self._has_most else _MOST_BINDS)
         self._was_held_up = self._held_up()
         if self._was_held_up:
@@ -259,10 +277,10 @@ class Loop:
         match message:
             case WatchEvent(kind, Synced() as listed):
                 steps = self._machine.event_handlers.keeping(kind, listed.there, now)
-                self._inbox.appendleft(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
+                self._inbox.put_first(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
             case _Unfolding(rest, came):
                 for first in rest:
-                    self._inbox.appendleft(message)
+                    self._inbox.put_first(message)
                     return self._take(first, came) if first is not None else []
             case EndOfList():
                 self._reflectors.note(message, leads=self._leads)

@@ -174,7 +174,7 @@ async def test_pods_that_are_listed_together_go_by_age(
     listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
     loop._receive(WatchEvent(Pod, Synced(tuple(listed))))
     while loop._inbox:
-        loop._follow(loop._take(loop._inbox.popleft()))
+        loop._follow(loop._take(loop._inbox.take()))
     stage.machine.nodes(Changed(Identity("n1"), make_node()), 2000.0)
     decided = [one for _ in pods for one in stage.machine.step(2000.0) or ()]
     assert [one.pod_info.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]
@@ -296,6 +296,29 @@ async def _have_ended(stage: Stage) -> bool:
 
 async def _held_back(stage: Stage) -> bool:
     return stage.unsent > 1
+
+
+async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
+    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as one change is taken in the next one is there."""
+    see, changes = stage.machine.see, 0
+
+    def see_and_send(kind: type[Any], event: Any, now: float) -> Any:
+        nonlocal changes
+        if kind is Node and isinstance(event, Changed) and event.identity.name == "restless":
+            changes += 1
+            stage.loop._receive(WatchEvent(kind, event))
+        return see(kind, event, now)
+
+    monkeypatch.setattr(stage.machine, "see", see_and_send)
+    await stage.add_node(make_node("n1"))
+    async with stage.run():
+        stage.loop.lead()
+        stage.loop._receive(WatchEvent(Node, Changed(Identity("restless"), make_node("restless", ready=False))))
+        await stage.add_pod("p")
+        await eventually(lambda: stage.is_bound("p"))
+    assert changes > 10
 
 
 async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: MakeNode) -> None:

@@ -1,0 +1,74 @@
+"""What the loop has received and not taken in yet: messages in order, and of a node's changes only the newest.
+
+A node writes its own inventory, as often as it likes. So a change of a node takes the place of an earlier one that
+still waits, and one node has at most one change here. Whatever else comes about nodes keeps its order: a change that
+comes after it never takes a place before it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mooring.kube.events import Changed
+from scheduler.kube.objects import Node
+from scheduler.server.reflectors import WatchEvent
+
+M = TypeVar("M")
+
+
+@dataclass(slots=True)
+class _NodeChange:
+    """A node's change that waits: the newest of them."""
+
+    name: str
+    newest: WatchEvent
+
+
+class Inbox(Generic[M]):
+    """Messages of type ``M``, and watch events."""
+
+    def __init__(self) -> None:
+        self._messages: deque[M | WatchEvent | _NodeChange] = deque()
+        # Those that a newer change may still replace.
+        self._changes: dict[str, _NodeChange] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+    def put(self, message: M | WatchEvent) -> None:
+        if isinstance(message, WatchEvent) and message.kind is Node:
+            self._put_about_nodes(message)
+        else:
+            self._messages.append(message)
+
+    def put_first(self, message: M) -> None:
+        self._messages.appendleft(message)
+
+    def take(self) -> M | WatchEvent:
+        """Take the first message; raise IndexError if there is none."""
+        message = self._messages.popleft()
+        if not isinstance(message, _NodeChange):
+            return message
+        if self._changes.get(message.name) is message:
+            del self._changes[message.name]
+        return message.newest
+
+    def starts_with(self, kind: type[M]) -> bool:
+        """Return whether the first message is of this type."""
+        return bool(self._messages) and isinstance(self._messages[0], kind)
+
+    def clear(self) -> None:
+        self._messages.clear()
+        self._changes.clear()
+
+    def _put_about_nodes(self, message: WatchEvent) -> None:
+        if not isinstance(message.event, Changed):
+            self._changes.clear()
+            self._messages.append(message)
+            return
+        name = message.event.identity.name
+        if (waiting := self._changes.get(name)) is not None:
+            waiting.newest = message
+            return
+        self._changes[name] = change = _NodeChange(name, message)
+        self._messages.append(change)
