@@ -15,6 +15,7 @@ from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
+from scheduler.kube.group_membership import GroupMembership, read_membership
 from scheduler.kube.objects import Pod, PodSpec
 from scheduler.kube.pod_resources import MOST_RESOURCES, pod_requests, scored_requests
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
@@ -45,6 +46,7 @@ class PodInfo(msgspec.Struct, frozen=True):
     # What it requests of other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
     volumes: PodVolumes = NO_VOLUMES
+    membership: GroupMembership | None = None
 
     @property
     def uid(self) -> str:
@@ -79,7 +81,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
     """Read all that the plugins need; whatever the pod contains, the result is one of these two."""
     spec = pod.spec
     try:
-        affinity_info, spread = read_affinity_info(pod), read_constraints(pod)
+        affinity_info, spread, membership = read_affinity_info(pod), read_constraints(pod), read_membership(pod)
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
@@ -99,7 +101,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
     if (requirements := sum(_requirements(spec))) > MOST_REQUIREMENTS:
         return Refusal("malformed", f"{requirements} requirements on nodes are more than {MOST_REQUIREMENTS}")
     pod_info = PodInfo(
-        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_pod_volumes(pod)
+        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, read_pod_volumes(pod), membership
     )
     unsupported = next(_unsupported(pod_info), None)
     return pod_info if unsupported is None else Refusal("unsupported", unsupported)
