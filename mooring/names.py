@@ -10,6 +10,7 @@ INVENTORY = "mooring.dev/inventory"
 REQUEST = "mooring.dev/interfaces"
 PLACEMENT = "mooring.dev/placement"
 ASSIGNMENT = "mooring.dev/assignment"
+GROUP = "mooring.dev/group"
 SIGNATURE = "mooring.dev/assignment-signature"
 WHY = "mooring.dev/why"
 DRAIN = "mooring.dev/drain"
@@ -24,6 +25,8 @@ SEED_VFS = "rdma-sriov/vf"
 # Hustcat's resource: a container with a limit of N, without a request, gets N plain VFs.
 HUSTCAT_VFS = "tencent.com/rdma"
 SEED_RESOURCES = (SEED_DEVICES, SEED_VFS, HUSTCAT_VFS)
+# The label by which pods name their PodGroup of scheduler-plugins; training operators set it by themselves.
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 SCHEDULER_NAME = "mooring"
 
 LinkType = Literal["ethernet", "infiniband"]

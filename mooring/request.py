@@ -27,7 +27,10 @@ _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
 
 @dataclass(frozen=True, slots=True)
 class VfRequest:
-    """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all)."""
+    """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all).
+
+    ``rail`` is which of its node's networks it must lie on, in natural order from 0; no annotation has it, but a group.
+    """
 
     settings: VfSettings = field(default_factory=VfSettings)
     network: str | None = None
@@ -35,6 +38,7 @@ class VfRequest:
     link: names.LinkType | None = None
     name: str | None = None
     containers: tuple[str, ...] | None = None
+    rail: int | None = None
 
     @property
     def min_tx_rate(self) -> int:

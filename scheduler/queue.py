@@ -13,6 +13,9 @@ requeues one pod of a group only, its probe. If the probe finds a node, the next
 it finds none, neither would the others: the group waits again, by the probe's answer. A new pod joins a group without a
 try as long as the answer holds.
 
+An entry may stand for several pods that are decided about together (`stand_for`); it has a name in place of a uid. An
+urgent one comes before all others of its priority, and an event that can help it brings it back without backoff.
+
 Why it is right:
 
 - A heap entry counts only while it carries its pod's ticket. Each move gives the pod a new ticket, so that an old entry
@@ -39,6 +42,8 @@ from typing import Literal
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
+# Before any time of queueing.
+_FIRST = float("-inf")
 # Priority (negative), time of queueing, creation time and uid, which makes it unique. In a heap the ticket follows in
 # the same flat tuple: nested tuples take twice as long to compare.
 _SortKey = tuple[int, float, str, str]
@@ -91,10 +96,11 @@ class _Entry:
     ticket: int = 0
     place: str = ""
     signature: Hashable = None
+    is_urgent: bool = False
 
     @property
     def sort_key(self) -> _SortKey:
-        return (-self.priority, self.queued_at, self.created, self.uid)
+        return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.created, self.uid)
 
 
 @dataclass(slots=True)
@@ -123,6 +129,8 @@ class Queue:
         self._backoff: list[_Timed] = []
         self._groups: dict[Hashable, _SignatureGroup] = {}
         self._waiting: dict[ClusterEvent, set[Hashable]] = {}
+        # By uid the entry that stands for a pod which has none of its own.
+        self._entry_of: dict[str, str] = {}
         self._tickets = 0
         self._now = 0.0
         # What has happened since the last pod was popped: it may have helped that one while it was decided about.
@@ -130,11 +138,27 @@ class Queue:
         # How many pods have come to a place, and by what.
         self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
-    def add(self, uid: str, priority: int, created: str, now: float) -> None:
-        """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time."""
+    def add(
+        self, uid: str, priority: int, created: str, now: float, *, is_urgent: bool = False, backoff_s: float = 0.0
+    ) -> None:
+        """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time.
+
+        With ``backoff_s``, look again after so many seconds.
+        """
         self._now = max(self._now, now)
         self.delete(uid)
-        self._activate(_Entry(uid, priority, created, now, ready_at=now), "PodAdd")
+        entry = _Entry(uid, priority, created, now, ready_at=now + backoff_s, is_urgent=is_urgent)
+        if backoff_s:
+            self._defer(entry, "ScheduleAttemptFailure")
+        else:
+            self._activate(entry, "PodAdd")
+
+    def stand_for(self, uid: str, entry: str | None) -> None:
+        """Let an entry stand for a pod that has none of its own; None: no longer."""
+        if entry is None:
+            self._entry_of.pop(uid, None)
+        else:
+            self._entry_of[uid] = entry
 
     def delete(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
@@ -221,7 +245,7 @@ class Queue:
     def move_pods_on_event(self, uids: Iterable[str], cluster_event: ClusterEvent, now: float) -> None:
         """Do as `move_on_event` for what has happened to these pods only, and to their signature."""
         self._now = max(self._now, now)
-        uids = list(uids)
+        uids = list(dict.fromkeys(self._entry_of.get(uid, uid) for uid in uids))
         if any(self.is_in_flight(uid) for uid in uids):
             self.missed |= cluster_event
         unschedulable = [
@@ -237,10 +261,10 @@ class Queue:
 
     def requeue(self, uid: str) -> None:
         """Let one unschedulable pod come again after its backoff, whatever it waits for."""
-        entry = self._entries.get(uid)
+        entry = self._entries.get(self._entry_of.get(uid, uid))
         if entry is not None and entry.place == "unschedulable":
             self._leave_group(entry)
-            self._defer(entry, "ClusterEvent")
+            self._come_again(entry)
 
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
         """Let one pod of each signature come again, after its backoff, that waits for any of what has happened."""
@@ -307,6 +331,13 @@ class Queue:
         self._move(entry, "active", entry.signature, event)
         heapq.heappush(self._active, (*entry.sort_key, entry.ticket))
 
+    def _come_again(self, entry: _Entry) -> None:
+        """Let a pod come again that an event can help."""
+        if entry.is_urgent:
+            self._activate(entry, "ClusterEvent")
+        else:
+            self._defer(entry, "ClusterEvent")
+
     def _defer(self, entry: _Entry, event: Incoming) -> None:
         self._move(entry, "backoff", entry.signature, event)
         heapq.heappush(self._backoff, (entry.ready_at, entry.uid, entry.ticket))
@@ -353,4 +384,4 @@ class Queue:
         group.members.discard(uid)
         if not group.members:
             self._drop(entry.signature, group)
-        self._defer(entry, "ClusterEvent")
+        self._come_again(entry)

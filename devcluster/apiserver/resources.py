@@ -80,6 +80,8 @@ _GROUPS = (
     Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional=False, upserts=True),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), (), _STATUS, True),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
+    # Kubernetes 1.37's; a server of 1.36 has v1alpha2 in its place.
+    Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, (), (), _STATUS, True),
     Resource("apps", "v1", "deployments", "Deployment", True, ("deploy",), _ALL, _SCALED, True),
     Resource("apps", "v1", "daemonsets", "DaemonSet", True, ("ds",), _ALL, _STATUS, True),
     Resource("apps", "v1", "replicasets", "ReplicaSet", True, ("rs",), _ALL, _SCALED, True),
@@ -132,6 +134,10 @@ class Catalog:
     def learn(self, resource: Resource) -> None:
         """Serve a new kind from now on."""
         self._kinds[resource.group, resource.version, resource.plural] = resource
+
+    def forget(self, group: str, version: str, plural: str) -> None:
+        """Serve a kind no longer: an API that is switched off, or a definition that is deleted."""
+        self._kinds.pop((group, version, plural), None)
 
     def groups(self) -> dict[str, list[str]]:
         """Return each group's versions in the order of the table."""

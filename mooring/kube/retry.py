@@ -7,7 +7,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import structlog
 import tenacity
 
-from mooring.kube.failures import Gone, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.failures import Gone, KubeError, NotFound, Refused, Throttled, Unknown
 
 _log = structlog.get_logger()
 P = ParamSpec("P")
@@ -73,6 +73,10 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
 
 # For reads that must succeed: a refusal is retried too, since permissions and tokens may be fixed meanwhile.
 retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
+# For reads of a resource that the API server may not serve, or not to this account: either is a result.
+retry_if_served = _policy(
+    lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone | NotFound | Refused)
+)
 # For reads of one object that may be deleted: its absence is a result.
 retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
 # For writes: retried until the API server's answer is definite. The write must be idempotent.

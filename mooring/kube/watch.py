@@ -25,9 +25,9 @@ import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from mooring.kube.failures import Gone, KubeError, Status, Unknown, failure_of
+from mooring.kube.failures import Gone, KubeError, NotFound, Refused, Status, Unknown, failure_of
 from mooring.kube.nesting import without_deep_nesting
-from mooring.kube.retry import retry
+from mooring.kube.retry import Call, P, R, retry, retry_if_served
 
 __all__ = ["Changed", "Decoder", "Event", "Identity", "Removed", "Synced", "Unreadable", "watch"]
 
@@ -126,23 +126,31 @@ async def watch(
     decode: Decoder[T],
     params: Mapping[str, str] | None = None,
     is_known: Callable[[Identity], bool] = _nothing,
+    *,
+    is_optional: bool = False,
 ) -> AsyncIterator[Event[T]]:
     """List ``path``, then watch it without end; failures are logged and retried, at most 30 s apart.
 
-    ``is_known`` returns whether the listener has an object in exactly this version.
+    ``is_known`` returns whether the listener has an object in exactly this version. With ``is_optional``, raise
+    NotFound or Refused when the API server does not serve the path, or no longer, or not to this account.
     """
     selected = dict(params or {})
+    listing = _policy(_list, is_optional=is_optional)
     while True:
-        listed = await _list(client, path, selected, decode, is_known)
+        listed = await listing(client, path, selected, decode, is_known)
         version = listed.version
         yield Synced(tuple(listed.entries), tuple(listed.unchanged))
         # From here on only the caller keeps the objects.
         del listed
-        async with aclosing(_follow(client, path, selected, version, decode)) as batches:
+        async with aclosing(_follow(client, path, selected, version, decode, is_optional=is_optional)) as batches:
             async for batch in batches:
                 for one in batch:
                     if one.event is not None:
                         yield one.event
+
+
+def _policy(call: Call[P, R], *, is_optional: bool) -> Call[P, R]:
+    return retry_if_served(call) if is_optional else retry(call)
 
 
 def _read(identity: Identity, raw: msgspec.Raw, decode: Decoder[T]) -> Changed[T] | Unreadable:
@@ -160,14 +168,15 @@ def _identify(raw: msgspec.Raw) -> Identity:
 
 
 async def _follow(
-    client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T]
+    client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T], *, is_optional: bool
 ) -> AsyncGenerator[list[WatchLine[T]], None]:
     """Yield the changes after ``version``, over any number of streams; return when that version is too old."""
+    opening = _policy(_open, is_optional=is_optional)
     while True:
         heard = False
         try:
             async with AsyncExitStack() as stack:
-                async for texts in await _open(client, path, selected | {"resourceVersion": version}, stack):
+                async for texts in await opening(client, path, selected | {"resourceVersion": version}, stack):
                     batch, failed = _read_lines(texts, decode)
                     heard = heard or bool(batch)
                     version = next((seen for one in reversed(batch) if (seen := one.version)), version)
@@ -177,6 +186,8 @@ async def _follow(
         except Gone:
             return
         except KubeError as lost:
+            if is_optional and isinstance(lost, NotFound | Refused):
+                raise
             _log.info("watch was cut", path=path, reason=str(lost))
         if not heard:
             await asyncio.sleep(_PAUSE_S * (0.5 + random.random()))
@@ -191,7 +202,6 @@ class _Listed(Generic[T]):
     version: str = ""
 
 
-@retry
 async def _list(
     client: Client,
     path: str,
@@ -256,7 +266,6 @@ def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
         return decode(without_deep_nesting(text))
 
 
-@retry
 async def _open(
     client: Client, path: str, params: Mapping[str, str], stack: AsyncExitStack
 ) -> AsyncIterator[list[bytes]]:

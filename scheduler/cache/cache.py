@@ -226,6 +226,15 @@ class Cache:
         assigned.assumed = True
         self.put(assigned, now)
 
+    def retract(self, assigned: AssignedPod) -> None:
+        """Take off a pod that was only tried on its node: its VFs are free for as long as they were before."""
+        if self._assigned_pods.get(assigned.uid) is not assigned:
+            return
+        since = dict(self._free_since.get(assigned.node, {}))
+        self.remove(assigned.uid, 0.0)
+        if assigned.node in self._free_since:
+            self._free_since[assigned.node] = since
+
     def forget(self, uid: str, now: float) -> AssignedPod | None:
         """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
         assigned = self._assigned_pods.get(uid)

@@ -5,8 +5,8 @@ over the nodes as kube-scheduler words them. ``why`` in both is what ``mooring.d
 programs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from mooring.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
-from scheduler.cache.node_columns import Rows
+from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.cluster_filters import (
     ClusterFilters,
     NoNode,
@@ -26,19 +26,16 @@ from scheduler.cycle.cluster_filters import (
 from scheduler.cycle.decisions import Bind, Decision, Sign, Unschedulable, Why, annotations_of, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
-from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption import Futile, Preemption
+from scheduler.cycle.refusals import Refused, batches, refused_rows, sift
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.plugins import volume_binding
 from scheduler.plugins.interface import (
-    ClusterFilterPlugin,
-    Filter,
-    Refusals,
     Texts,
-    VolumeFilterPlugin,
     no_node_available,
     none_available,
 )
@@ -51,15 +48,13 @@ from scheduler.queue import NO_EVENT, ClusterEvent
 RecordPhase = Callable[[str], None]
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Room that is kept for a nominated pod becomes free when a pod leaves, or when it is no longer kept.
-_LEAVING = (
+LEAVING = (
     ClusterEvent.POD_GONE
     | ClusterEvent.PORTS_FREED
     | ClusterEvent.VFS_FREED
     | ClusterEvent.UNITS_FREED
     | ClusterEvent.VOLUMES_FREED
 )
-# Rows that slow volume filters check at once; the number of rows for the quick ones grows by this factor each time.
-_PORTION, _LARGER = 16, 2
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 
@@ -79,16 +74,6 @@ class _Choice(msgspec.Struct, frozen=True):
     row: int
     placement: Placement | None
     scores: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Rows that a filter refuses, and its reasons; ``lasting`` if these hold whichever pods are removed."""
-
-    requeue_on: ClusterEvent
-    texts: Texts
-    rows: Rows
-    lasting: bool = False
 
 
 class SchedulingCycle:
@@ -136,40 +121,73 @@ class SchedulingCycle:
         except TurnSpent:
             return None
 
+    def place(
+        self,
+        pod_info: PodInfo,
+        now: float,
+        budget: PlacementBudget,
+        among: Flags | None = None,
+        record_phase: RecordPhase = ignore_phase,
+    ) -> Decision:
+        """Decide about a pod that nobody has to go for, only on the rows marked ``among`` if given.
+
+        Raise TurnSpent where the search for VFs goes on in another turn.
+        """
+        found = self._choose(pod_info, now, budget, among, record_phase)
+        if isinstance(found, _Choice):
+            return self._bind(pod_info, found)
+        if isinstance(found, NoNode):
+            return self._nowhere(pod_info, found)
+        verdict = self._unschedulable(pod_info, found)
+        return replace(verdict, requeue_on=verdict.requeue_on | self.heeded(pod_info))
+
+    def passing(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
+        """Return the rows that a pod passes, each judged by itself."""
+        return self._signature_scores.of(pod_info, budget).passing()
+
     def _proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase
     ) -> Decision | None:
+        found = self._choose(pod_info, now, search.placement, None, record_phase)
+        if isinstance(found, _Choice):
+            return self._bind(pod_info, found)
+        if isinstance(found, NoNode):
+            verdict = self._nowhere(pod_info, found)
+            if not self._cache.nodes.row_of:
+                return verdict
+            return replace(verdict, reason=f"{verdict.reason} preemption: {self._preemption.hopeless(pod_info).reason}")
+        return self._unplaced(pod_info, found, search, now)
+
+    def _choose(
+        self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Flags | None, record_phase: RecordPhase
+    ) -> "_Choice | list[Refused] | NoNode":
+        """Choose the best node, of those ``among`` if given; return why none passes if none does."""
         self._cache.tick(now)
         others = cluster_filters(pod_info, self._cache)
         volumes = volume_filters(pod_info, self._cache)
         record_phase("PreFilter")
         if isinstance(volumes, NoNode):
-            return self._nowhere(pod_info, volumes)
-        signature_scores = self._signature_scores.of(pod_info, search.placement)
+            return volumes
+        signature_scores = self._signature_scores.of(pod_info, budget)
         if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
-            best = signature_scores.best(search.placement)
+            best = signature_scores.best(budget, among)
             record_phase("Score")
             if best is None:
-                return self._unplaced(pod_info, list(_refused(signature_scores)), search, now)
+                return list(refused_rows(signature_scores, among))
             row, placement = best
             if not self._conflicts_with_nominated(pod_info)(row):
-                return self._bind(pod_info, _Choice(row, placement, signature_scores.parts(row)))
-        found = self._choose_by_all(pod_info, signature_scores, volumes, others, search, record_phase)
+                return _Choice(row, placement, signature_scores.parts(row))
+        found = self._choose_by_all(pod_info, signature_scores, volumes, others, budget, among, record_phase)
         record_phase("Score")
-        if isinstance(found, _Choice):
-            return self._bind(pod_info, found)
-        return self._unplaced(pod_info, found, search, now)
+        return found
 
     def _nowhere(self, pod_info: PodInfo, refusal: NoNode) -> Unschedulable:
         """Refuse a pod on all nodes alike."""
         reason = refusal.reason
         total = len(self._cache.nodes.row_of)
         why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
-        text = no_node_available(total, reason)
-        if total:
-            text = f"{text} preemption: {self._preemption.hopeless(pod_info).reason}"
-        return Unschedulable(pod_info, text, refusal.requeue_on, why)
+        return Unschedulable(pod_info, no_node_available(total, reason), refusal.requeue_on, why)
 
     def _choose_by_all(
         self,
@@ -177,24 +195,27 @@ class SchedulingCycle:
         signature_scores: SignatureScores,
         volumes: VolumeFilters,
         others: ClusterFilters,
-        search: VictimSearch,
+        budget: PlacementBudget,
+        among: Flags | None,
         record_phase: RecordPhase,
-    ) -> _Choice | list[_Refused]:
+    ) -> _Choice | list[Refused]:
         """Filter and score nodes by the volumes, and by affinity and spreading among the pods there, nominated or not.
 
         Volumes may give a different verdict for each node: the best nodes are checked first, unless all must be
         compared.
         """
-        rows, refused = signature_scores.passing(), list[_Refused]()
+        rows, refused = signature_scores.passing(), list[Refused]()
+        if among is not None:
+            rows = rows[among[rows]]
         quick = [one for one in volumes if not one[0].slow and not others]
         slow = [one for one in volumes if one not in quick]
         ordered = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
-        for some in [rows] if others else _batches(ordered, quick, refused):
-            found = self._choose_among(pod_info, signature_scores, some, slow, others, search, record_phase)
+        for some in [rows] if others else batches(ordered, quick, refused):
+            found = self._choose_among(pod_info, signature_scores, some, slow, others, budget, record_phase)
             if isinstance(found, _Choice):
                 return found
             refused += found
-        return [*_refused(signature_scores), *refused]
+        return [*refused_rows(signature_scores, among), *refused]
 
     def _choose_among(
         self,
@@ -203,11 +224,11 @@ class SchedulingCycle:
         rows: Rows,
         volumes: VolumeFilters,
         others: ClusterFilters,
-        search: VictimSearch,
+        budget: PlacementBudget,
         record_phase: RecordPhase,
-    ) -> _Choice | list[_Refused]:
+    ) -> _Choice | list[Refused]:
         """Choose the best of these rows; if none passes, return why, beside what ``signature_scores`` refuse."""
-        rows, refused = _sift(rows, [*volumes, *((plugin, one.filter) for plugin, one in others)])
+        rows, refused = sift(rows, [*volumes, *((plugin, one.filter) for plugin, one in others)])
         record_phase("Filter")
         totals, parts = signature_scores.scores(rows), {}
         for plugin, one in others:
@@ -218,12 +239,12 @@ class SchedulingCycle:
         conflicts = self._conflicts_with_nominated(pod_info)
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
-            placement = signature_scores.exact(row, search.placement)
+            placement = signature_scores.exact(row, budget)
             if isinstance(placement, str):
                 continue
             if texts := conflicts(row):
-                events = _LEAVING | ClusterEvent.NODE_ALLOCATABLE | self._heeded(pod_info)
-                refused.append(_Refused(events, texts, rows[place : place + 1]))
+                events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | self.heeded(pod_info)
+                refused.append(Refused(events, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
             return _Choice(row, placement, signature_scores.parts(row) | own)
@@ -253,12 +274,12 @@ class SchedulingCycle:
         return texts
 
     def _unplaced(
-        self, pod_info: PodInfo, refused: Sequence[_Refused], search: VictimSearch, now: float
+        self, pod_info: PodInfo, refused: Sequence[Refused], search: VictimSearch, now: float
     ) -> Unschedulable | None:
         """Return why no node is possible, and whether the pod needs victims."""
         if not self._cache.nodes.row_of:
             return self._unschedulable(pod_info, refused)
-        rows = [one.rows for one in refused if one.requeue_on & _LEAVING and not one.lasting]
+        rows = [one.rows for one in refused if one.requeue_on & LEAVING and not one.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
         found = self._preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
         if found is None:
@@ -268,16 +289,16 @@ class SchedulingCycle:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
             # Whether victims can help may depend on filters that refuse no node with the current pods.
-            heeded = self._heeded(pod_info) if rows else NO_EVENT
+            heeded = self.heeded(pod_info) if rows else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | heeded)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
-    def _heeded(self, pod_info: PodInfo) -> ClusterEvent:
+    def heeded(self, pod_info: PodInfo) -> ClusterEvent:
         """Return the events that can help, by the filters of VFs, volumes and other pods that apply to a pod."""
         found = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
         return found | requeue_on(pod_info, self._cache)
 
-    def _unschedulable(self, pod_info: PodInfo, refused: Sequence[_Refused]) -> Unschedulable:
+    def _unschedulable(self, pod_info: PodInfo, refused: Sequence[Refused]) -> Unschedulable:
         total = len(self._cache.nodes.row_of)
         if not total:
             nowhere = "no nodes available to schedule pods"
@@ -326,39 +347,3 @@ class SchedulingCycle:
                 if (given := dry_run.assigned().assignment) is not None:
                     return given
         return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)
-
-
-def _batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[_Refused]) -> Iterator[Rows]:
-    """Yield batches of growing size of the rows that pass the ``quick`` filters; add why the others do not pass."""
-    start, size = 0, _PORTION
-    while start < len(rows):
-        passing, others = _sift(rows[start : start + size], quick)
-        refused += others
-        for first in range(0, len(passing), _PORTION):
-            yield passing[first : first + _PORTION]
-        start, size = start + size, size * _LARGER
-
-
-def _sift(
-    rows: Rows, judges: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
-) -> tuple[Rows, list[_Refused]]:
-    """Return the rows that pass all of these, and why the others do not."""
-    refused = list[_Refused]()
-    for plugin, judge in judges:
-        refusals = judge(rows)
-        if refusals is not None:
-            refused += _refused_by(plugin, refusals, rows)
-            rows = rows[refusals.codes == 0]
-    return rows, refused
-
-
-def _refused_by(plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows) -> Iterator[_Refused]:
-    for code, texts in enumerate(refusals.texts, start=1):
-        if len(those := rows[refusals.codes == code]):
-            lasting = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.lasting
-            yield _Refused(plugin.requeue_on, texts, those, lasting)
-
-
-def _refused(signature_scores: SignatureScores) -> Iterator[_Refused]:
-    for plugin, texts, rows in signature_scores.refused():
-        yield _Refused(plugin.requeue_on, texts, rows)

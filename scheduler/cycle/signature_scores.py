@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
-from scheduler.cache.node_columns import NodeColumns, Rows
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.affinity import NO_AFFINITY
 from scheduler.kube.objects import Affinity, Container, Metadata, Pod, PodSpec
@@ -118,21 +118,26 @@ class SignatureScores:
             rows, self._unsearched = np.array(self._unsearched, np.intp), []
             self._judge_use(rows)
 
-    def best(self, budget: PlacementBudget) -> tuple[int, Placement | None] | None:
+    def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
         """Return the best row that passes, with where the pod's interfaces go there; None if no row passes.
 
-        Raise TurnSpent where the search goes on in another turn: the rows that it has refused stay so.
+        Only of the rows marked ``among`` if given. Raise TurnSpent where the search goes on in another turn: the rows
+        that it has refused stay so.
         """
         standing = self._standing[: self._nodes.size]
+        if among is not None:
+            standing = np.where(among, standing, np.int32(_OUT))
         while len(standing):
             if budget.is_spent and self._reserve is not None:
                 self._leave_unsearched(np.flatnonzero(standing >= 0).tolist(), budget)
+                return None
             row = int(standing.argmax())
             if standing.item(row) < 0:
                 return None
             placement = self.exact(row, budget)
             if not isinstance(placement, str):
                 return row, placement
+            standing[row] = _OUT
         return None
 
     def exact(self, row: int, budget: PlacementBudget) -> Placement | str | None:
@@ -166,6 +171,10 @@ class SignatureScores:
     def passing(self) -> Rows:
         """Return the rows that no plugin refuses so far."""
         return np.flatnonzero(self._codes == 0)
+
+    def outside(self, among: Flags) -> Rows:
+        """Return the nodes' rows that are not marked ``among``."""
+        return np.flatnonzero((self._codes[: len(among)] != _NO_NODE) & ~among)
 
     def scores(self, rows: Rows) -> Amounts:
         return self._standing[rows].astype(np.int64)

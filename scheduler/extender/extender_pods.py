@@ -30,6 +30,7 @@ from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import ClusterEvent, Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
+_NO_GROUPS = "pods of a group that request VFs are placed by Mooring's own scheduler only, not by its extender"
 UNSEEN = "the pod is not known to Mooring yet"
 
 
@@ -62,7 +63,10 @@ class ExtenderPods:
     def read(self, pod: Pod) -> PodInfo | Refusal:
         """Read what a pod requests; resource claims are kube-scheduler's."""
         pod.spec.resource_claims = None
-        return read_pod_info(pod, self.kinds)
+        pod_info = read_pod_info(pod, self.kinds)
+        if isinstance(pod_info, PodInfo) and pod_info.membership is not None and _is_managed(pod_info):
+            return Refusal("unsupported", f"group {pod_info.membership.title}: {_NO_GROUPS}")
+        return pod_info
 
     def knows(self, uid: str) -> bool:
         """Return whether the watch has shown a pod that waits for another scheduler to bind it, or that has a node."""

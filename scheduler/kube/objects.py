@@ -203,6 +203,19 @@ class Named(Struct):
     name: str = ""
 
 
+class SchedulingGroup(Struct):
+    """Which PodGroup of scheduling.k8s.io a pod belongs to; since Kubernetes 1.36."""
+
+    pod_group_name: str = ""
+
+
+class WorkloadReference(Struct):
+    """Kubernetes 1.35's way to name a group, inside a Workload."""
+
+    name: str = ""
+    pod_group: str = ""
+
+
 class PodSpec(Struct):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
@@ -220,6 +233,8 @@ class PodSpec(Struct):
     resource_claims: list[Named] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
     @property
     def images(self) -> list[str]:

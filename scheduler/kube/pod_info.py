@@ -15,6 +15,7 @@ from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
+from scheduler.kube.group_membership import GroupMembership, read_membership
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
 from scheduler.kube.pod_resources import MOST_AMOUNTS, MOST_RESOURCES, amounts_named, pod_requests, scored_requests
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
@@ -45,6 +46,7 @@ class PodInfo(msgspec.Struct, frozen=True):
     # What it requests of other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
     volumes: PodVolumes = NO_VOLUMES
+    membership: GroupMembership | None = None
 
     @property
     def uid(self) -> str:
@@ -86,6 +88,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         return Refusal("malformed", reason)
     try:
         affinity_info, spread, volumes = read_affinity_info(pod), read_constraints(pod), read_pod_volumes(pod)
+        membership = read_membership(pod)
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
@@ -102,7 +105,9 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         return Refusal("malformed", f"container resources cannot be read: {unreadable}")
     if len(resources) > MOST_RESOURCES:
         return Refusal("malformed", f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
-    pod_info = PodInfo(pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes)
+    pod_info = PodInfo(
+        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership
+    )
     unsupported = next(_unsupported(pod_info), None)
     return pod_info if unsupported is None else Refusal("unsupported", unsupported)
 

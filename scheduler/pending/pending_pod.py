@@ -11,7 +11,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 
 # The annotations of a pod's request; of the others only their size counts.
-_ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT)
+_ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class PendingPod:
 
     def take(self, pod: Pod, kinds: Kinds = NONE) -> bool:
         """Store the pod's current object; return whether its request changed, and not only its status."""
-        is_changed = not _asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
+        is_changed = not asks_the_same(self.pod, pod) or (self.oversized and self.pod.annotations != pod.annotations)
         self.pod = pod
         if is_changed:
             self.pod_info = read_pod_info(pod, kinds)
@@ -56,9 +56,11 @@ class PendingPod:
         return (self.pod.status.nominated_node_name or "") if self.told_node is None else self.told_node
 
 
-def _asks_the_same(old: Pod, new: Pod) -> bool:
+def asks_the_same(old: Pod, new: Pod) -> bool:
+    """Return whether nothing of a pod has changed that decisions read."""
     same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in _ASKING)
     same_keys = same_keys and asked_kinds(old.annotations) == asked_kinds(new.annotations)
+    same_keys = same_keys and old.metadata.owner_references == new.metadata.owner_references
     return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 

@@ -1,34 +1,45 @@
 """The pods of ours without a node: those in the queue, and those with scheduling gates. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
+from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import read_pod_info
+from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue import Queue
 
 # Far more than kube-scheduler's messages have; what a user wrote may be part of one.
 _LONGEST_MESSAGE = 4096
+# Standings in a group of pods that do not wait.
+_ON_A_NODE = ("placed", "leaving", "succeeded")
 
 
 class PendingPods:
     """Pods by uid; deleting a pod also deletes its place in the queue, its nomination and its volumes."""
 
     def __init__(
-        self, cache: Cache, queue: Queue, nominator: Nominator, volume_events: VolumeEvents, kinds: Kinds
+        self,
+        cache: Cache,
+        queue: Queue,
+        nominator: Nominator,
+        volume_events: VolumeEvents,
+        pending_groups: PendingGroups,
+        kinds: Kinds,
     ) -> None:
         self._cache = cache
         self._queue = queue
         self._nominator = nominator
         self._volume_events = volume_events
+        self._pending_groups = pending_groups
         self._kinds = kinds
         self.pending: dict[str, PendingPod] = {}
         self._gated: set[str] = set()
@@ -53,11 +64,19 @@ class PendingPods:
             is_changed = True
         else:
             is_changed = known.take(pod, self._kinds)
-        self._nominator.add_from_status(known, now)
+        membership = known.pod_info.membership if isinstance(known.pod_info, PodInfo) else None
+        if membership is None:
+            self._nominator.add_from_status(known, now)
         if not is_changed:
             return
         self._volume_events.add(uid, known.pod_info)
-        self._queue.add(uid, pod.spec.priority or 0, pod.metadata.creation_timestamp or "", now)
+        if membership is not None:
+            self._queue.delete(uid)
+            self._pending_groups.wait(uid, membership, _rank(pod), now)
+            return
+        refused = membership_if_readable(pod) if isinstance(known.pod_info, Refusal) else None
+        self._pending_groups.note(uid, refused, "refused", now)
+        self._queue.add(uid, *_rank(pod), now)
 
     def renew(self, pod: Pod) -> None:
         """Update a pod whose bind is on the way, or done and not shown yet."""
@@ -82,6 +101,8 @@ class PendingPods:
         """Record that a pod no longer waits."""
         self._nominator.delete(uid, now)
         self.pending.pop(uid, None)
+        if self._pending_groups.by_pod.standing(uid) not in _ON_A_NODE:
+            self._pending_groups.drop(uid, now)
         self._gated.discard(uid)
         self._others.discard(uid)
         self._volume_events.delete(uid, now)
@@ -89,9 +110,21 @@ class PendingPods:
 
     def forget_assumed(self, uid: str, now: float) -> None:
         """Release what is assumed for a pod."""
-        assigned = self._cache.forget(uid, now)
-        if assigned is not None:
+        self.forget_all_assumed([uid], now)
+
+    def forget_all_assumed(self, uids: Iterable[str], now: float) -> None:
+        """Release what is assumed for pods; members of groups wait again."""
+        released = [assigned for uid in uids if (assigned := self._cache.forget(uid, now)) is not None]
+        for assigned in released:
             self._queue.move_on_event(of_leaving(assigned), now)
+        ours = [one.uid for one in released if self._pending_groups.by_pod.of(one.uid) is not None]
+        if ours:
+            waiting = [self.pending[uid] for uid in ours if uid in self.pending]
+            self._pending_groups.release(ours, {one.pod.metadata.uid: _rank(one.pod) for one in waiting}, now)
+
+    def give_up_volumes(self, now: float) -> None:
+        """Let others have the volumes that were chosen for pods that are released."""
+        self._volume_events.give_up(now)
 
     def report_unschedulable(
         self,
@@ -120,4 +153,12 @@ class PendingPods:
     def check(self) -> None:
         """Raise AssertionError if the queue or the nominator has pods that are not here."""
         assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
-        assert set(self._queue.uids()) == self.pending.keys(), "the queue and the pending pods differ"
+        alone = {uid for uid in self.pending if self._pending_groups.by_pod.standing(uid) in (None, "refused")}
+        # A member whose bind is under way has no place in the queue.
+        expected = alone | self._pending_groups.entries()
+        assert set(self._queue.uids()) == expected, "the queue and the pending pods differ"
+
+
+def _rank(pod: Pod) -> tuple[int, str]:
+    """Return what pods are ordered by: the priority, and the RFC 3339 time of creation."""
+    return pod.spec.priority or 0, pod.metadata.creation_timestamp or ""

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.volumes.matching import affinity_holds
-from scheduler.cache.volumes.plan import Match
+from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
@@ -113,9 +113,10 @@ class VolumeWaits:
         first = next(iter(self._cases.values()), None)
         return first.until if first is not None else None
 
-    def check(self) -> None:
-        """Raise AssertionError unless exactly those that wait have a promise."""
-        assert self._storage.assumed.plans == {uid: case.decision.plan for uid, case in self._cases.items()}
+    def check(self, tried: Mapping[str, VolumePlan]) -> None:
+        """Raise AssertionError unless exactly those that wait have a promise, beside those that are only ``tried``."""
+        waiting = {uid: case.decision.plan for uid, case in self._cases.items()}
+        assert self._storage.assumed.plans == {**waiting, **tried}
 
     def _look(self, case: _Case) -> str | None:
         """Return None while the pod must wait, else the result for `settled`."""

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 
 from mooring.inventory import Pf
 from mooring.request import Spreading, VfRequest
+from scheduler.groups.order import natural
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
 from scheduler.placement.ports import Ports, pack_on_ports, sizes_by_port
 
@@ -102,12 +103,19 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
     for index, pf in enumerate(pfs):
         selected = (
             (request.network is None or request.network == pf.network)
+            and (request.rail is None or pf.network == _rail(pfs, request.rail))
             and (request.link is None or request.link == pf.link)
             and (request.pf is None or fnmatchcase(pf.name, request.pf))
         )
         if selected and (request.min_tx_rate == 0 or (pf.up and request.min_tx_rate <= pf.offer_mbps)):
             mask |= 1 << index
     return mask
+
+
+def _rail(pfs: Sequence[Pf], rail: int) -> str | None:
+    """Return a node's network of this number, over all PFs, those that are down included; None if it has fewer."""
+    networks = sorted({pf.network for pf in pfs if pf.network}, key=natural)
+    return networks[rail] if rail < len(networks) else ""
 
 
 def place(

@@ -1,7 +1,8 @@
 """Watch all objects that decisions depend on: a reflector for each kind, and whether all have been listed."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,13 +12,20 @@ import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
+from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import Decoder, watch
 from scheduler.cache.volumes import volume_cache as volume_cache
+from scheduler.groups import pod_groups
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
+# Kinds of which there may be none: their API is not served, or not to this account. Each has its paths in order.
+OPTIONAL: Mapping[type[Any], tuple[str, ...]] = pod_groups.PATHS
+_EVERY = SOURCES.keys() | OPTIONAL.keys()
+# Seconds after which such an API is looked for again.
+_LOOK_S = 60.0
 # A watch that has not ended so many seconds after its cancellation is cancelled again.
 _AGAIN_S = 1.0
 
@@ -64,6 +72,7 @@ class Reflectors:
         self._is_known = is_known
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
+        self._event_counts: Counter[type[Any]] = Counter()
         self._listed: set[type[Any]] = set()
         self._ever_listed: set[type[Any]] = set()
         self.followed = asyncio.Event()
@@ -73,9 +82,14 @@ class Reflectors:
         self.end()
         self._listed.clear()
         for kind, path in SOURCES.items():
-            task = group.create_task(self._follow(kind, path, self._turn))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(group, self._follow(kind, path, self._turn))
+        for kind, paths in OPTIONAL.items():
+            self._start(group, self._follow_while_served(kind, paths, self._turn))
+
+    def _start(self, group: asyncio.TaskGroup, following: Coroutine[Any, Any, None]) -> None:
+        task = group.create_task(following)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def end(self) -> None:
         """Cancel the watches; what they still deliver is dropped."""
@@ -105,20 +119,37 @@ class Reflectors:
         """Return what was never listed; empty if everything was."""
         return _missing(self._ever_listed)
 
-    async def _follow(self, kind: type[Any], path: str, turn: int) -> None:
+    async def _follow_while_served(self, kind: type[Any], paths: Sequence[str], turn: int) -> None:
+        """Follow the first path that is served; while none is there are no objects, and it is looked for again."""
+        is_empty = False
+        while turn == self._turn:
+            before = self._event_counts[kind]
+            for path in paths:
+                try:
+                    await self._follow(kind, path, turn, is_optional=True)
+                except (NotFound, Refused) as absent:
+                    _log.debug("not served", kind=kind.__name__, path=path, reason=str(absent))
+            if turn == self._turn and not (is_empty and self._event_counts[kind] == before):
+                self._receive(WatchEvent(kind, Synced(())))
+                is_empty = True
+            await asyncio.sleep(_LOOK_S)
+
+    async def _follow(self, kind: type[Any], path: str, turn: int, *, is_optional: bool = False) -> None:
         is_known = partial(self._is_known, kind)
-        async for event in watch(self._client, path, Decoder(kind), is_known=is_known):
+        async for event in watch(self._client, path, Decoder(kind), is_known=is_known, is_optional=is_optional):
             if turn != self._turn:
                 return
+            self._event_counts[kind] += 1
             self._receive(WatchEvent(kind, event))
             # It may hold a whole list, and the next event may be late.
             del event
 
 
 def _missing(listed: set[type[Any]]) -> str:
-    if SOURCES.keys() <= listed:
+    if listed >= _EVERY:
         return ""
     missing = [f"{kind.__name__} ({_rule(path)})" for kind, path in SOURCES.items() if kind not in listed]
+    missing += [f"{kind.__name__} ({paths[0]})" for kind, paths in OPTIONAL.items() if kind not in listed]
     return f"not listed yet: {', '.join(missing)}"
 
 

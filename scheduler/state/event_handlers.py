@@ -15,14 +15,19 @@ from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
+from scheduler.groups import pod_groups
+from scheduler.groups.members import Standing
+from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import ClusterEvent, Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
+from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.relist_diff import missing
 from scheduler.state.unreadable_objects import UnreadableObjects
 from scheduler.state.vf_disputes import VfDisputes
@@ -36,6 +41,8 @@ class EventHandlers:
     cache: Cache
     queue: Queue
     pending_pods: PendingPods
+    pending_groups: PendingGroups
+    group_scheduling: GroupScheduling
     nominator: Nominator
     volume_events: VolumeEvents
     volume_waits: VolumeWaits
@@ -79,6 +86,9 @@ class EventHandlers:
             return self.nodes(event, now)
         if kind is Pod:
             return self.pods(event, now)
+        if kind in pod_groups.PATHS:
+            self.pending_groups.take_pod_group(kind, event, now)
+            return []
         return self.stored(kind, event, now) if kind in volume_cache.PATHS else self.around(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
@@ -92,13 +102,16 @@ class EventHandlers:
             for name in sorted(self.cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            known = [*self.pending_pods.uids(), *self.cache.uids()]
+            succeeded = self.pending_groups.by_pod.uids("succeeded")
+            known = [*self.pending_pods.uids(), *self.cache.uids(), *succeeded]
             for uid in missing(known, [identity.uid for identity in there]):
                 if uid is not None:
                     self._leave(uid, now)
                 yield
         elif kind in volume_cache.PATHS:
             self.volume_events.keep(kind, there, now)
+        elif kind in pod_groups.PATHS:
+            self.pending_groups.keep_pod_groups(kind, there, now)
         else:
             self.queue.move_on_event(self.cluster_objects.keep(kind, there), now)
         self.unreadable_objects.keep(kind, there)
@@ -164,34 +177,56 @@ class EventHandlers:
 
     def _leave_out_pod(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         """Leave a pod out; keep its claims on its node."""
-        if identity.uid in self.volume_waits:
+        self.group_scheduling.interrupt(identity.uid, now)
+        if self._is_held(identity.uid):
+            self.group_scheduling.held_binds.drop(identity.uid)
             self.pending_pods.forget_assumed(identity.uid, now)
         self.pending_pods.delete(identity.uid, now)
         return self.unreadable_objects.pod(identity, why)
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
+        self.group_scheduling.interrupt(uid, now, pod)
         if pod.is_over:
             self._leave(uid, now)
+            if pod.status.phase == "Succeeded":
+                self._stand(pod, "succeeded", now)
             return []
         if pod.spec.node_name:
-            return self._assigned(pod, now)
-        if self.cache.assigned(uid) is not None:
-            if pod.metadata.deletion_timestamp is not None and uid in self.volume_waits:
+            found = self._assigned(pod, now)
+            self._stand(pod, "placed" if pod.metadata.deletion_timestamp is None else "leaving", now)
+            return found
+        if self.cache.assigned(uid) is not None and not self.group_scheduling.is_tried(uid):
+            if pod.metadata.deletion_timestamp is not None and self._is_held(uid):
                 self._leave(uid, now)
             self.pending_pods.renew(pod)
             return []
-        ours = pod.spec.scheduler_name == self.scheduler_name and pod.metadata.deletion_timestamp is None
-        if ours and not pod.spec.scheduling_gates:
-            self.pending_pods.add(pod, now)
-        elif ours:
-            self.pending_pods.gate(uid, now)
-        else:
-            self.pending_pods.leave_to_others(uid, now)
+        self._wait(pod, now)
         return []
+
+    def _wait(self, pod: Pod, now: float) -> None:
+        """Take in a pod that has no node and is assumed on none."""
+        uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
+        if pod.spec.scheduler_name != self.scheduler_name or is_going:
+            self.pending_pods.leave_to_others(uid, now)
+            self._stand(pod, None if is_going else "foreign", now)
+        elif pod.spec.scheduling_gates:
+            self.pending_pods.gate(uid, now)
+            self._stand(pod, "gated", now)
+        else:
+            self.pending_pods.add(pod, now)
+
+    def _stand(self, pod: Pod, standing: Standing | None, now: float) -> None:
+        """Record what a pod that does not wait for us counts for in its group, if it is in one."""
+        self.pending_groups.note(pod.metadata.uid, membership_if_readable(pod), standing, now)
+
+    def _is_held(self, uid: str) -> bool:
+        """Return whether a pod is assumed, and its Binding waits for volumes."""
+        return uid in self.volume_waits or uid in self.group_scheduling.held_binds
 
     def _assigned(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
+        self.group_scheduling.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
         known = self.cache.assigned(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
@@ -207,6 +242,8 @@ class EventHandlers:
         return [*notices, *self.bound_without_vfs.see(pod)]
 
     def _leave(self, uid: str, now: float) -> None:
+        self.group_scheduling.interrupt(uid, now)
+        self.group_scheduling.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
         self.vf_disputes.drop(uid)
         self.bound_without_vfs.drop(uid)
@@ -214,3 +251,4 @@ class EventHandlers:
         if assigned is not None:
             self.queue.move_on_event(of_leaving(assigned), now)
             self.vf_disputes.pod_left(assigned, now)
+        self.pending_groups.drop(uid, now)

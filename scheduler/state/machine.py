@@ -13,9 +13,11 @@ from mooring.kube.events import Change, Event
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
+from scheduler.cycle import group_cycle
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, Sign, Unschedulable, validate_annotations
+from scheduler.cycle.decisions import Bind, Sign, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.group_cycle import GroupCycle
 from scheduler.cycle.instructions import (
     DeleteVictims,
     DeleteVictimsResult,
@@ -38,6 +40,7 @@ from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.pending.volume_events import VolumeEvents
@@ -45,6 +48,8 @@ from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
+from scheduler.state.group_scheduling import GroupScheduling
+from scheduler.state.pre_binding import PreBinding
 from scheduler.state.vf_disputes import VfDisputes
 
 __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine", "Notice", "Report"]
@@ -70,12 +75,26 @@ class Machine:
         self.nominator = Nominator(self.queue)
         self._volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self._volume_events = VolumeEvents(self.cache.volumes, self.queue, self._volume_waits)
-        self.pending_pods = PendingPods(self.cache, self.queue, self.nominator, self._volume_events, kinds)
+        self.pending_groups = PendingGroups(self.queue)
+        self.pending_pods = PendingPods(
+            self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, kinds
+        )
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs()
         budgets = Budgets()
         self._preemption = Preemption(self.cache, self.nominator, budgets)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
+        self.group_scheduling = GroupScheduling(
+            cache=self.cache,
+            queue=self.queue,
+            nominator=self.nominator,
+            pending_pods=self.pending_pods,
+            pending_groups=self.pending_groups,
+            group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
+            volume_waits=self._volume_waits,
+            portion=min(portion, group_cycle.PORTION),
+        )
+        self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
         self.extender_pods = ExtenderPods(
             scheduler_name=scheduler_name,
             cache=self.cache,
@@ -92,6 +111,8 @@ class Machine:
             cache=self.cache,
             queue=self.queue,
             pending_pods=self.pending_pods,
+            pending_groups=self.pending_groups,
+            group_scheduling=self.group_scheduling,
             nominator=self.nominator,
             volume_events=self._volume_events,
             volume_waits=self._volume_waits,
@@ -100,8 +121,9 @@ class Machine:
             bound_without_vfs=self._bound_without_vfs,
         )
         self._unfinished = UnfinishedSearches()
-        # The pod that is being decided about, and the search for its victims so far.
+        # The entry of the queue that is being decided about, and the search for a pod's victims so far.
         self._trying = ""
+        self._is_group = False
         self._portion = portion
         self._search = VictimSearch(portion)
 
@@ -123,7 +145,7 @@ class Machine:
             case Bind(), Outcome():
                 return self._finish_bind(order, result, now)
             case PreBind(), PreBindResult():
-                return self._finish_pre_bind(order, result, now)
+                return self._pre_binding.finish(order, result, now)
             case Evict(), str():
                 return self._finish_evict(order, result, now)
             case DeleteVictims(), DeleteVictimsResult():
@@ -135,28 +157,13 @@ class Machine:
         uid = decision.pod_info.uid
         if outcome.kind == "bound":
             self.cache.finish_binding(uid)
+            self.pending_groups.bound(uid)
             self.pending_pods.delete(uid, now)
             message = f"Successfully assigned {decision.pod_info.pod.key} to {decision.assigned.node}"
             report = Report(decision.pod_info.pod, "Scheduled", message, decision.why)
             return [report, *self._bound_to_deleted_node(decision)]
         self.pending_pods.forget_assumed(uid, now)
         return self._bind_failed(decision, outcome, now)
-
-    def _finish_pre_bind(self, order: PreBind, outcome: PreBindResult, now: float) -> list[Instruction]:
-        if not outcome.fault:
-            self._volume_waits.written(order.decision, outcome.versions)
-            return []
-        return self._give_back(order.decision, outcome.fault, now) if self._volume_waits.failed(order.decision) else []
-
-    def _give_back(self, decision: Bind, why: str, now: float) -> list[Instruction]:
-        """Remove a pod whose volumes were not bound from its node, and requeue it."""
-        uid = decision.pod_info.uid
-        self.pending_pods.forget_assumed(uid, now)
-        self._volume_events.give_up(now)
-        self.queue.retry(uid)
-        return self.pending_pods.report_unschedulable(
-            self.pending_pods[uid], "Unschedulable", f"binding volumes: {why}"
-        )
 
     def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
         """Try an eviction again later if the API server did not accept it."""
@@ -196,16 +203,30 @@ class Machine:
 
         ``record_phase`` is called with each phase that ends.
         """
-        if not self.queue.is_in_flight(self._trying):
-            self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
-            if not self._trying:
-                return None
-            self.pending_pods[self._trying].attempts += 1
-        found = self._try(self._trying, now, record_phase)
+        if not self.queue.is_in_flight(self._trying) and not self._begin(now):
+            return None
+        if self._is_group:
+            found = self.group_scheduling.proceed(now, record_phase)
+        else:
+            found = self._try(self._trying, now, record_phase)
         if found is None:
             return []
         self._trying = ""
         return found
+
+    def _begin(self, now: float) -> bool:
+        """Begin to decide about what is next in the queue; return whether there is anything."""
+        self.group_scheduling.abandon()
+        self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
+        if not self._trying:
+            return False
+        key = self.pending_groups.key_of(self._trying)
+        self._is_group = key is not None
+        if key is not None:
+            self.group_scheduling.begin(key)
+        else:
+            self.pending_pods[self._trying].attempts += 1
+        return True
 
     @property
     def is_trying(self) -> bool:
@@ -215,6 +236,9 @@ class Machine:
     def give_up(self) -> list[Instruction]:
         """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature."""
         uid, self._trying = self._trying, ""
+        if self.pending_groups.key_of(uid) is not None:
+            return self.group_scheduling.give_up(uid)
+        self.group_scheduling.abandon()
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
             return []
@@ -295,11 +319,12 @@ class Machine:
 
     def tick(self, now: float) -> list[Instruction]:
         """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
-        found: list[Instruction] = self._settle_volumes(now) if self._volume_waits else []
+        found: list[Instruction] = self._pre_binding.tick(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
         if self._unfinished:
             self._continue_search(now)
+        found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
@@ -311,16 +336,6 @@ class Machine:
                 self.queue.requeue(uid)
                 self._unfinished.begun(now)
                 return
-
-    def _settle_volumes(self, now: float) -> list[Instruction]:
-        """Bind the pods whose volumes are bound, and remove those from their nodes whose volumes never will be."""
-        found: list[Instruction] = []
-        for decision, unbound in self._volume_waits.settled(now):
-            # Minutes may have passed since the Binding's annotations were checked against the pod's own.
-            annotations = self.pending_pods[decision.pod_info.uid].pod.annotations
-            why = unbound or validate_annotations(annotations, decision.annotations)
-            found += self._give_back(decision, why, now) if why else [decision]
-        return found
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Reject a pod's nomination if the VFs that it waits for are not returned."""
@@ -344,6 +359,7 @@ class Machine:
             self._volume_waits.next_due(),
             self.nominator.next_due(),
             self._unfinished.next_due(),
+            self.group_scheduling.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -357,7 +373,8 @@ class Machine:
         self.cache.check()
         self.queue.check()
         self.pending_pods.check()
-        self._volume_waits.check()
+        self._volume_waits.check(self.group_scheduling.tried_plans())
+        self.group_scheduling.check()
 
     def _bind_failed(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         uid, pending = decision.pod_info.uid, self.pending_pods.get(decision.pod_info.uid)
@@ -365,6 +382,7 @@ class Machine:
             return []
         if outcome.kind in ("changed", "forbidden"):
             self.queue.retry(uid)
+            self.pending_groups.back_off(uid, now)
             forbidden = outcome.kind == "forbidden"
             return (
                 self.pending_pods.report_unschedulable(pending, "Unschedulable", f"binding forbidden: {outcome.reason}")
@@ -373,6 +391,7 @@ class Machine:
             )
         if outcome.kind == "refused":
             self.queue.add_unschedulable(uid, NO_EVENT)
+            self.pending_groups.back_off(uid, now)
             return self.pending_pods.report_unschedulable(
                 pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}"
             )

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from mooring import names, request, settings
+from mooring import group, names, request, settings
 from tests.docs.texts import ROOT
 
 PAGE = (ROOT / "docs/pod-reference.md").read_text(encoding="utf-8")
@@ -42,6 +42,30 @@ def test_the_limits_of_fields_are_those_of_the_code() -> None:
 def test_the_placements_are_those_of_the_code() -> None:
     """The page has every placement of the code, and no other."""
     assert set(rows(names.PLACEMENT)) == set(get_args(request.Spreading))
+
+
+def test_the_fields_of_a_group_are_those_of_the_code() -> None:
+    """Names, ranges and choices."""
+    fields = rows(names.GROUP)
+    with pytest.raises(ValueError, match="unknown field") as refused:
+        group.read_group({names.GROUP: '{"?": 1}'})
+    assert set(fields) == set(str(refused.value).rpartition("known are ")[2].split(", "))
+    assert f"1 to {group.MOST_MEMBERS}" in fields["min"]
+    assert f"at most {group.MOST_LEVELS}" in fields["prefer"]
+    assert all(f"`{rails}`" in fields["rails"] for rails in get_args(group.Rails))
+
+
+def test_the_manifests_of_jobs_can_be_read() -> None:
+    """Each template in the page is read by the scheduler's own readers."""
+    text = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
+    jobs = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert jobs
+    for job in jobs:
+        annotations = job["spec"]["template"]["metadata"]["annotations"]
+        asked = group.read_group(annotations)
+        assert asked is not None
+        assert asked.min == job["spec"]["parallelism"]
+        assert request.read_request(annotations) is not None
 
 
 @pytest.mark.parametrize("page", ["pod-reference.md", "quick-start.md", "migration.md"])

@@ -55,7 +55,7 @@ class RealGuarded:
             await self.send(_ADMIN, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         for document in guard():
             await self.send(_ADMIN, "POST", _PATHS[document["kind"]], document)
-        for policy in ("assignment", "inventory", "interfaces", "bindings"):
+        for policy in ("assignment", "inventory", "interfaces", "bindings", "groups"):
             await self._await_refusal(*_breach(policy))
         await self.take_pods_of("mooring")
 
@@ -131,6 +131,9 @@ def _breach(policy: str) -> tuple[str, Object, str]:
     if policy == "assignment":
         # Of two policies that refuse, either may answer.
         probe["metadata"]["annotations"] = {"mooring.dev/assignment": ""}
+    if policy == "groups":
+        probe["metadata"]["annotations"] = {"mooring.dev/group": ""}
+        return "pods", probe, "mooring.dev/group"
     return "pods", probe, policy
 
 

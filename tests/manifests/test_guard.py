@@ -38,6 +38,9 @@ def node(name: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {}, "status": {}}
 
 
+GROUP = {names.GROUP: '{"name": "train", "min": 2}'}
+
+
 def annotated(**changes: str | None) -> dict[str, Any]:
     keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
     keys["signature"] = names.SIGNATURE
@@ -200,6 +203,14 @@ async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
         ({names.REQUEST: f"[{' ' * 32768}]"}, {}, f"annotation '{names.REQUEST}': more than 32768 characters"),
         ({names.PLACEMENT: "pack"}, {}, f"annotation '{names.PLACEMENT}': not a JSON object of at most 256"),
         ({names.PLACEMENT: json.dumps({"pfs": "p" * 256})}, {}, "not a JSON object of at most 256"),
+        (GROUP, {}, ""),
+        (
+            GROUP,
+            {"schedulerName": "default-scheduler"},
+            f"spec.schedulerName: 'default-scheduler' knows no groups; a pod with '{names.GROUP}' names: mooring",
+        ),
+        ({names.GROUP: "train"}, {}, f"annotation '{names.GROUP}': not a JSON object of at most 4096"),
+        ({names.GROUP: json.dumps({"name": "t" * 4096})}, {}, "not a JSON object of at most 4096"),
     ],
 )
 async def test_a_request_that_could_not_be_served_is_refused_where_it_is_written(

@@ -153,6 +153,10 @@ async def _add_node(cluster: Cluster, name: str, folder: Path) -> None:
 async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
     """It leads, binds, reads back, writes twice why a pod waits, prepares volumes, preempts, evicts, ends the Lease."""
     await _add_node(cluster, "n1", tmp_path)
+    if cluster.own is not None:
+        # A kind that the scheduler watches only where it is served.
+        spec = {"metadata": {"name": "train"}, "spec": {"minMember": 2}, "kind": "PodGroup"}
+        await cluster.post("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups", spec)
     flags = [flag for flag in SCHEDULER.arguments(NAMESPACE=NAMESPACE) if not flag.startswith("--metrics-addr")]
     async with cluster.acting(SCHEDULER, tmp_path) as client:
         async with running("scheduler", *flags, "--metrics-addr=", "--kubeconfig", str(tmp_path / "scheduler")):

@@ -10,11 +10,12 @@ from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
+from tests.scheduler.simulation.jobs import Job
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
-_MOST_PODS = 25
+_MOST_PODS, _MORE_FOR_JOBS = 25, 8
 _REQUESTS = (
     None,
     "[]",
@@ -31,6 +32,8 @@ _REQUESTS = (
 )
 # Requests that soon exhaust a node, so that preemption happens.
 _SCARCE = ("[{},{},{}]", '[{"min_tx_rate":60000},{"network":"rail1"}]', '[{"min_tx_rate":50000},{"min_tx_rate":50000}]')
+# Equal members of these fit in any order.
+_OF_A_JOB = (None, "[{}]", "[{},{}]", '[{"min_tx_rate":40000}]', '[{"network":"rail1"}]')
 _CPUS = ("100m", "100m", "1", "3", "9")
 
 
@@ -42,6 +45,7 @@ class Actions:
         self._cluster = world.cluster
         self._storage = world.storage
         self._claims = 0
+        self._jobs = world.jobs
         self._source = world.source
         self._boots = 1
         weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
@@ -85,6 +89,9 @@ class Actions:
             (3, self._hang),
             (2, self._forbid_binds),
             (1, self._keep),
+            (24, self._create_job),
+            (24, self._replace_members),
+            (4, self._change_pod_group),
         )
         self._acts = [act for _, act in weighed]
         self._weights = [weight for weight, _ in weighed]
@@ -141,6 +148,50 @@ class Actions:
     def _use(self, claim: str) -> None:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
         self._cluster.create_pod(self._source.choice((None, "[{}]", "[{},{}]")), spec={"volumes": volumes})
+
+    def _create_job(self) -> None:
+        """Let a user create a job; its PodGroup, if it has one, may come later."""
+        if len(self._cluster.pods()) >= _MOST_PODS + _MORE_FOR_JOBS:
+            return
+        size = self._source.randrange(2, 5)
+        job = Job(
+            f"job-{len(self._jobs.jobs)}",
+            size,
+            self._source.choice((size, size, size - 1)),
+            self._source.choice(_OF_A_JOB),
+            self._source.choice(("100m", "1", "3")),
+            self._source.random() < 0.4,
+            self._source.choice(("", "", "", CLASSES[0])),
+            self._source.random() < 0.2,
+            self._source.random() < 0.3,
+            self._source.choice(("", "", "same", "index")),
+        )
+        self._jobs.create(job)
+        if job.by_pod_group and self._source.random() < 0.7:
+            self._jobs.put_pod_group(job)
+
+    def _replace_members(self) -> None:
+        """Let a job's controller make again what is missing, or end."""
+        if not self._jobs.jobs:
+            return
+        job = self._source.choice(list(self._jobs.jobs.values()))
+        there = [pod for pod in self._jobs.pods(job) if not pod.is_going and pod.phase != "Failed"]
+        if self._source.random() < 0.2:
+            for pod in there:
+                self._cluster.delete_pod(pod.name)
+        elif len(self._cluster.pods()) < _MOST_PODS + _MORE_FOR_JOBS:
+            for _ in range(job.size - len(there)):
+                self._jobs.add_member(job)
+
+    def _change_pod_group(self) -> None:
+        """Delete a job's PodGroup, or make it again."""
+        named = [job for job in self._jobs.jobs.values() if job.by_pod_group]
+        if named:
+            job = self._source.choice(named)
+            if self._jobs.has_pod_group(job):
+                self._jobs.delete_pod_group(job)
+            else:
+                self._jobs.put_pod_group(job)
 
     def _provision(self) -> None:
         if asked := self._storage.asked():
@@ -210,7 +261,7 @@ class Actions:
 
     def _correct(self) -> None:
         """Let a user change what a waiting pod requests."""
-        if pod := self._pod(lambda one: not one.node):
+        if pod := self._pod(lambda one: not one.node and self._jobs.of(one.uid) is None):
             request = self._source.choice(_REQUESTS)
             self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: request}}})
             self._world.promises.edited[pod.uid] = self._world.loop.time()

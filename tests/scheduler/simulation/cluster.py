@@ -20,7 +20,13 @@ CLASSES = ("system-cluster-critical", "system-node-critical")
 _POD_STORAGE, _NODE_STORAGE = ("", "pods"), ("", "nodes")
 _MBPS, OFFER_MBPS = 100_000, 90_000
 VFS = (3, 2)
+RACK = "topology.kubernetes.io/rack"
 CPUS = 8
+
+
+def rack_of(node: str) -> str:
+    """Return the rack of a node: the first two share one."""
+    return "b" if node == "n3" else "a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,7 @@ class Cluster:
         self._serial += 1
         name = f"p{self._serial}"
         annotations = {} if request is None else {names.REQUEST: request}
+        annotations |= more.get("annotations", {})
         annotations |= {fake_units.REQUEST: str(more["units"])} if more.get("units") else {}
         resources = {"requests": {"cpu": more.get("cpu", "100m")}}
         if more.get("spec", {}).get("schedulerName") == "default-scheduler":
@@ -232,7 +239,7 @@ class Cluster:
     def put_node(self, name: str, hardware: Hardware, *, ready: bool = True, kernel_boot: str = "") -> None:
         """Create a node, or update the API's knowledge of it."""
         if name not in self.nodes():
-            labels = {"kubernetes.io/hostname": name}
+            labels = {"kubernetes.io/hostname": name, RACK: rack_of(name)}
             self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
             self._patch_node(name, {"spec": {"taints": None}})
         inventories = {

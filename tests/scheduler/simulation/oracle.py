@@ -24,7 +24,7 @@ def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -
         if (
             is_ready(node)
             and has_cpu(pod, there)
-            and _vfs_fit(wanted, node, there)
+            and vfs_fit(wanted, node, there)
             and _units_fit(pod.wanted_units, node, there)
         ):
             return name
@@ -54,7 +54,8 @@ def _is_of_this_boot(node: Json) -> bool:
     return bool(boot == node["status"]["nodeInfo"]["bootID"])
 
 
-def _vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) -> bool:
+def vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) -> bool:
+    """Return whether these interfaces fit together on a node beside the pods there."""
     if not wanted:
         return True
     if not _is_of_this_boot(node):

@@ -17,6 +17,7 @@ from mooring.inventory import Inventory
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState, on_cable
 from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.jobs import Jobs
 from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.schedulers import Decision, ordered
 from tests.scheduler.simulation.storage import Storage
@@ -42,6 +43,7 @@ class Promises:
     cluster: Cluster
     agents: dict[str, NodeAgent]
     storage: Storage
+    jobs: Jobs
     decisions: dict[str, list[Decision]] = field(default_factory=dict)
     written: dict[str, Written] = field(default_factory=dict)
     offered: dict[str, list[tuple[float, Inventory]]] = field(default_factory=dict)
@@ -102,6 +104,7 @@ class Promises:
         self.broken += [f"{pod.name}: {why}" for why in self._not_offered(pod, made)]
         known_since = timestamp(datetime.fromtimestamp(self.loop.wall() - STALE_S, UTC))
         self.broken += [f"{pod.name}: {why}" for why in self.storage.wrongs(pod, known_since)]
+        self.jobs.see_binding(uid)
 
     def _see_deletion(self, request: Request) -> None:
         """Check a deletion: only of a victim chosen while the scheduler led, for a pod of higher priority."""
@@ -167,6 +170,7 @@ class Promises:
     def check(self) -> None:
         """Raise AssertionError if a guarantee is violated."""
         assert not self.broken, "; ".join(self.broken)
+        assert not self.jobs.broken, "; ".join(self.jobs.broken)
         for pod in self.cluster.live():
             if self.written[pod.uid].process:
                 self._check_assignment(pod)

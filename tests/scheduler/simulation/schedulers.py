@@ -41,15 +41,34 @@ class _Recorded(Machine):
     """A machine whose decisions are recorded."""
 
     write: Callable[[Bind], None]
+    write_batch: Callable[[list[Bind]], None]
+    # Held Binds that were recorded.
+    known: set[int]
     write_order: Callable[[DeleteVictims], None]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         instructions = super().step(now, record_phase)
+        placed = [
+            one if isinstance(one, Bind) else one.decision
+            for one in instructions or ()
+            if isinstance(one, Bind | PreBind)
+        ]
+        now_held = {id(bind): bind for bind in self.group_scheduling.held_binds.binds()}
+        held = [bind for key, bind in now_held.items() if key not in self.known]
+        self.known = set(now_held)
+        self.write_batch(list({bind.pod_info.uid: bind for bind in (*placed, *held)}.values()))
         for one in instructions or ():
             if isinstance(one, Bind | PreBind):
                 self.write(one if isinstance(one, Bind) else one.decision)
             elif isinstance(one, DeleteVictims):
                 self.write_order(one)
+        return instructions
+
+    def tick(self, now: float) -> list[Instruction]:
+        instructions = super().tick(now)
+        for one in instructions:
+            if isinstance(one, Bind):
+                self.write(one)
         return instructions
 
 
@@ -72,11 +91,15 @@ class RecordedExtenderPods(ExtenderPods):
 
 @dataclass
 class Scheduler:
-    """One process, from its start to its end; ``tell`` is called with each decision and the pod's uid."""
+    """One process, from its start to its end; ``tell`` is called with each decision and the pod's uid.
+
+    ``tell_batch`` is called with all Binds that one step has decided.
+    """
 
     loop: VirtualLoop
     name: str
     tell: Callable[[str, Decision], None]
+    tell_batch: Callable[[Machine, list[Bind], float], None]
     machine: Machine | None = None
     failure: str = ""
 
@@ -115,6 +138,8 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
     scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": fake_units.kinds(), "portion": 3}))
+    recorded.known = set()
     recorded.write = scheduler._record
+    recorded.write_batch = lambda binds: scheduler.tell_batch(recorded, binds, scheduler.loop.time())
     recorded.write_order = scheduler._record_order
     return recorded

@@ -9,10 +9,11 @@ machine keeps equals what it is derived from; in the end all that fits is bound,
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
 
@@ -58,6 +59,7 @@ def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     assert sum(world.promises.preempted for world in worlds) > 12
     met = sum((world.kube_scheduler.met for world in worlds), Counter[str]())
     assert met["bound"] > 40
+    assert sum(world.jobs.completed for world in worlds) > 12
     assert all(met[what] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
 
 
@@ -107,12 +109,48 @@ def test_a_scheduler_may_be_killed_at_any_moment() -> None:
         assert not world.promises.slips, moment
 
 
-def _small(pre_filter: Callable[[World], None]) -> World:
+def _small(pre_filter: Callable[[World], None], life: Callable[[World], Awaitable[None]] = _small_life) -> World:
     async def story(world: World) -> None:
         pre_filter(world)
-        await _small_life(world)
+        await life(world)
 
     return simulate(1, story)
+
+
+async def _job_life(world: World) -> None:
+    """Two jobs, one by its annotation and one by its PodGroup, and a member that is deleted and made again."""
+    world.faults.stop()
+    first = Job("first", 3, 3, "[{},{}]", "100m", by_pod_group=False)
+    second = Job("second", 3, 2, "[{},{},{}]", "100m", by_pod_group=True)
+    world.jobs.create(first)
+    world.jobs.put_pod_group(second)
+    world.jobs.create(second)
+    for _ in range(12):
+        await asyncio.sleep(1.0)
+        world.storage.work(world.cluster.nodes())
+        await world.revive()
+        world.check()
+    world.cluster.delete_pod(world.jobs.pods(first)[0].name, 0)
+    world.jobs.add_member(first)
+    await world.settle()
+
+
+def test_a_leader_may_be_killed_between_the_binds_of_a_group() -> None:
+    """At each request: the next one completes the group before anything else, and no half of it stays."""
+    witnessed = 0
+
+    def count(world: World) -> None:
+        def witness(*_: object) -> None:
+            nonlocal witnessed
+            witnessed += 1
+
+        world.api.witness = witness
+
+    _small(count, _job_life)
+    assert witnessed > 60
+    for moment in range(0, witnessed, 4):
+        world = _small(lambda world, moment=moment: world.kill_at(moment), _job_life)  # type: ignore[misc]
+        assert sum(bool(pod.node) for pod in world.cluster.pods()) == 6, moment
 
 
 async def _take_over_story(world: World) -> None:

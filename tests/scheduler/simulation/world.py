@@ -21,9 +21,10 @@ from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.faults import Faults
 from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.jobs import Jobs
 from tests.scheduler.simulation.kube_scheduler import KubeScheduler
 from tests.scheduler.simulation.kubelet import NodeAgent
-from tests.scheduler.simulation.network import CLIENT, Network
+from tests.scheduler.simulation.network import CLIENT, Network, accepting
 from tests.scheduler.simulation.oracle import placeable, told
 from tests.scheduler.simulation.promises import Promises
 from tests.scheduler.simulation.schedulers import Decision, RecordedExtenderPods, Scheduler, machine
@@ -35,6 +36,8 @@ _STEP_S = 0.4
 # When everything works again, all that fits is bound within this long: a lease runs out (15 s), the API edge waits 30 s
 # at the most between its tries, and the bind timeout (5 s) and one backoff (10 s) come on top.
 _SETTLED_WITHIN_S = 90.0
+# The simulated cluster has no admission policies, and says so as it must.
+_UNGUARDED = "admission policy does not guard"
 # Longer than any request is under way, in seconds.
 _FLUSH_S = 60.0
 
@@ -52,7 +55,8 @@ class World:
         self.cluster = Cluster(self.api)
         self.agents: dict[str, NodeAgent] = {}
         self.storage = Storage(self.api)
-        self.promises = Promises(loop, self.cluster, self.agents, self.storage)
+        self.jobs = Jobs(self.api, self.cluster, self.storage)
+        self.promises = Promises(loop, self.cluster, self.agents, self.storage, self.jobs)
         self.api.carried_out = self.promises.see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
         self.kube_scheduler = KubeScheduler(loop, self.cluster, self.promises, random.Random(seed + 4))
@@ -75,7 +79,9 @@ class World:
 
     def start(self, slot: str) -> None:
         self._starts += 1
-        scheduler = Scheduler(self.loop, f"{slot}{self._starts}", lambda uid, made: self.decided(uid, made))
+        scheduler = Scheduler(
+            self.loop, f"{slot}{self._starts}", lambda uid, made: self.decided(uid, made), self.jobs.decide
+        )
         self.slots[slot] = scheduler
         scheduler.start()
 
@@ -153,11 +159,12 @@ class World:
         for pod in self.cluster.pods():
             if pod.is_going:
                 late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
-            elif not pod.node and not pod.is_gated:
+            elif not pod.node and not pod.is_gated and self.jobs.of(pod.uid) is None:
                 if fitting := placeable(pod, self._allowed(pod, nodes), live):
                     late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
                 elif not told(pod):
                     late.append(f"{pod.name} waits and was not told why")
+        late += self.jobs.unsettled(nodes, live)
         return [*late, *self._untold_disputes(set(nodes)), *self._kept()]
 
     def _kept(self) -> Iterator[str]:
@@ -204,6 +211,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr("scheduler.__main__.Machine", machine)
         patch.setattr("scheduler.state.machine.ExtenderPods", RecordedExtenderPods)
         patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
+        patch.setattr("mooring.http.application.accepting", accepting)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         # A collection would end forgotten generators at any time: no two runs would be equal.
         patch.setattr(gc, "freeze", lambda: None)
@@ -234,6 +242,8 @@ def _listening() -> Iterator[list[str]]:
     known, heard = structlog.get_config(), []
 
     def hear(logger: object, name: str, event: MutableMapping[str, object]) -> str:
+        if event["event"] == _UNGUARDED:
+            raise structlog.DropEvent
         heard.append(f"{event.pop('event')}: {sys.exc_info()[1]!r} {event}")
         raise structlog.DropEvent
 

@@ -1,0 +1,89 @@
+"""A pod's group: the annotation ``mooring.dev/group``, the same on every member.
+
+    {"name":"train-1","min":8,"within":"topology.kubernetes.io/rack","prefer":["network.topology.nvidia.com/leaf"],"rails":"same"}
+
+Members of a group start together or not at all. Without ``name`` the group is the pods of one controller. Beside a
+PodGroup, which has a name and a number of its own, ``min`` may be absent.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.parsing import Value, parse
+
+# More pods than one job has ranks.
+MOST_MEMBERS = 4096
+# Levels of a network: leaf, spine, core and some more.
+MOST_LEVELS = 8
+# same: interface k of all members on one network. index: interface k on the k-th network of its node.
+Rails = Literal["same", "index"]
+_KNOWN = frozenset({"name", "min", "within", "prefer", "rails"})
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+# A node label's key. Source: apimachinery's IsQualifiedName.
+_LABEL_KEY = re.compile(
+    r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """What a pod says about its group; None or empty for what it leaves out.
+
+    ``min`` is how many members must start together, ``within`` the node label whose value all share, ``prefer`` such
+    labels from narrow to wide.
+    """
+
+    name: str | None = None
+    min: int | None = None
+    within: str | None = None
+    prefer: tuple[str, ...] = ()
+    rails: Rails | None = None
+
+
+def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
+    """Read a pod's group from its annotations; None if it names none there. Raise AnnotationError."""
+    text = annotations.get(names.GROUP)
+    if text is None:
+        return None
+    return _read_short(text) if len(text) <= _SHORT else _read(text)
+
+
+def _read(text: str) -> GroupRequest:
+    document = parse(text, names.GROUP, AnnotationError).fields(_KNOWN)
+    return GroupRequest(
+        name=document.optional("name", _name),
+        min=document.optional("min", lambda value: value.integer(1, MOST_MEMBERS)),
+        within=document.optional("within", _label_key),
+        prefer=document.optional("prefer", _levels) or (),
+        rails=document.optional("rails", _rails),
+    )
+
+
+# Members have equal texts, and share one value. Long texts are rare, and must not fill the memory.
+_SHORT = 1024
+_read_short = lru_cache(maxsize=4096)(_read)
+
+
+def _name(value: Value) -> str:
+    return value.match(_NAME, "a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)")
+
+
+def _label_key(value: Value) -> str:
+    return value.match(_LABEL_KEY, "a node label's key such as 'topology.kubernetes.io/rack'")
+
+
+def _levels(value: Value) -> tuple[str, ...]:
+    found = tuple(_label_key(item) for item in value.items(MOST_LEVELS))
+    if len(set(found)) != len(found):
+        value.fail("names a label twice")
+    return found
+
+
+def _rails(value: Value) -> Rails:
+    choices: tuple[Rails, Rails] = ("same", "index")
+    return value.choice(*choices)

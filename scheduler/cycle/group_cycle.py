@@ -1,0 +1,266 @@
+"""Decide about a group: all that is needed of it, or nothing. Pure.
+
+What it is: the members are assumed in the cache one after another, each where the ordinary cycle puts it beside those
+before it. So all rules hold among them, exact VFs included. If fewer fit than must be placed, all are taken off again.
+A decision takes several turns of a few members; between two of them the caller takes in events, and decides about
+nobody else.
+
+Why it is right: at the end of each turn every member that was tried is on its node in the cache, which tells later ones
+what is left. An event may change a node meanwhile: the members on changed rows are taken off and placed again before
+anything else, so that in the end each was placed on its node as it is then. Rules about other pods reach further than a
+row: a group that has such rules begins again, a few times at the most. A member that goes or changes ends the decision
+(`GroupSearch.has`, which the caller asks). Whatever the outcome but `Placed`, nothing stays assumed (`roll_back`).
+
+What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
+tried in several topology domains (`scheduler.cycle.group_domains`), `_MOST_TRIED` bounds all of them together.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.node_columns import Flags
+from scheduler.cycle.cluster_filters import cluster_filters
+from scheduler.cycle.cycle import LEAVING, RecordPhase, SchedulingCycle, ignore_phase
+from scheduler.cycle.decisions import Bind, Unschedulable
+from scheduler.cycle.group_domains import Domain, Try, tries
+from scheduler.cycle.group_rails import Networks, choices, on_rails
+from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
+from scheduler.groups.sources import Group
+from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import SEARCHED_AT_ONCE
+from scheduler.queue import ClusterEvent
+
+# Members that one turn tries: some milliseconds each where rules about other pods apply. They are counted, not timed,
+# so that equal clusters give equal decisions.
+PORTION = 16
+# A group has so many times the steps of a pod to search for VFs.
+_STEPS = 8
+# How often a group with rules about other pods begins again because a node has changed.
+_MOST_RESTARTS = 3
+
+
+# Members that one decision tries in all topology domains together: some seconds.
+_MOST_TRIED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """All that had to fit does: these are assumed. ``refusal`` is why others are not placed, None if all are."""
+
+    binds: tuple[Bind, ...]
+    refusal: Unschedulable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotPlaced:
+    """Fewer fit than are needed; nothing is assumed. ``fitting`` did, and ``refusal`` is why the next one did not.
+
+    ``where`` is the domain in which the most did, in words; empty for the whole cluster.
+    """
+
+    fitting: int
+    wanted: int
+    refusal: Unschedulable
+    where: str = ""
+
+
+_EVERYWHERE = Try(Domain(), 1)
+# Where members are tried, on which networks, and in which order.
+_Attempt = tuple[Try, Networks, Sequence[PodInfo]]
+
+
+@dataclass(slots=True)
+class GroupSearch:
+    """One decision about a group, over its turns.
+
+    ``waiting`` are its members in the order in which they are tried; ``needed`` of them must be placed. ``before`` are
+    the members that are placed already.
+    """
+
+    group: Group
+    waiting: Sequence[PodInfo]
+    needed: int
+    portion: int = PORTION
+    before: Sequence[AssignedPod] = ()
+    todo: deque[PodInfo] = field(default_factory=deque)
+    placed: dict[str, Bind] = field(default_factory=dict)
+    refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
+    # The members with their interfaces on the rails that are tried.
+    members: Sequence[PodInfo] = ()
+    # What is tried, and what comes after it.
+    trying: Try = _EVERYWHERE
+    next: _Attempt | None = None
+    later: Iterator[_Attempt] = field(default_factory=lambda: iter(()))
+    tried: int = 0
+    # The outcome of the try in which the most members fitted.
+    best: NotPlaced | None = None
+    budget: PlacementBudget = field(default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION))
+    seen: int = -1
+    restarts: int = 0
+    uids: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.uids = frozenset(one.uid for one in self.waiting)
+
+    def has(self, uid: str) -> bool:
+        """Return whether a pod is one of the members that are decided about."""
+        return uid in self.uids
+
+    def is_tried(self, uid: str) -> bool:
+        """Return whether a member is in the cache only because it is tried there."""
+        return uid in self.placed
+
+
+class GroupCycle:
+    """Decides about groups by the ordinary cycle."""
+
+    def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
+        self._cache = cache
+        self._cycle = scheduling_cycle
+
+    def proceed(
+        self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
+    ) -> Placed | NotPlaced | None:
+        """Go on with a decision for one turn; None if it takes another one."""
+        search.budget.begin_turn()
+        if search.seen < 0:
+            self._begin(search)
+        else:
+            self._heed_changes(search, now)
+        among = search.trying.domain.rows(self._cache.nodes)
+        for _ in range(search.portion):
+            if (ended := self._ended(search)) is not None:
+                return ended
+            if not search.placed and len(search.todo) == len(search.members):
+                among = search.trying.domain.rows(self._cache.nodes)
+            try:
+                self._try_next(search, among, now, record_phase)
+            except TurnSpent:
+                break
+        search.seen = self._cache.nodes.changes.end
+        return self._ended(search)
+
+    def _begin(self, search: GroupSearch) -> None:
+        nodes, group = self._cache.nodes, search.group
+        networks = choices(group, search.waiting, search.before, nodes)
+        distinct = [(one, self._cycle.passing(one, search.budget)) for one in _distinct(search.waiting)]
+        placed_on = [assigned.node for assigned in search.before]
+        found = tries(group, distinct, len(search.waiting), search.needed, placed_on, self._cache)
+        orders = [search.waiting]
+        if len(distinct) > 1:
+            # What is large finds room last.
+            orders.append(sorted(search.waiting, key=_size, reverse=True))
+        search.later = ((one, each, order) for one in found for each in networks for order in orders)
+        search.next = next(search.later, None)
+        self._next_try(search)
+
+    def _next_try(self, search: GroupSearch) -> None:
+        assert search.next is not None, "a group is tried somewhere"
+        search.trying, networks, order = search.next
+        search.next = next(search.later, None)
+        search.members = on_rails(order, search.group, networks)
+        search.todo = deque(search.members)
+        search.refusals.clear()
+
+    def roll_back(self, search: GroupSearch) -> None:
+        """Take off all that was tried."""
+        for bind in search.placed.values():
+            self._take_off(bind)
+        search.placed.clear()
+
+    def _ended(self, search: GroupSearch) -> Placed | NotPlaced | None:
+        """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
+        fitting = len(search.placed)
+        if search.todo and fitting + len(search.todo) >= search.trying.wanted:
+            return None
+        refusal = next(iter(search.refusals.values()), None)
+        if fitting >= search.trying.wanted:
+            return Placed(tuple(search.placed.values()), refusal)
+        assert refusal is not None, "as many members wait as are needed"
+        self.roll_back(search)
+        if search.best is None or search.best.fitting < fitting:
+            search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text)
+        if search.next is not None and search.tried < _MOST_TRIED:
+            self._next_try(search)
+            return None
+        return replace(search.best, refusal=self._heeding_all(search, search.best.refusal))
+
+    def _try_next(self, search: GroupSearch, among: Flags | None, now: float, record_phase: RecordPhase) -> None:
+        member = search.todo[0]
+        found = self._cycle.place(member, now, search.budget, among, record_phase)
+        search.tried += 1
+        search.todo.popleft()
+        if isinstance(found, Bind):
+            self._put_on(search, found, now)
+            return
+        alike = _signature(member)
+        search.refusals.setdefault(alike, found)
+        search.todo = deque(one for one in search.todo if _signature(one) != alike)
+
+    def _put_on(self, search: GroupSearch, bind: Bind, now: float) -> None:
+        self._cache.assume(bind.assigned, now)
+        if bind.plan is not None:
+            self._cache.volumes.assume(bind.pod_info.uid, bind.plan)
+        search.placed[bind.pod_info.uid] = bind
+
+    def _take_off(self, bind: Bind) -> None:
+        self._cache.retract(bind.assigned)
+        if bind.plan is not None:
+            self._cache.volumes.forget(bind.pod_info.uid)
+
+    def _heed_changes(self, search: GroupSearch, now: float) -> None:
+        """Let members be placed again whose nodes have changed since the last turn."""
+        nodes = self._cache.nodes
+        changed = {nodes.names[row] for row in nodes.changes.since(search.seen)}
+        if not changed:
+            return
+        if any(self._reads_others(one) for one in search.members) and search.restarts < _MOST_RESTARTS:
+            search.restarts += 1
+            self.roll_back(search)
+            search.todo = deque(search.members)
+            search.refusals.clear()
+            return
+        again = [
+            bind
+            for bind in search.placed.values()
+            if bind.assigned.node in changed or bind.assigned.node not in nodes.row_of
+        ]
+        for bind in again:
+            self._take_off(bind)
+            del search.placed[bind.pod_info.uid]
+        search.todo.extendleft(bind.pod_info for bind in reversed(again))
+        # What has changed may be what the refused members waited for.
+        refused = search.refusals.keys()
+        waiting = {one.uid for one in search.todo} | search.placed.keys()
+        search.todo.extend(one for one in search.members if one.uid not in waiting and _signature(one) in refused)
+        search.refusals.clear()
+
+    def _reads_others(self, member: PodInfo) -> bool:
+        return bool(cluster_filters(member, self._cache))
+
+    def _heeding_all(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
+        """Return a refusal with the events that can help any member: each could leave its place to another one."""
+        is_plain = search.group.rails is None and not search.trying.domain.labels
+        if is_plain and len({_signature(one) for one in search.members}) == 1:
+            return refusal
+        events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
+        for other in _distinct(search.members):
+            events |= self._cycle.heeded(other)
+        return replace(refusal, requeue_on=events)
+
+
+def _signature(pod_info: PodInfo) -> Hashable:
+    """Return the key of the members of which none fits if one of them does not."""
+    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes
+
+
+def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
+    """Return how much a member takes, VFs first."""
+    rate = sum(one.min_tx_rate for one in pod_info.interfaces)
+    return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
+
+
+def _distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
+    yield from {_signature(one): one for one in members}.values()

@@ -1,0 +1,189 @@
+"""In which topology domains a group is tried, and in which order. Pure.
+
+What it is: a domain is the nodes with one value of a level's label and of the labels of all wider levels, because names
+of racks repeat. ``prefer`` gives the levels from narrow to wide, ``within`` the widest one. On each level the domains
+that could hold the whole group are tried, the smallest first; on the widest one, in the end, those that could hold at
+least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
+
+Why it is right: how many members a domain could hold is an upper bound, made of what each node has left of cpu, VFs,
+Mb/s and so on. A domain that is left out for it holds fewer in truth too; one that is tried is tried exactly. While
+members are placed, only the domains in which they are count: on the narrowest level that they share, and wider ones.
+
+What it costs: some arrays over all nodes for each distinct member and level.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.cache.cache import Cache
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import LINES, MBPS, VFS, Flags, NodeColumns, Rows
+from scheduler.groups.sources import Group
+from scheduler.kube.pod_info import PodInfo
+
+# More members than any node holds.
+_MANY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The nodes with these values of some labels, the narrowest level first; no labels: the whole cluster."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return the domain in words; empty for the whole cluster."""
+        return f"{self.labels[0][0]} {self.labels[0][1]!r}" if self.labels else ""
+
+    def rows(self, nodes: NodeColumns) -> Flags | None:
+        """Return which rows are in the domain now; None for all."""
+        if not self.labels:
+            return None
+        inside: Flags = nodes.valid[: nodes.size].copy()
+        for key, value in self.labels:
+            column = nodes.label(key)
+            wanted = next((index for index, one in enumerate(column.values) if one == value), -1)
+            inside &= column.ids[: nodes.size] == wanted
+        return inside
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Place members in a domain, at least ``wanted`` of them."""
+
+    domain: Domain
+    wanted: int
+
+
+def tries(
+    group: Group,
+    members: Sequence[tuple[PodInfo, Rows]],
+    count: int,
+    needed: int,
+    placed_on: Sequence[str],
+    cache: Cache,
+) -> Iterator[Try]:
+    """Yield what to try, in order; at least one.
+
+    ``members`` are the distinct ones, each with the rows that it passes; ``count`` is how many there are, ``needed``
+    how many must be placed, and ``placed_on`` are the nodes of those that are.
+    """
+    nodes = cache.nodes
+    levels = _levels(group)
+    anchors = [cache.nodes.row_of[node] for node in placed_on if node in cache.nodes.row_of]
+    if anchors:
+        yield from _shared(nodes, levels, anchors, count, needed, is_hard=bool(group.within))
+        return
+    room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
+    for keys in levels:
+        level = _level(nodes, keys, room)
+        yield from (Try(domain, count) for domain in level.at_least(count))
+        if keys[0] == group.within:
+            if needed < count:
+                yield from (Try(domain, needed) for domain in level.largest(needed))
+            # For the reasons of its nodes: no domain may be large enough.
+            yield Try(next(level.largest(0), Domain(((group.within, ""),))), needed)
+    if not group.within:
+        yield Try(Domain(), needed)
+
+
+def _levels(group: Group) -> list[tuple[str, ...]]:
+    """Return the labels of each level, its own first, from narrow to wide."""
+    keys = (*(key for key in group.prefer if key != group.within), *((group.within,) if group.within else ()))
+    return [keys[index:] for index in range(len(keys))]
+
+
+def _shared(
+    nodes: NodeColumns,
+    levels: Sequence[tuple[str, ...]],
+    anchors: Sequence[int],
+    count: int,
+    needed: int,
+    *,
+    is_hard: bool,
+) -> Iterator[Try]:
+    """Yield the domains that the placed members share, from narrow to wide."""
+    for keys in levels:
+        values = [tuple((key, nodes.label(key)[row] or "") for key in keys) for row in anchors]
+        is_last = is_hard and keys is levels[-1]
+        if len(set(values)) == 1 and all(value for _, value in values[0]):
+            yield Try(Domain(values[0]), needed if is_last else count)
+        elif is_last:
+            # Labels have changed since: where most of the members are.
+            yield Try(Domain(max(sorted(set(values)), key=values.count)), needed)
+    if not is_hard:
+        yield Try(Domain(), needed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The domains of a level: how many members each could hold, the smallest first, and a row of each."""
+
+    nodes: NodeColumns
+    keys: Sequence[str]
+    holds: Amounts
+    rows: Rows
+
+    def at_least(self, wanted: int) -> Iterator[Domain]:
+        """Yield the domains that could hold so many, the smallest first."""
+        for number in range(int(np.searchsorted(self.holds, wanted)), len(self.rows)):
+            yield self._domain(number)
+
+    def largest(self, wanted: int) -> Iterator[Domain]:
+        """Yield the domains that could hold so many, the largest first."""
+        for number in reversed(range(int(np.searchsorted(self.holds, wanted)), len(self.rows))):
+            yield self._domain(number)
+
+    def _domain(self, number: int) -> Domain:
+        row = int(self.rows[number])
+        return Domain(tuple((key, self.nodes.label(key)[row] or "") for key in self.keys))
+
+
+def _level(nodes: NodeColumns, keys: Sequence[str], room: Amounts) -> _Level:
+    columns = [nodes.label(key) for key in keys]
+    rows = nodes.all_rows()
+    for column in columns:
+        rows = rows[column.ids[rows] > 0]
+    # One number for the values of all labels together: there are never as many rows as 64 bits hold.
+    ids: NDArray[np.int64] = np.zeros(len(rows), np.int64)
+    for column in columns:
+        _, ids = np.unique(ids * len(column.values) + column.ids[rows], return_inverse=True)
+    kinds, first, which = np.unique(ids, return_index=True, return_inverse=True)
+    holds = np.bincount(which, room[rows], len(kinds)).astype(np.int64)
+    # Of equal ones the first row decides.
+    order = np.lexsort((rows[first], holds))
+    return _Level(nodes, keys, holds[order], rows[first][order])
+
+
+def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amounts:
+    """Return for each row how many members it could hold at the most, if all were of the kind that suits it best."""
+    room = np.zeros(nodes.size, np.int64)
+    for pod_info, rows in members:
+        if len(rows):
+            room[rows] = np.maximum(room[rows], _holds(pod_info, nodes, rows))
+    return room
+
+
+def _holds(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Amounts:
+    """Return how many pods like this the rows that it passes could hold at the most, each by itself."""
+    if pod_info.ports:
+        return np.ones(len(rows), np.int64)
+    left = nodes.view(rows).left
+    holds = np.full(len(rows), _MANY, np.int64)
+    wanted = {LINES["pods"]: 1}
+    wanted |= {LINES[name]: amount for name, amount in pod_info.resources.items() if name in LINES}
+    if pod_info.interfaces:
+        wanted |= {VFS: len(pod_info.interfaces), MBPS: sum(one.min_tx_rate for one in pod_info.interfaces)}
+    for line, amount in wanted.items():
+        if amount > 0:
+            holds = np.minimum(holds, left[line] // amount)
+    for name, amount in pod_info.resources.items():
+        scalar = nodes.scalar(name) if name not in LINES and amount > 0 and not name.startswith("rdma-sriov/") else None
+        if scalar is not None:
+            holds = np.minimum(holds, scalar.left[rows] // amount)
+    at_least_one: Amounts = np.maximum(holds, 1)
+    return at_least_one

@@ -1,0 +1,64 @@
+"""The rows that filters refuse, with their reasons, and the rows that are left. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduler.cache.node_columns import Flags, Rows
+from scheduler.cycle.signature_scores import SignatureScores
+from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, Texts, VolumeFilterPlugin
+from scheduler.queue import ClusterEvent
+
+# Rows that slow volume filters check at once; the number of rows for the quick ones grows by this factor each time.
+_PORTION, _LARGER = 16, 2
+# Of a group whose members share a topology domain.
+OUTSIDE = "node(s) were outside the group's topology domain"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Rows that a filter refuses, and its reasons; ``lasting`` if these hold whichever pods are removed."""
+
+    requeue_on: ClusterEvent
+    texts: Texts
+    rows: Rows
+    lasting: bool = False
+
+
+def batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[Refused]) -> Iterator[Rows]:
+    """Yield batches of growing size of the rows that pass the ``quick`` filters; add why the others do not pass."""
+    start, size = 0, _PORTION
+    while start < len(rows):
+        passing, others = sift(rows[start : start + size], quick)
+        refused += others
+        for first in range(0, len(passing), _PORTION):
+            yield passing[first : first + _PORTION]
+        start, size = start + size, size * _LARGER
+
+
+def sift(
+    rows: Rows, judges: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
+) -> tuple[Rows, list[Refused]]:
+    """Return the rows that pass all of these, and why the others do not."""
+    refused = list[Refused]()
+    for plugin, judge in judges:
+        refusals = judge(rows)
+        if refusals is not None:
+            refused += refused_by(plugin, refusals, rows)
+            rows = rows[refusals.codes == 0]
+    return rows, refused
+
+
+def refused_by(plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows) -> Iterator[Refused]:
+    for code, texts in enumerate(refusals.texts, start=1):
+        if len(those := rows[refusals.codes == code]):
+            lasting = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.lasting
+            yield Refused(plugin.requeue_on, texts, those, lasting)
+
+
+def refused_rows(signature_scores: SignatureScores, among: Flags | None) -> Iterator[Refused]:
+    for plugin, texts, rows in signature_scores.refused():
+        mine = rows if among is None else rows[among[rows]]
+        if len(mine):
+            yield Refused(plugin.requeue_on, texts, mine)
+    if among is not None and len(outside := signature_scores.outside(among)):
+        yield Refused(ClusterEvent.NODE_LABELS, (OUTSIDE,), outside)

@@ -1,0 +1,4 @@
+"""Groups of pods that are decided about together: the sources read into one `Group`, and the members of each by uid.
+
+No I/O, no nodes, no queue. Uses kube/ only.
+"""

@@ -1,0 +1,117 @@
+"""The pods of each group by uid, and what each counts for. Pure.
+
+A uid is in one standing. The event handlers say which, and the decisions; `Members.check` proves the placed ones
+against the cache.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mooring.group import GroupRequest
+from scheduler.kube.group_membership import GroupKey, GroupMembership
+
+# waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has
+# scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being deleted.
+Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded"]
+# Those that are about to be decided about by this scheduler, or could be if they were other.
+_WAIT = ("waiting", "refused")
+
+
+@dataclass(slots=True)
+class Members:
+    """One group's pods, each with its standing."""
+
+    key: GroupKey
+    title: str
+    standings: dict[str, Standing] = field(default_factory=dict)
+    counts: Counter[Standing] = field(default_factory=Counter)
+    # The annotations of the waiting members: with how many each is.
+    asked: Counter[GroupRequest] = field(default_factory=Counter)
+    _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
+
+    @property
+    def counting(self) -> int:
+        """How many members count as placed: those that have succeeded do so while another one is placed."""
+        placed = self.counts["placed"]
+        return placed + self.counts["succeeded"] if placed else 0
+
+    def of(self, *standings: Standing) -> list[str]:
+        """Return the uids of the members of these standings."""
+        return [uid for uid, standing in self.standings.items() if standing in standings]
+
+    def put(self, uid: str, standing: Standing, asked: GroupRequest) -> None:
+        self.drop(uid)
+        self.standings[uid] = standing
+        self.counts[standing] += 1
+        if standing in _WAIT:
+            self._asked_of[uid] = asked
+            self.asked[asked] += 1
+
+    def drop(self, uid: str) -> None:
+        standing = self.standings.pop(uid, None)
+        if standing is None:
+            return
+        self.counts[standing] -= 1
+        asked = self._asked_of.pop(uid, None)
+        if asked is not None:
+            self.asked[asked] -= 1
+            if not self.asked[asked]:
+                del self.asked[asked]
+
+
+class GroupsByPod:
+    """All groups that have a pod."""
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupKey, Members] = {}
+        self._of: dict[str, GroupMembership] = {}
+
+    def __iter__(self) -> Iterator[Members]:
+        yield from self._groups.values()
+
+    def get(self, key: GroupKey) -> Members | None:
+        return self._groups.get(key)
+
+    def of(self, uid: str) -> GroupMembership | None:
+        """Return the group that a pod is in; None for a pod on its own."""
+        return self._of.get(uid)
+
+    def standing(self, uid: str) -> Standing | None:
+        membership = self._of.get(uid)
+        return self._groups[membership.key].standings[uid] if membership is not None else None
+
+    def put(self, uid: str, membership: GroupMembership, standing: Standing) -> None:
+        """Record what a pod is to its group, in place of what it was to any."""
+        known = self._of.get(uid)
+        if known is not None and known.key != membership.key:
+            self.drop(uid)
+        self._of[uid] = membership
+        members = self._groups.get(membership.key)
+        if members is None:
+            members = self._groups[membership.key] = Members(membership.key, membership.title)
+        members.put(uid, standing, membership.asked)
+
+    def drop(self, uid: str) -> GroupKey | None:
+        """Delete a pod; return the group that it was in."""
+        membership = self._of.pop(uid, None)
+        if membership is None:
+            return None
+        members = self._groups[membership.key]
+        members.drop(uid)
+        if not members.standings:
+            del self._groups[membership.key]
+        return membership.key
+
+    def uids(self, *standings: Standing) -> list[str]:
+        return [uid for members in self._groups.values() for uid in members.of(*standings)]
+
+    def check(self, is_assigned: Callable[[str], bool]) -> None:
+        """Raise AssertionError unless the placed members are those that the cache has."""
+        for members in self._groups.values():
+            assert members.standings, f"group {members.key} is kept without a pod"
+            assert members.counts == Counter(members.standings.values()), f"group {members.key} is miscounted"
+            for uid, standing in members.standings.items():
+                assert is_assigned(uid) == (standing in ("placed", "leaving")), f"{uid} is {standing} in {members.key}"
+                assert self._of[uid].key == members.key

@@ -1,0 +1,71 @@
+"""The PodGroups of the API as they are known, of both kinds. Pure.
+
+Their APIs are optional: while one is not served, or not to this account, there are none of its PodGroups.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
+from scheduler.groups.sources import Known
+from scheduler.kube.group_membership import GroupKey, Naming
+from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup, read_pod_group
+
+AnyPodGroup = PodGroup | CoschedulingPodGroup
+# Where each kind is listed; the first path that is served counts.
+PATHS: Mapping[type[AnyPodGroup], tuple[str, ...]] = {
+    PodGroup: ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
+    CoschedulingPodGroup: ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
+}
+_NAMING: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", CoschedulingPodGroup: "coscheduling"}
+
+
+class KnownPodGroups:
+    """What each PodGroup says, by the key of its group."""
+
+    def __init__(self) -> None:
+        self._known: dict[GroupKey, Known] = {}
+        self._objects: dict[GroupKey, AnyPodGroup] = {}
+
+    def of(self, key: GroupKey) -> Known:
+        """Return what a group's PodGroup says, why that is not supported, or None while there is none."""
+        return self._known.get(key)
+
+    def shown(self, key: GroupKey) -> AnyPodGroup | None:
+        """Return a group's PodGroup as the API server showed it last."""
+        return self._objects.get(key)
+
+    def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
+        """Apply a watch event; return the group about which something has changed."""
+        key = _key(kind, event.identity)
+        before = self._known.get(key)
+        match event:
+            case Changed(_, item):
+                self._objects[key] = item
+                self._known[key] = _read(item)
+            case Unreadable(_, why):
+                self._objects.pop(key, None)
+                self._known[key] = f"its PodGroup cannot be read: {why}"
+            case Removed():
+                self._objects.pop(key, None)
+                self._known.pop(key, None)
+        return key if self._known.get(key) != before else None
+
+    def keep(self, kind: type[AnyPodGroup], there: Iterable[Identity]) -> list[GroupKey]:
+        """Record that these are all PodGroups of a kind; return the groups that have lost theirs."""
+        kept = {_key(kind, identity) for identity in there}
+        lost = sorted(key for key in self._known if key.naming == _NAMING[kind] and key not in kept)
+        for key in lost:
+            del self._known[key]
+            self._objects.pop(key, None)
+        return lost
+
+
+def _key(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
+    return GroupKey(_NAMING[kind], identity.namespace, identity.name)
+
+
+def _read(pod_group: AnyPodGroup) -> Known:
+    try:
+        return read_pod_group(pod_group)
+    except ValueError as unsupported:
+        return f"its PodGroup is not supported: {unsupported}"

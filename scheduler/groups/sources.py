@@ -1,0 +1,63 @@
+"""What a group is: its PodGroup and its waiting members' annotations, read into one value.
+
+Takes what there is at one time, and gives the same whatever the order of events was.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mooring import names
+from mooring.group import GroupRequest, Rails
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.pod_groups import GroupPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A set of pods that start together or not at all.
+
+    At least ``min`` of them; all on nodes with one value of the label ``within``, if that is not empty; if possible on
+    nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority`` is None if that of
+    its members counts. ``as_a_whole``: its members may only be preempted all together.
+    """
+
+    key: GroupKey
+    min: int
+    within: str = ""
+    prefer: tuple[str, ...] = ()
+    rails: Rails | None = None
+    priority: int | None = None
+    as_a_whole: bool = False
+
+
+# A PodGroup as it is known: what it says, why that is not supported, or None while there is none.
+Known = GroupPolicy | str | None
+
+
+def read_group(key: GroupKey, pod_group: Known, asked: Collection[GroupRequest]) -> Group | str:
+    """Return a group, or why its members are not scheduled; ``asked`` are the waiting members' annotations."""
+    if isinstance(pod_group, str):
+        return pod_group
+    if pod_group is None and key.has_pod_group:
+        return "its PodGroup does not exist"
+    if len(asked) > 1:
+        return f"its waiting members differ in annotation {names.GROUP!r}"
+    request = next(iter(asked), GroupRequest())
+    if pod_group is None:
+        return Group(key, request.min or 1, request.within or "", request.prefer, request.rails)
+    for field, own, other in (
+        ("min", request.min, pod_group.min),
+        ("within", request.within, pod_group.within or None),
+    ):
+        if own is not None and own != other:
+            says = "names none" if other is None else f"says {other!r}"
+            return f"annotation {names.GROUP!r}.{field}: {own!r} contradicts its PodGroup, which {says}"
+    return Group(
+        key,
+        pod_group.min,
+        pod_group.within,
+        request.prefer,
+        request.rails,
+        pod_group.priority,
+        pod_group.as_a_whole,
+    )

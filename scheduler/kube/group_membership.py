@@ -1,0 +1,77 @@
+"""Which group a pod names: by its PodGroup, by the annotation ``mooring.dev/group``, or by its controller."""
+
+from typing import Literal, NamedTuple
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.group import GroupRequest, read_group
+from scheduler.kube.objects import Pod
+
+# What gives a group its name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, a controller.
+Naming = Literal["PodGroup", "coscheduling", "annotation", "controller"]
+_NOTHING = GroupRequest()
+
+
+class GroupKey(NamedTuple):
+    """A group's identity; ``name`` is a controller's uid where the annotation gives no name."""
+
+    naming: Naming
+    namespace: str
+    name: str
+
+    @property
+    def entry(self) -> str:
+        """Return the group's name in the scheduling queue; no pod's uid has a colon."""
+        return f"{self.naming}:{self.namespace}/{self.name}"
+
+    @property
+    def has_pod_group(self) -> bool:
+        return self.naming in ("PodGroup", "coscheduling")
+
+
+class GroupMembership(NamedTuple):
+    """A pod's group, its name in messages, and what the pod's own annotation says about it."""
+
+    key: GroupKey
+    title: str
+    asked: GroupRequest = _NOTHING
+
+
+def read_membership(pod: Pod) -> GroupMembership | None:
+    """Return which group a pod belongs to; None for a pod on its own. Raise ValueError with the rule broken."""
+    spec, label = pod.spec, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
+    if spec.workload_ref is not None:
+        raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
+    own = spec.scheduling_group.pod_group_name if spec.scheduling_group else ""
+    if not own and not label:
+        asked = read_group(pod.annotations)
+        return None if asked is None else _by_annotation(pod, asked)
+    if own and label:
+        raise ValueError(
+            f"the pod belongs to two PodGroups: {own!r} by spec.schedulingGroup, and {label!r} by label "
+            f"{names.POD_GROUP_LABEL!r}"
+        )
+    naming: Naming = "PodGroup" if own else "coscheduling"
+    name, asked = own or label or "", read_group(pod.annotations) or _NOTHING
+    if asked.name not in (None, name):
+        raise AnnotationError(names.GROUP, "name", f"{asked.name!r} is not the name of the pod's PodGroup, {name!r}")
+    return GroupMembership(GroupKey(naming, pod.metadata.namespace, name), name, asked)
+
+
+def membership_if_readable(pod: Pod) -> GroupMembership | None:
+    """Return which group a pod belongs to; None also for one that names its group wrongly."""
+    try:
+        return read_membership(pod)
+    except ValueError:
+        return None
+
+
+def _by_annotation(pod: Pod, asked: GroupRequest) -> GroupMembership:
+    if asked.min is None:
+        raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")
+    if asked.name is not None:
+        return GroupMembership(GroupKey("annotation", pod.metadata.namespace, asked.name), asked.name, asked)
+    owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+    if owner is None:
+        raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")
+    return GroupMembership(GroupKey("controller", pod.metadata.namespace, owner.uid), owner.name, asked)

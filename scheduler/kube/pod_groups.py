@@ -1,0 +1,106 @@
+"""PodGroups of the API: the cluster's own (``scheduling.k8s.io``) and those of scheduler-plugins, read into one type.
+
+``scheduling.k8s.io/v1alpha2`` is Kubernetes 1.36's, ``v1beta1`` 1.37's; they differ in ``disruptionMode``, which is a
+word in the first (``Pod``, ``PodGroup``) and an object with one field in the second (``single``, ``all``).
+``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' (apis/scheduling/v1alpha1/types.go there).
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from mooring.group import MOST_MEMBERS
+from scheduler.kube.objects import Condition, Int32, Metadata, Named, Struct
+
+
+class Gang(Struct):
+    min_count: Int32 = 0
+
+
+class SchedulingPolicy(Struct):
+    """Either of the two: all or nothing, or one by one."""
+
+    gang: Gang | None = None
+    basic: dict[str, object] | None = None
+
+
+class TopologyConstraint(Struct):
+    key: str = ""
+
+
+class SchedulingConstraints(Struct):
+    topology: list[TopologyConstraint] | None = None
+
+
+class PodGroupSpec(Struct):
+    scheduling_policy: SchedulingPolicy | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: list[Named] | None = None
+    disruption_mode: str | dict[str, object] | None = None
+    priority: Int32 | None = None
+
+
+class PodGroupStatus(Struct):
+    conditions: list[Condition] | None = None
+
+
+class PodGroup(Struct):
+    """The cluster's own PodGroup."""
+
+    metadata: Metadata
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class CoschedulingSpec(Struct):
+    min_member: Int32 = 0
+
+
+class CoschedulingPodGroup(Struct):
+    """The PodGroup of scheduler-plugins; its minResources and scheduleTimeoutSeconds concern no decision here."""
+
+    metadata: Metadata
+    spec: CoschedulingSpec = msgspec.field(default_factory=CoschedulingSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """What a PodGroup says; ``as_a_whole`` if its members may only be preempted all together."""
+
+    min: int
+    within: str = ""
+    as_a_whole: bool = False
+    priority: int | None = None
+
+
+def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
+    """Return what a PodGroup says; raise ValueError with what of it is not supported."""
+    if isinstance(pod_group, CoschedulingPodGroup):
+        return GroupPolicy(_limited("minMember", max(pod_group.spec.min_member, 1)))
+    spec = pod_group.spec
+    if spec.resource_claims:
+        raise ValueError("its resourceClaims (dynamic resource allocation) are not supported")
+    topology = spec.scheduling_constraints.topology if spec.scheduling_constraints else None
+    if topology and (len(topology) > 1 or not topology[0].key):
+        raise ValueError("schedulingConstraints.topology must name one key")
+    within = topology[0].key if topology else ""
+    return GroupPolicy(_min_count(spec.scheduling_policy), within, _as_a_whole(spec.disruption_mode), spec.priority)
+
+
+def _min_count(policy: SchedulingPolicy | None) -> int:
+    if policy is None or (policy.gang is None) == (policy.basic is None):
+        raise ValueError("schedulingPolicy must be either gang or basic")
+    return _limited("minCount", policy.gang.min_count) if policy.gang is not None else 1
+
+
+def _limited(name: str, count: int) -> int:
+    if not 1 <= count <= MOST_MEMBERS:
+        raise ValueError(f"{name} {count} is not from 1 to {MOST_MEMBERS}")
+    return count
+
+
+def _as_a_whole(mode: str | dict[str, object] | None) -> bool:
+    words = {mode} if isinstance(mode, str) else {name for name, value in (mode or {}).items() if value is not None}
+    if strange := sorted(words - {"Pod", "PodGroup", "single", "all"}):
+        raise ValueError(f"disruptionMode {strange[0]!r} is not known")
+    return bool(words & {"PodGroup", "all"})

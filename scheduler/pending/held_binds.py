@@ -1,0 +1,89 @@
+"""The Binds of groups that wait for volumes: none is written before the volumes of all of its decision are bound. Pure.
+
+A member that goes meanwhile leaves its batch. The batch is then looked at again: what is left may be ready, or too few.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.group_membership import GroupKey
+
+
+@dataclass(slots=True)
+class Batch:
+    """The Binds of one group by uid, and those whose volumes are not bound yet.
+
+    ``min`` is how many members of the group must be placed for any of them to go.
+    """
+
+    key: GroupKey
+    min: int
+    binds: dict[str, Bind]
+    awaited: set[str]
+
+
+class HeldBinds:
+    """The batches by the uids of their pods."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, Batch] = {}
+        # Batches of which something has changed; few.
+        self._touched: list[Batch] = []
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def holds(self, key: GroupKey) -> bool:
+        """Return whether Binds of a group are held: those of later members must not leave before them."""
+        return any(batch.key == key for batch in self._batches.values())
+
+    def hold(self, key: GroupKey, least: int, binds: tuple[Bind, ...]) -> None:
+        """Hold the Binds of a decision, together with those that are held of the group already."""
+        batch = next((one for one in self._batches.values() if one.key == key), None) or Batch(key, least, {}, set())
+        batch.binds |= {bind.pod_info.uid: bind for bind in binds}
+        batch.awaited |= {bind.pod_info.uid for bind in binds if bind.plan is not None}
+        for bind in binds:
+            self._batches[bind.pod_info.uid] = batch
+
+    def is_bound(self, uid: str) -> None:
+        """Record that a pod's volumes are bound."""
+        batch = self._batches[uid]
+        batch.awaited.discard(uid)
+        self._touch(batch)
+
+    def drop(self, uid: str) -> None:
+        """Record that a pod is gone, or has become another's."""
+        batch = self._batches.pop(uid, None)
+        if batch is not None:
+            del batch.binds[uid]
+            batch.awaited.discard(uid)
+            self._touch(batch)
+
+    def end(self, batch: Batch) -> None:
+        """Hold a batch no longer."""
+        for uid in batch.binds:
+            self._batches.pop(uid, None)
+
+    def binds(self) -> list[Bind]:
+        """Return all Binds that are held."""
+        return [batch.binds[uid] for uid, batch in self._batches.items()]
+
+    def batch_of(self, uid: str) -> Batch:
+        return self._batches[uid]
+
+    def touched(self) -> Iterator[Batch]:
+        """Yield the batches that have changed, each once."""
+        touched, self._touched = self._touched, []
+        yield from (batch for batch in touched if batch.binds)
+
+    @property
+    def has_touched(self) -> bool:
+        return bool(self._touched)
+
+    def _touch(self, batch: Batch) -> None:
+        if batch not in self._touched:
+            self._touched.append(batch)

@@ -1,0 +1,301 @@
+"""Groups of waiting pods: which are complete and in the queue, and what their members are told. Pure.
+
+What it is: the waiting members of a group have no place of their own in the scheduling queue. Once at least ``min`` of
+them exist, with those that count already, the group is one entry there. Before that, and while its sources contradict
+each other, it is not in the queue, and only its members' or its PodGroup's events change that.
+
+Why it is right: every change of a member's standing and of a PodGroup ends in `_refresh`, which derives the group's
+state again from the members and the sources. A change during a decision that adds something only is heeded when the
+decision ends; one that takes something away ends the decision.
+
+What it costs: `_refresh` takes time for the waiting members of one complete group. What members are told waits for a
+few seconds without a change, so that a job of n pods is not told n times of n different numbers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from mooring.kube.events import Change, Identity
+from scheduler.groups.members import GroupsByPod, Members, Standing
+from scheduler.groups.pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.groups.sources import Group, read_group
+from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.queue import Queue
+
+# Members are told why their group is not decided about after so many seconds without a change, at the most after the
+# second number.
+_QUIET_S, _LOUD_S = 3.0, 30.0
+_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
+_HINT = (
+    "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
+)
+
+
+@dataclass(slots=True)
+class _State:
+    """What a group with waiting members is: in the queue, if it is complete and nothing speaks against it."""
+
+    group: Group | str
+    # What its members are told while it is not in the queue.
+    message: str = ""
+    priority: int = 0
+    created: str = ""
+    is_urgent: bool = False
+    # A change that the decision under way does not know.
+    is_dirty: bool = False
+    changed_at: float = 0.0
+    tell_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A message for some waiting members of a group."""
+
+    uids: tuple[str, ...]
+    message: str
+
+
+class PendingGroups:
+    """The groups of all pods by uid, and those with waiting members in the queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.known = KnownPodGroups()
+        self.by_pod = GroupsByPod()
+        self._states: dict[GroupKey, _State] = {}
+        self._keys: dict[str, GroupKey] = {}
+        # Of each waiting member its priority and its creation time.
+        self._ranks: dict[str, tuple[int, str]] = {}
+        # How often a group could not be carried out since a member was bound last, and until when it backs off.
+        self._failures: dict[GroupKey, tuple[int, float]] = {}
+
+    def wait(self, uid: str, membership: GroupMembership, rank: tuple[int, str], now: float) -> None:
+        """Take in a waiting member, or one that has changed itself."""
+        self._ranks[uid] = rank
+        self._put(uid, membership, "waiting", now)
+
+    def note(self, uid: str, membership: GroupMembership | None, standing: Standing | None, now: float) -> None:
+        """Record what a pod is that is not waiting to be decided about; None: nothing to any group."""
+        if membership is None or standing is None:
+            self.drop(uid, now)
+        else:
+            self._put(uid, membership, standing, now)
+
+    def place(self, key: GroupKey, uids: Iterable[str]) -> None:
+        """Record that members of a group that was decided about are assumed on nodes."""
+        for uid in uids:
+            self._stand(uid, "placed")
+        members, state = self.members(key), self._states[key]
+        if not members.counts["waiting"]:
+            self._end(key)
+            return
+        state.group, state.message = self._read(key)
+        assert not state.message, "placed members make no group incomplete"
+        self._rank(state, members)
+
+    def release(self, uids: Iterable[str], ranks: Mapping[str, tuple[int, str]], now: float) -> None:
+        """Record that members are assumed no longer: they wait again where ``ranks`` has them, else they are gone."""
+        keys = dict[GroupKey, None]()
+        for uid in uids:
+            membership = self.by_pod.of(uid)
+            if membership is None:
+                continue
+            keys[membership.key] = None
+            if uid in ranks:
+                self._ranks[uid] = ranks[uid]
+                self._stand(uid, "waiting")
+            else:
+                self.by_pod.drop(uid)
+        for key in keys:
+            self._refresh(key, now)
+
+    def drop(self, uid: str, now: float) -> None:
+        """Forget a pod."""
+        self._ranks.pop(uid, None)
+        self._queue.stand_for(uid, None)
+        key = self.by_pod.drop(uid)
+        if key is not None:
+            self._refresh(key, now)
+
+    def holds(self, uid: str) -> bool:
+        """Return whether a pod is in the queue with its group only, if at all."""
+        return self.by_pod.standing(uid) == "waiting"
+
+    def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
+        """Apply a watch event of a PodGroup."""
+        key = self.known.take(kind, event)
+        if key is not None:
+            self._refresh(key, now)
+
+    def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
+        for key in self.known.keep(kind, there):
+            self._refresh(key, now)
+
+    def key_of(self, entry: str) -> GroupKey | None:
+        """Return the group that an entry of the queue stands for; None if it is a pod's."""
+        return self._keys.get(entry)
+
+    def group(self, key: GroupKey) -> Group:
+        """Return a group that is in the queue."""
+        group = self._states[key].group
+        assert isinstance(group, Group), "a group that is refused is not in the queue"
+        return group
+
+    def members(self, key: GroupKey) -> Members:
+        """Return the pods of a group that has some."""
+        members = self.by_pod.get(key)
+        assert members is not None, "a group without a pod is not known"
+        return members
+
+    def counting(self, key: GroupKey) -> int:
+        """Return how many members of a group count as placed."""
+        members = self.by_pod.get(key)
+        return members.counting if members is not None else 0
+
+    def decided(self, key: GroupKey, now: float) -> bool:
+        """Record that a decision has ended; return whether it is looked at again, because it did not know all."""
+        state = self._states.get(key)
+        if state is None:
+            return False
+        is_dirty, state.is_dirty = state.is_dirty, False
+        if is_dirty:
+            self._enqueue(key, state, now)
+        return is_dirty
+
+    def come_again(self, key: GroupKey, now: float) -> None:
+        """Let a group come again at once whose decision was ended, if it is still in the queue."""
+        state = self._states.get(key)
+        if state is not None and not state.message:
+            state.is_dirty = False
+            self._enqueue(key, state, now)
+
+    def back_off(self, uid: str, now: float) -> None:
+        """Let the group of a pod whose decision could not be carried out come again after a while."""
+        membership = self.by_pod.of(uid)
+        state = self._states.get(membership.key) if membership is not None else None
+        if membership is None or state is None or state.message:
+            return
+        failures, until = self._failures.get(membership.key, (0, 0.0))
+        if now >= until:
+            failures, until = failures + 1, now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
+            self._failures[membership.key] = failures, until
+        self._enqueue(membership.key, state, now, until - now)
+
+    def bound(self, uid: str) -> None:
+        """Forget how often the group of a pod, which is bound now, could not be carried out."""
+        if self._failures and (membership := self.by_pod.of(uid)) is not None:
+            self._failures.pop(membership.key, None)
+
+    def due(self, now: float) -> Iterator[Told]:
+        """Yield what members are told of groups that are not in the queue."""
+        for key, state in self._states.items():
+            if state.tell_at is not None and state.tell_at <= now:
+                state.tell_at = None
+                if state.message:
+                    title = self.members(key).title
+                    yield Told(tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
+
+    def next_due(self) -> float | None:
+        """Return when `due` has something, if nothing changes before."""
+        return min((state.tell_at for state in self._states.values() if state.tell_at is not None), default=None)
+
+    def entries(self) -> set[str]:
+        """Return the entries of the queue that stand for groups."""
+        return {key.entry for key, state in self._states.items() if not state.message}
+
+    def check(self) -> None:
+        """Raise AssertionError if a group's state is not what its members and sources make it."""
+        waiting = {members.key for members in self.by_pod if members.counts["waiting"]}
+        assert waiting == self._states.keys(), "the groups with waiting members differ"
+        assert self._keys == {key.entry: key for key in self._states}
+        assert self._ranks.keys() == set(self.by_pod.uids("waiting")), "ranks are kept of members that do not wait"
+        for key, state in self._states.items():
+            group, message = self._read(key)
+            assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
+
+    def _put(self, uid: str, membership: GroupMembership, standing: Standing, now: float) -> None:
+        known = self.by_pod.of(uid)
+        if known is not None and known.key != membership.key:
+            self.drop(uid, now)
+        if known == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
+            return
+        self.by_pod.put(uid, membership, standing)
+        self._stand(uid, standing)
+        self._refresh(membership.key, now)
+
+    def _stand(self, uid: str, standing: Standing) -> None:
+        membership = self.by_pod.of(uid)
+        assert membership is not None, "a pod without a group stands for nothing"
+        self.by_pod.put(uid, membership, standing)
+        if standing == "waiting":
+            self._queue.stand_for(uid, membership.key.entry)
+        else:
+            self._ranks.pop(uid, None)
+            self._queue.stand_for(uid, None)
+
+    def _end(self, key: GroupKey) -> None:
+        """Forget a group without waiting members."""
+        if self._states.pop(key, None) is not None:
+            del self._keys[key.entry]
+            self._queue.delete(key.entry)
+
+    def _refresh(self, key: GroupKey, now: float) -> None:
+        """Derive a group's state again, and put it into the queue or take it out."""
+        members = self.by_pod.get(key)
+        if members is None:
+            self._failures.pop(key, None)
+        if members is None or not members.counts["waiting"]:
+            self._end(key)
+            return
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = _State("", message="new", changed_at=now)
+            self._keys[key.entry] = key
+        was_in_queue = not state.message
+        state.group, state.message = self._read(key)
+        if state.message:
+            self._queue.delete(key.entry)
+            state.changed_at = now if state.tell_at is None else state.changed_at
+            state.tell_at = min(now + _QUIET_S, state.changed_at + _LOUD_S)
+            return
+        state.tell_at = None
+        self._rank(state, members)
+        if was_in_queue and self._queue.is_in_flight(key.entry):
+            state.is_dirty = True
+        else:
+            self._enqueue(key, state, now)
+
+    def _read(self, key: GroupKey) -> tuple[Group | str, str]:
+        """Return a group, and why it is not in the queue; empty if it is."""
+        members = self.members(key)
+        group = read_group(key, self.known.of(key), members.asked)
+        if isinstance(group, str):
+            return group, group
+        if foreign := members.counts["foreign"]:
+            return group, f"{foreign} of its waiting pods name another scheduler"
+        missing = group.min - members.counting - members.counts["waiting"]
+        return group, _incomplete(members, group) if missing > 0 else ""
+
+    def _rank(self, state: _State, members: Members) -> None:
+        assert isinstance(state.group, Group), "a group in the queue is not refused"
+        ranks = [self._ranks[uid] for uid in members.of("waiting")]
+        lowest = min(priority for priority, _ in ranks)
+        state.priority = lowest if state.group.priority is None else state.group.priority
+        state.created = min(created for _, created in ranks)
+        state.is_urgent = 0 < members.counting < state.group.min
+
+    def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
+        self._queue.add(key.entry, state.priority, state.created, now, is_urgent=state.is_urgent, backoff_s=backoff_s)
+
+
+def _incomplete(members: Members, group: Group) -> str:
+    there = members.counting + members.counts["waiting"]
+    found = f"{there} of at least {group.min} members exist"
+    reasons: tuple[tuple[Standing, str], ...] = (
+        ("gated", "have scheduling gates"),
+        ("refused", "are refused for their own sake"),
+    )
+    for standing, text in reasons:
+        if count := members.counts[standing]:
+            found += f", {count} {text}"
+    return f"{found} ({_HINT})"

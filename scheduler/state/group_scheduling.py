@@ -1,0 +1,242 @@
+"""Groups, from the queue to their Binds: the decision under way, what it leads to, and what its members are told.
+
+Promise 9 of the architecture is kept here: a decision places nobody unless enough of the group are placed with it, and
+no Bind of it leaves before the volumes of all of its members are bound.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.cache.cache import Cache
+from scheduler.cache.volumes.plan import VolumePlan
+from scheduler.cycle.cycle import RecordPhase
+from scheduler.cycle.decisions import Bind, Unschedulable, Why, validate_annotations
+from scheduler.cycle.group_cycle import GroupCycle, GroupSearch, NotPlaced, Placed
+from scheduler.cycle.instructions import Instruction, PreBind
+from scheduler.groups.order import by_index
+from scheduler.groups.sources import Group
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.held_binds import Batch, HeldBinds
+from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_groups import PendingGroups
+from scheduler.pending.pending_pod import asks_the_same
+from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.volume_waits import VolumeWaits
+from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+
+
+@dataclass(slots=True)
+class GroupScheduling:
+    """The groups of the machine. At most one is decided about at a time."""
+
+    cache: Cache
+    queue: Queue
+    nominator: Nominator
+    pending_pods: PendingPods
+    pending_groups: PendingGroups
+    group_cycle: GroupCycle
+    volume_waits: VolumeWaits
+    portion: int
+    held_binds: HeldBinds = field(default_factory=HeldBinds)
+    _search: GroupSearch | None = None
+
+    def begin(self, key: GroupKey) -> None:
+        """Begin to decide about a group that was popped from the queue."""
+        assert self._search is None, "one group is decided about at a time"
+        group, members = self.pending_groups.group(key), self.pending_groups.members(key)
+        pending = [self.pending_pods[uid] for uid in members.of("waiting")]
+        for one in pending:
+            one.attempts += 1
+        infos = [one.pod_info for one in pending if isinstance(one.pod_info, PodInfo)]
+        needed = max(group.min - members.counting, 1)
+        placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
+        self._search = GroupSearch(
+            group,
+            sorted(infos, key=lambda one: by_index(one.pod)),
+            needed,
+            self.portion,
+            placed,
+        )
+
+    def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
+        """Go on with the decision; return None if it takes another step."""
+        search = self._search
+        assert search is not None, "a decision has begun"
+        verdict = self.group_cycle.proceed(search, now, record_phase)
+        if verdict is None:
+            return None
+        self._search = None
+        key = search.group.key
+        if isinstance(verdict, Placed):
+            return self._carry_out(search.group, verdict, now)
+        return self._put_aside(key, verdict.refusal, self._shortage(key, verdict), now)
+
+    def abandon(self) -> None:
+        """End a decision without an outcome; nothing of it stays."""
+        if self._search is not None:
+            self.group_cycle.roll_back(self._search)
+            self._search = None
+
+    def give_up(self, entry: str) -> list[Instruction]:
+        """Set a group aside whose decision failed by a bug."""
+        self.abandon()
+        key = self.pending_groups.key_of(entry)
+        if key is None:
+            return []
+        self.queue.add_unschedulable(entry, NO_EVENT)
+        members = self.pending_groups.members(key)
+        return self._tell(
+            members.of("waiting"), f"the scheduler failed to decide about group {members.title}: see its log"
+        )
+
+    def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
+        """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
+        search = self._search
+        if search is None or not search.has(uid):
+            return
+        if pod is not None and self._waits_as_before(uid, pod):
+            return
+        self.abandon()
+        self.pending_groups.come_again(search.group.key, now)
+
+    def is_tried(self, uid: str) -> bool:
+        """Return whether a pod is in the cache only because a decision tries it there."""
+        return self._search is not None and self._search.is_tried(uid)
+
+    def tried_plans(self) -> dict[str, VolumePlan]:
+        """Return the volume plans of the members that are only tried."""
+        placed = self._search.placed if self._search is not None else {}
+        return {uid: bind.plan for uid, bind in placed.items() if bind.plan is not None}
+
+    def settle(self, decision: Bind, why: str, now: float) -> list[Instruction]:
+        """Take in what became of the volumes of a pod whose Bind is held; ``why`` they are not bound, empty if so."""
+        uid = decision.pod_info.uid
+        if not why:
+            self.held_binds.is_bound(uid)
+            return []
+        batch = self.held_binds.batch_of(uid)
+        return self._release(batch, f"binding volumes of {decision.pod_info.pod.key}: {why}", now)
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Return what is due: Binds whose volumes are all bound, and messages."""
+        found = list[Instruction]()
+        for batch in self.held_binds.touched():
+            found += self._look_at(batch, now)
+        for told in self.pending_groups.due(now):
+            found += self._tell(told.uids, told.message)
+        return found
+
+    def next_due(self) -> float | None:
+        """Return when `tick` has work, if no event arrives before."""
+        return 0.0 if self.held_binds.has_touched else self.pending_groups.next_due()
+
+    def check(self) -> None:
+        """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
+        self.pending_groups.check()
+        self.pending_groups.by_pod.check(lambda uid: self.cache.assigned(uid) is not None and not self.is_tried(uid))
+
+    def _waits_as_before(self, uid: str, pod: Pod) -> bool:
+        known = self.pending_pods.get(uid)
+        return (
+            known is not None
+            and not pod.spec.node_name
+            and not pod.is_over
+            and pod.metadata.deletion_timestamp is None
+            and asks_the_same(known.pod, pod)
+        )
+
+    def _carry_out(self, group: Group, verdict: Placed, now: float) -> list[Instruction]:
+        key = group.key
+        uids = [bind.pod_info.uid for bind in verdict.binds]
+        for uid in uids:
+            self.nominator.delete(uid, now)
+        self.pending_groups.place(key, uids)
+        self.queue.placed(key.entry)
+        self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
+        found = list[Instruction]()
+        if verdict.refusal is not None:
+            found += self._put_aside(key, verdict.refusal, self._surplus(key, verdict.refusal), now)
+        else:
+            self.pending_groups.decided(key, now)
+        return [*self._begin_binding(group, verdict.binds, now), *found]
+
+    def _begin_binding(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
+        planned = [bind for bind in binds if bind.plan is not None]
+        if not planned and not self.held_binds.holds(group.key):
+            yield from binds
+            return
+        self.held_binds.hold(group.key, group.min, binds)
+        for bind in planned:
+            assert bind.plan is not None, "those without a plan are left out"
+            self.cache.volumes.forget(bind.pod_info.uid)
+            self.volume_waits.add(bind, now)
+            yield PreBind(bind, bind.plan)
+
+    def _look_at(self, batch: Batch, now: float) -> list[Instruction]:
+        """Let a batch go whose volumes are all bound; release one that is too small by now."""
+        if self.pending_groups.counting(batch.key) < batch.min:
+            return self._release(batch, "too few of its members are left", now)
+        if batch.awaited:
+            return []
+        for uid, bind in batch.binds.items():
+            # Minutes may have passed since the Binding's annotations were checked against the pod's own.
+            if why := validate_annotations(self.pending_pods[uid].pod.annotations, bind.annotations):
+                return self._release(batch, f"{bind.pod_info.pod.key}: {why}", now)
+        self.held_binds.end(batch)
+        return list(batch.binds.values())
+
+    def _release(self, batch: Batch, why: str, now: float) -> list[Instruction]:
+        """Release all members of a decision that cannot be carried out."""
+        self.held_binds.end(batch)
+        uids = list(batch.binds)
+        for uid in uids:
+            self.volume_waits.drop(uid)
+        self.pending_pods.forget_all_assumed(uids, now)
+        self.pending_pods.give_up_volumes(now)
+        for uid in uids[:1]:
+            self.pending_groups.back_off(uid, now)
+        members = self.pending_groups.by_pod.get(batch.key)
+        return self._tell(uids, f"group {members.title if members else batch.key.name}: {why}")
+
+    def _put_aside(self, key: GroupKey, refusal: Unschedulable, message: str, now: float) -> list[Instruction]:
+        missed = self.queue.missed
+        uids = self.pending_groups.members(key).of("waiting")
+        if not self.pending_groups.decided(key, now):
+            self.queue.add_unschedulable(key.entry, refusal.requeue_on)
+            if missed & refusal.requeue_on:
+                self.queue.requeue(key.entry)
+        return self._tell(uids, message, refusal.why)
+
+    def _tell(self, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:
+        pending = [one for uid in uids if (one := self.pending_pods.get(uid)) is not None]
+        return [
+            told
+            for one in pending
+            for told in self.pending_pods.report_unschedulable(one, "Unschedulable", message, why)
+        ]
+
+    def _shortage(self, key: GroupKey, verdict: NotPlaced) -> str:
+        """Return why a group is not placed, in words that count members and nodes."""
+        members, group = self.pending_groups.members(key), self.pending_groups.group(key)
+        reason = _for_the(verdict.fitting + 1, verdict.refusal.reason)
+        where = f" in {verdict.where}, where the most do" if verdict.where else ""
+        if counting := members.counting:
+            half = f"{counting} of at least {group.min} members are placed, and {verdict.fitting} of"
+            return f"group {members.title}: {half} {verdict.wanted} others fit{where}: {reason}"
+        return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{where}: {reason}"
+
+    def _surplus(self, key: GroupKey, refusal: Unschedulable) -> str:
+        title = self.pending_groups.members(key).title
+        return f"group {title}: at least as many members as it needs are placed, this one is not: {refusal.reason}"
+
+
+def _for_the(number: int, reason: str) -> str:
+    """Say of a reason against all nodes for which member it is."""
+    return reason.replace("nodes are available: ", f"nodes are available for the {_ordinal(number)}: ", 1)
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,0 +1,167 @@
+"""Where a group comes from: PodGroups of two APIs and the annotation, read into one value or refused in words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.errors import AnnotationError
+from mooring.group import GroupRequest, read_group
+from scheduler.groups import sources
+from scheduler.groups.sources import Group
+from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import CoschedulingPodGroup, GroupPolicy, PodGroup, read_pod_group
+from scheduler.kube.pod_info import Refusal, read_pod_info
+
+MakePod = Callable[..., Pod]
+RACK = "topology.kubernetes.io/rack"
+KEY = GroupKey("PodGroup", "default", "train")
+
+
+def _pod(make_pod: MakePod, group: str | None = None, label: str = "", pod_group: str = "", **fields: Any) -> Pod:
+    """Make a pod that names its group by any of the three ways."""
+    spec = {"schedulingGroup": {"podGroupName": pod_group}} if pod_group else {}
+    labels = {"scheduling.x-k8s.io/pod-group": label} if label else {}
+    annotations = {} if group is None else {"mooring.dev/group": group}
+    metadata = {"labels": labels, **fields.pop("metadata", {})}
+    return make_pod(spec=spec | fields.pop("spec", {}), metadata=metadata, annotations=annotations)
+
+
+def _pod_group(**spec: Any) -> PodGroup:
+    return msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
+
+
+def test_the_annotation_is_read() -> None:
+    """Every field of it; what is left out is absent."""
+    text = f'{{"name":"train-1","min":8,"within":"{RACK}","prefer":["a/leaf","spine"],"rails":"same"}}'
+    asked = GroupRequest("train-1", 8, RACK, ("a/leaf", "spine"), "same")
+    assert read_group({"mooring.dev/group": text}) == asked
+    assert read_group({"mooring.dev/group": "{}"}) == GroupRequest()
+    assert read_group({}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ('{"min":0}', ".min: 0 is not an integer from 1 to 4096"),
+        ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
+        ('{"size":3}', ".size: unknown field; known are min, name, prefer, rails, within"),
+        ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
+        ('{"within":"a/b/c"}', ".within: 'a/b/c' is not a node label's key such as 'topology.kubernetes.io/rack'"),
+        ('{"prefer":["a","a"]}', ".prefer: names a label twice"),
+        ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
+        ("[]", ": a list of 0 is not an object"),
+    ],
+)
+def test_a_malformed_annotation_is_refused_with_the_rule(text: str, rule: str) -> None:
+    """The error names the field and what holds for it."""
+    with pytest.raises(AnnotationError) as refused:
+        read_group({"mooring.dev/group": text})
+    assert str(refused.value).replace("'mooring.dev/group'.", ".").endswith(rule)
+
+
+def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
+    """By a PodGroup of either API, by the annotation's name, or by its controller."""
+    owners = [{"kind": "Job", "name": "j", "uid": "u1", "controller": True}]
+    asked = GroupRequest(min=2)
+    assert read_membership(_pod(make_pod, pod_group="a")) == (("PodGroup", "default", "a"), "a", GroupRequest())
+    assert read_membership(_pod(make_pod, label="b")) == (("coscheduling", "default", "b"), "b", GroupRequest())
+    assert read_membership(_pod(make_pod, '{"min":2}', metadata={"ownerReferences": owners})) == GroupMembership(
+        GroupKey("controller", "default", "u1"), "j", asked
+    )
+    named = GroupRequest("c", 2)
+    assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == (("annotation", "default", "c"), "c", named)
+    assert read_membership(make_pod()) is None
+
+
+@pytest.mark.parametrize(
+    ("ways", "reason"),
+    [
+        (
+            {"label": "b", "pod_group": "a"},
+            "the pod belongs to two PodGroups: 'a' by spec.schedulingGroup, and 'b' by label "
+            "'scheduling.x-k8s.io/pod-group'",
+        ),
+        (
+            {"group": '{"name":"b"}', "pod_group": "a"},
+            "annotation 'mooring.dev/group'.name: 'b' is not the name of the pod's PodGroup, 'a'",
+        ),
+        (
+            {"group": '{"name":"b"}'},
+            "annotation 'mooring.dev/group': field 'min' is missing, and the pod names no PodGroup that has one",
+        ),
+        (
+            {"group": '{"min":2}'},
+            "annotation 'mooring.dev/group': field 'name' is missing, and no controller owns the pod",
+        ),
+        (
+            {"spec": {"workloadRef": {"name": "w", "podGroup": "g"}}},
+            "spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup",
+        ),
+    ],
+)
+def test_a_pod_that_names_no_one_group_is_refused(make_pod: MakePod, ways: dict[str, Any], reason: str) -> None:
+    """In words, and nothing of what it says is silently ignored."""
+    assert read_pod_info(_pod(make_pod, **ways)) == Refusal("malformed", reason)
+
+
+def test_the_clusters_own_pod_group_is_read_in_both_versions() -> None:
+    """Gang or basic, one topology key, disruption as a word (v1alpha2) or as an object (v1beta1), priority."""
+    gang, topology = {"gang": {"minCount": 4}}, {"topology": [{"key": RACK}]}
+    older = _pod_group(schedulingPolicy=gang, schedulingConstraints=topology, disruptionMode="PodGroup", priority=7)
+    newer = _pod_group(schedulingPolicy=gang, schedulingConstraints=topology, disruptionMode={"all": {}}, priority=7)
+    assert read_pod_group(older) == read_pod_group(newer) == GroupPolicy(4, RACK, as_a_whole=True, priority=7)
+    one_by_one = _pod_group(schedulingPolicy={"basic": {}}, disruptionMode={"single": {}})
+    assert read_pod_group(one_by_one) == GroupPolicy(1)
+
+
+def test_scheduler_plugins_pod_group_gives_its_number() -> None:
+    """Training operators make them without being asked; a number that is missing is one."""
+    document = {"metadata": {"name": "train"}, "spec": {"minMember": 3, "scheduleTimeoutSeconds": 10}}
+    assert read_pod_group(msgspec.convert(document, CoschedulingPodGroup)) == GroupPolicy(3)
+    assert read_pod_group(msgspec.convert({"metadata": {"name": "t"}}, CoschedulingPodGroup)) == GroupPolicy(1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"resourceClaims": [{"name": "c"}]}, "its resourceClaims (dynamic resource allocation) are not supported"),
+        ({}, "schedulingPolicy must be either gang or basic"),
+        ({"schedulingPolicy": {"gang": {"minCount": 5000}}}, "minCount 5000 is not from 1 to 4096"),
+        (
+            {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}},
+            "schedulingConstraints.topology must name one key",
+        ),
+        ({"schedulingPolicy": {"basic": {}}, "disruptionMode": "None"}, "disruptionMode 'None' is not known"),
+    ],
+)
+def test_a_pod_group_that_is_not_supported_is_refused(spec: dict[str, Any], reason: str) -> None:
+    """What of it is not honoured is said."""
+    with pytest.raises(ValueError, match=r".") as refused:
+        read_pod_group(_pod_group(**spec))
+    assert str(refused.value) == reason
+
+
+def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
+    """Prefer and rails come from it; a number or a label of its own must be the PodGroup's."""
+    policy = GroupPolicy(4, RACK, priority=3)
+    added = GroupRequest(min=4, prefer=("leaf",), rails="index")
+    assert sources.read_group(KEY, policy, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
+    assert sources.read_group(KEY, policy, [GroupRequest(min=5)]) == (
+        "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which says 4"
+    )
+    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == (
+        f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which names none"
+    )
+
+
+def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
+    """All members are told the same."""
+    assert sources.read_group(KEY, None, [GroupRequest()]) == "its PodGroup does not exist"
+    named = GroupKey("annotation", "default", "train")
+    assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == (
+        "its waiting members differ in annotation 'mooring.dev/group'"
+    )
+    assert sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)

@@ -1,0 +1,109 @@
+"""PodGroups are followed where they are served: from the beginning, from later on, in the newest version, or never."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.serve import ApiServer, Options
+from mooring.kube.access import Access
+from mooring.kube.client import Client
+from scheduler.kube.group_membership import GroupKey
+from scheduler.server import reflectors
+from scheduler.server.loop import ApiClients, Loop
+from scheduler.server.reporting.writer import Writer
+from scheduler.state.machine import Machine
+from tests.support.polling import eventually, until
+
+GROUP, VERSION = "scheduling.k8s.io", "v1beta1"
+KEY = GroupKey("PodGroup", "default", "train")
+COSCHEDULING = GroupKey("coscheduling", "default", "train")
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for an API that is not served many times a second."""
+    monkeypatch.setattr(reflectors, "_LOOK_S", 0.05)
+
+
+@asynccontextmanager
+async def _followed(server: ApiServer) -> AsyncIterator[tuple[Machine, Client]]:
+    """Give a machine that follows a server."""
+    machine = Machine("mooring")
+    async with Client(Access(server.url), timeout_s=2.0) as client:
+        loop = Loop(machine, ApiClients(client, client), Writer(client, "mooring"), lambda: 0.0)
+        running = asyncio.create_task(loop.run())
+        async with asyncio.timeout(30):
+            await loop.ready()
+        yield machine, client
+        loop.stop()
+        await running
+
+
+async def _create(client: Client, group: str, version: str, **spec: Any) -> None:
+    body = {"apiVersion": f"{group}/{version}", "kind": "PodGroup", "metadata": {"name": "train"}, "spec": spec}
+    path = f"/apis/{group}/{version}/namespaces/default/podgroups"
+    await client.request("POST", path, msgspec.json.encode(body))
+
+
+async def test_a_cluster_without_pod_groups_is_followed_all_the_same() -> None:
+    """Nothing waits for an API that the cluster does not have."""
+    async with ApiServer() as server:
+        server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+        async with _followed(server) as (machine, _):
+            assert machine.pending_groups.known.of(KEY) is None
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize(
+    ("group", "version", "key", "spec"),
+    [
+        (GROUP, "v1alpha2", KEY, {"schedulingPolicy": {"gang": {"minCount": 3}}}),
+        (GROUP, "v1beta1", KEY, {"schedulingPolicy": {"gang": {"minCount": 3}}}),
+        ("scheduling.x-k8s.io", "v1alpha1", COSCHEDULING, {"minMember": 3}),
+    ],
+)
+async def test_an_api_that_is_served_later_is_found(
+    group: str, version: str, key: GroupKey, spec: dict[str, Any]
+) -> None:
+    """In either version of the cluster's own, and scheduler-plugins'."""
+    async with ApiServer() as server:
+        server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+        async with _followed(server) as (machine, client):
+            await _create(client, group, version, **spec)
+            await until(lambda: machine.pending_groups.known.of(key) is not None)
+
+
+@pytest.mark.usefixtures("often")
+async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along() -> None:
+    """A custom resource definition is deleted: its PodGroups do not stay for ever."""
+    async with ApiServer(Options()) as server, _followed(server) as (machine, client):
+        await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}})
+        await until(lambda: machine.pending_groups.known.of(KEY) is not None)
+        server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+        server.cut_watches()
+        await until(lambda: machine.pending_groups.known.of(KEY) is None)
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about() -> None:
+    """From the watch to the queue."""
+    async with ApiServer() as server, _followed(server) as (machine, client):
+        await _create(client, GROUP, VERSION, schedulingPolicy={"gang": {"minCount": 2}})
+        spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}]}
+        pod = {"metadata": {"name": "p"}, "spec": {**spec, "schedulingGroup": {"podGroupName": "train"}}}
+        await client.request("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(pod))
+
+        async def waits() -> bool:
+            members = machine.pending_groups.by_pod.get(KEY)
+            return members is not None and members.counts["waiting"] == 1
+
+        await eventually(waits)
+        assert list(machine.queue.uids()) == []
+        change = msgspec.json.encode({"spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}})
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/default/podgroups/train"
+        await client.request("PATCH", path, change, "application/merge-patch+json")
+        await until(lambda: list(machine.queue.uids()) == [KEY.entry])

@@ -1,0 +1,178 @@
+"""Jobs of the simulated cluster: pods that start together, made by a careless user, and what is guaranteed about them.
+
+A job's members are equal, so that whether it fits is a question of how many go to each node: every distribution is
+tried here, with nothing shared with the scheduler. Promise 9 is checked at each decision, by what that scheduler knows,
+and at each Binding, by the volumes of those that were decided with it.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mooring import names
+from mooring.request import read_request
+from scheduler.cycle.decisions import Bind
+from scheduler.state.machine import Machine
+from tests.scheduler.simulation.api import Api, Json
+from tests.scheduler.simulation.cluster import RACK, Cluster, PodState, rack_of
+from tests.scheduler.simulation.oracle import has_cpu, is_ready, told, vfs_fit
+from tests.scheduler.simulation.storage import Storage
+
+_POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+_API = "scheduling.k8s.io/v1beta1"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a user wants: ``size`` equal pods, of which ``min`` start together."""
+
+    name: str
+    size: int
+    min: int
+    request: str | None
+    cpu: str
+    by_pod_group: bool
+    priority: str = ""
+    with_claims: bool = False
+    within: bool = False
+    rails: str = ""
+
+
+@dataclass
+class Jobs:
+    """All jobs by name, and the uids of all pods that each ever had."""
+
+    api: Api
+    cluster: Cluster
+    storage: Storage
+    jobs: dict[str, Job] = field(default_factory=dict)
+    members: dict[str, set[str]] = field(default_factory=dict)
+    # By uid those that were decided together with it, and when.
+    batches: dict[str, tuple[frozenset[str], str]] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    decided: int = 0
+    completed: int = 0
+    _claims: int = 0
+
+    def create(self, job: Job) -> None:
+        self.jobs[job.name] = job
+        self.members[job.name] = set()
+        for _ in range(job.size):
+            self.add_member(job)
+
+    def add_member(self, job: Job) -> None:
+        """Create a member, as a controller does that replaces one."""
+        spec: Json = {"priorityClassName": job.priority} if job.priority else {}
+        if job.with_claims:
+            self._claims += 1
+        if job.with_claims and self._claims % 2:
+            # Every second member has none, and waits for the others' all the same.
+            claim = f"job-claim-{self._claims}"
+            self.storage.create_claim(claim)
+            spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        annotations = {}
+        if job.by_pod_group:
+            spec["schedulingGroup"] = {"podGroupName": job.name}
+            group: Json = {}
+        else:
+            group = {"name": job.name, "min": job.min} | ({"within": RACK} if job.within else {})
+        group |= {"rails": job.rails} if job.rails else {}
+        if group:
+            annotations[names.GROUP] = json.dumps(group)
+        name = self.cluster.create_pod(job.request, cpu=job.cpu, spec=spec, annotations=annotations)
+        self.members[job.name].add(next(pod.uid for pod in self.cluster.pods() if pod.name == name))
+
+    def put_pod_group(self, job: Job) -> None:
+        spec: Json = {"schedulingPolicy": {"gang": {"minCount": job.min}}}
+        if job.within:
+            spec["schedulingConstraints"] = {"topology": [{"key": RACK}]}
+        metadata = {"name": job.name}
+        body = {"apiVersion": _API, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+        self.api.call("POST", _POD_GROUPS, body)
+
+    def delete_pod_group(self, job: Job) -> None:
+        self.api.call("DELETE", f"{_POD_GROUPS}/{job.name}")
+
+    def has_pod_group(self, job: Job) -> bool:
+        entries = self.api.cluster.store.collection(("scheduling.k8s.io", "podgroups")).ordered()
+        return any(entry.name == job.name for entry in entries)
+
+    def of(self, uid: str) -> Job | None:
+        """Return the job that a pod is of; None for a pod on its own."""
+        return next((self.jobs[name] for name, uids in self.members.items() if uid in uids), None)
+
+    def pods(self, job: Job) -> list[PodState]:
+        return [pod for pod in self.cluster.pods() if pod.uid in self.members[job.name]]
+
+    def decide(self, machine: Machine, binds: Sequence[Bind], now: float) -> None:
+        """Check a decision, by what the scheduler that made it knows of the members."""
+        for name in dict.fromkeys(job.name for bind in binds if (job := self.of(bind.pod_info.uid)) is not None):
+            job, uids = self.jobs[name], self.members[name]
+            mine = frozenset(bind.pod_info.uid for bind in binds if bind.pod_info.uid in uids)
+            self.decided += 1
+            self.completed += len(mine) >= job.min > 1
+            known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
+            placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
+            # Which members have succeeded is not in the cache.
+            over = sum(pod.phase == "Succeeded" for pod in self.pods(job))
+            if len(placed) + over < job.min:
+                self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
+            self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
+            # Another scheduler binds where it likes.
+            ours = [one for one in placed if one.uid in self.batches]
+            if job.within and len({rack_of(one.node) for one in ours}) > 1:
+                self.broken.append(f"members of {name} are in two racks: {[one.node for one in ours]}")
+            networks = {one.assignment.vfs[0].network for one in ours if one.assignment and one.assignment.vfs}
+            if job.rails == "same" and len(networks) > 1:
+                self.broken.append(f"members of {name} are on two networks: {sorted(networks)}")
+
+    def see_binding(self, uid: str) -> None:
+        """Check that the volumes of all that were decided together are bound."""
+        batch, since = self.batches.get(uid, (frozenset[str](), ""))
+        claims = self.storage.claims()
+        for pod in self.cluster.pods() if batch else ():
+            # Another scheduler may have bound one of them meanwhile, volumes or not.
+            if pod.uid in batch and not pod.is_going and (pod.uid == uid or not pod.node):
+                used = [claims[name] for name in _claims_of(pod) if name in claims]
+                if any(not claim.volume and claim.created < since for claim in used):
+                    self.broken.append(f"the pod of uid {uid} was bound before the volumes of {pod.name}")
+
+    def unsettled(self, nodes: dict[str, Json], live: Sequence[PodState]) -> Iterator[str]:
+        """Yield which jobs wait though they fit, and which members were not told why they wait."""
+        for job in self.jobs.values():
+            pods = self.pods(job)
+            waiting = [one for one in pods if not one.node and not one.is_gated and not one.is_going]
+            placed = sum(one.is_live and not one.is_going for one in pods)
+            counting = placed + (sum(one.phase == "Succeeded" for one in pods) if placed else 0)
+            needed = max(job.min - counting, 1)
+            exists = not job.by_pod_group or self.has_pod_group(job)
+            fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, nodes, live)
+            if fits and not (job.with_claims or job.within or job.rails):
+                yield f"{needed} members of {job.name} fit and wait: {told(waiting[0])!r}"
+            for pod in waiting:
+                if not told(pod):
+                    yield f"{pod.name} of {job.name} waits and was not told why"
+
+    def _fits(self, member: PodState, count: int, nodes: dict[str, Json], live: Sequence[PodState]) -> bool:
+        """Return whether so many members fit, by trying every distribution over the nodes."""
+        ready = [name for name, node in nodes.items() if is_ready(node)]
+        return any(
+            all(_go_to(member, nodes[name], chosen.count(name), live) for name in set(chosen))
+            for chosen in itertools.combinations_with_replacement(ready, count)
+        )
+
+
+def _go_to(member: PodState, node: Json, count: int, live: Sequence[PodState]) -> bool:
+    """Return whether so many equal pods fit on a node together."""
+    there = [one for one in live if one.node == node["metadata"]["name"]]
+    request = read_request(member.annotations)
+    interfaces = request.interfaces if request else ()
+    beside = [*there, *([replace(member)] * (count - 1))]
+    return has_cpu(member, beside) and vfs_fit(interfaces * count, node, there)
+
+
+def _claims_of(pod: PodState) -> list[str]:
+    volumes: list[dict[str, Any]] = pod.document["spec"].get("volumes") or []
+    return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]

@@ -1,0 +1,114 @@
+"""Groups and rails: interface k of every member on one network, or on the k-th network of its node."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from mooring import names
+from mooring.assignment import read_assignment
+from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Instruction, Machine
+from tests.scheduler.state.test_groups import Life, binds, told
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+
+
+class Railed(Life):
+    """Nodes whose PFs are on networks of any names."""
+
+    def node(self, name: str, *networks: str, vfs: int = 1, **down: bool) -> None:
+        pfs = tuple(
+            self.make_pf(index, vfs, network=network, up=down.get(network, True))
+            for index, network in enumerate(networks)
+        )
+        self.machine.nodes(Changed(Identity(name), self.make_node(name, pfs)), self.now)
+
+    def job(self, count: int, rails: str, request: object, **fields: object) -> None:
+        group = json.dumps({"name": "train", "min": count, "rails": rails, **fields})
+        self.see(*(self.member(f"m{number}", group, request=request) for number in range(count)))
+
+
+@pytest.fixture
+def railed(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Railed:
+    return Railed(machine, make_node, make_pf, make_pod)
+
+
+def _networks(instructions: list[Instruction]) -> dict[str, list[str]]:
+    """Return the networks of each bound member's interfaces, in their order."""
+    return {one.pod_info.pod.metadata.name: _of(one) for one in binds(instructions)}
+
+
+def _of(decision: Bind) -> list[str]:
+    return [vf.network for vf in read_assignment(decision.annotations[names.ASSIGNMENT]).vfs]
+
+
+def test_interface_k_lies_on_the_kth_network_of_its_node(railed: Railed) -> None:
+    """In natural order of the names, whatever the order of the PFs, and counting networks that are down."""
+    railed.node("n1", "rail10", "rail2", "rail1")
+    railed.node("n2", "rail1", "rail2", "rail10", rail1=False)
+    railed.job(2, "index", [{}, {}, {}])
+    assert _networks(railed.work()) == {name: ["rail1", "rail2", "rail10"] for name in ("m0", "m1")}
+
+
+def test_a_network_that_is_down_keeps_its_number(railed: Railed) -> None:
+    """The next one does not move up: a member with a rate on it fits nowhere."""
+    railed.node("n1", "rail1", "rail2", rail1=False)
+    railed.job(1, "index", [{"min_tx_rate": 1000}, {}])
+    (message,) = told(railed.work()).values()
+    assert message.endswith("1 no PF of the requested network, name, link type or rate.")
+
+
+def test_interface_k_of_all_members_lies_on_one_network(railed: Railed) -> None:
+    """Each node alone would allow more; the group needs what all nodes have in common."""
+    railed.node("n1", "rail0", "rail1", vfs=1)
+    railed.node("n2", "rail1", "rail2", vfs=1)
+    railed.job(2, "same", [{}])
+    assert _networks(railed.work()) == {"m0": ["rail1"], "m1": ["rail1"]}
+
+
+def test_a_group_without_a_common_network_waits(railed: Railed) -> None:
+    """It would fit if its members' interfaces might lie on different networks."""
+    railed.node("n1", "rail0")
+    railed.node("n2", "rail1")
+    railed.job(2, "same", [{}])
+    assert binds(railed.work()) == []
+    railed.node("n3", "rail0")
+    assert _networks(railed.work(1.0)) == {"m0": ["rail0"], "m1": ["rail0"]}
+
+
+def test_the_kth_interface_gets_the_kth_network_where_there_are_enough(railed: Railed) -> None:
+    """Each interface has a network of its own, in natural order."""
+    railed.node("n1", "rail2", "rail1", vfs=4)
+    railed.node("n2", "rail1", "rail2", vfs=4)
+    railed.job(2, "same", [{}, {}])
+    assert _networks(railed.work()) == {name: ["rail1", "rail2"] for name in ("m0", "m1")}
+
+
+def test_what_a_member_names_itself_holds(railed: Railed) -> None:
+    """Its network is that of the interface; beside it placement goes on."""
+    railed.node("n1", "rail0", "rail1", vfs=4)
+    railed.node("n2", "rail0", "rail1", vfs=4)
+    railed.job(2, "same", [{"network": "rail1"}, {}])
+    found = _networks(railed.work())
+    assert [networks[0] for networks in found.values()] == ["rail1", "rail1"]
+    assert len({networks[1] for networks in found.values()}) == 1
+
+
+def test_a_later_member_joins_the_rails_of_those_that_are_placed(railed: Railed) -> None:
+    """Another network with room does not serve."""
+    railed.node("n1", "rail0", "rail1")
+    railed.job(1, "same", [{}])
+    made = binds(railed.work())
+    assert [_of(one) for one in made] == [["rail0"]]
+    railed.bound(*made)
+    group = json.dumps({"name": "train", "min": 1, "rails": "same"})
+    railed.see(railed.member("late", group, request=[{}]))
+    assert binds(railed.work()) == []
+    railed.node("n2", "rail1", "rail0")
+    assert _networks(railed.work(1.0)) == {"late": ["rail0"]}

@@ -1,0 +1,173 @@
+"""Groups and topology domains: one value of a node label for all members, the smallest domain that holds the group."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.inventory import Pf
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+from tests.scheduler.state.test_groups import Life, binds, changed, told
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+RACK, LEAF = "topology.kubernetes.io/rack", "network.topology.nvidia.com/leaf"
+
+
+class Racks(Life):
+    """Nodes in racks, each with as many VFs as one member wants."""
+
+    def rack(self, rack: str, count: int, leaf: str = "", vfs: int = 2, **labels: str) -> None:
+        for number in range(count):
+            own = {RACK: rack, **labels} | ({LEAF: leaf} if leaf else {})
+            self.nodes(f"{rack}{leaf}-{labels.get('zone', '')}{number}", labels=own, vfs=vfs)
+
+    def job(self, count: int, least: int = 0, **fields: Any) -> list[Pod]:
+        group = json.dumps({"name": "train", "min": least or count, **fields})
+        members = [self.member(f"m{number}", group) for number in range(count)]
+        self.see(*members)
+        return members
+
+    def placed(self, later_s: float = 0.0) -> list[str]:
+        """Do all that is due; return the nodes of those that are bound, without their numbers."""
+        made = binds(self.work(later_s))
+        self.last = made
+        return sorted(one.assigned.node.rpartition("-")[0] for one in made)
+
+
+@pytest.fixture
+def racks(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Racks:
+    return Racks(machine, make_node, make_pf, make_pod)
+
+
+def test_all_members_share_the_value_of_the_label(racks: Racks) -> None:
+    """The cluster has room enough, and no rack has: nobody is placed, and the members are told where most would be."""
+    racks.rack("a", 2)
+    racks.rack("b", 3)
+    racks.nodes("loose")
+    racks.job(4, within=RACK)
+    instructions = racks.work()
+    assert binds(instructions) == []
+    assert set(told(instructions).values()) == {
+        f"group train: 3 of 4 members fit in {RACK} 'b', where the most do: 0/6 nodes are available for the 4th: "
+        "3 node(s) were outside the group's topology domain, 3 not enough free RDMA VFs."
+    }
+    racks.rack("c", 4)
+    assert racks.placed(1.0) == ["c"] * 4
+
+
+def test_the_smallest_domain_that_holds_the_whole_group_is_taken(racks: Racks) -> None:
+    """The larger one stays free for a larger group; free cpu is not what counts."""
+    racks.rack("large", 6)
+    racks.rack("cpus", 5, vfs=1)
+    racks.rack("small", 3)
+    racks.job(3, within=RACK)
+    assert racks.placed() == ["small"] * 3
+
+
+def test_a_domain_holds_as_many_members_as_its_vfs_allow(racks: Racks) -> None:
+    """Three nodes for two members each are a smaller domain than two nodes for four each."""
+    racks.rack("wide", 2, vfs=8)
+    racks.rack("small", 3, vfs=4)
+    racks.job(6, within=RACK)
+    assert racks.placed() == ["small"] * 6
+
+
+def test_racks_of_one_name_in_different_zones_are_counted_apart(racks: Racks) -> None:
+    """Together they would be the smaller domain, and hold nobody."""
+    racks.rack("1", 2, zone="x")
+    racks.rack("1", 3, zone="y")
+    racks.rack("2", 6, zone="y")
+    racks.job(3, within="zone", prefer=[RACK])
+    assert racks.placed() == ["1"] * 3
+
+
+def test_a_group_that_fits_nowhere_as_a_whole_starts_with_as_many_as_it_needs(racks: Racks) -> None:
+    """In the domain that holds the most."""
+    racks.rack("a", 2)
+    racks.rack("b", 3)
+    racks.job(4, least=2, within=RACK)
+    assert racks.placed() == ["b"] * 3
+
+
+def test_the_narrowest_level_on_which_one_domain_holds_the_group_is_taken(racks: Racks) -> None:
+    """A leaf if one does, else a rack, else any nodes: what is preferred is not required."""
+    racks.rack("r", 2, leaf="l1")
+    racks.rack("r", 2, leaf="l2")
+    racks.rack("s", 3, leaf="l3")
+    racks.job(3, prefer=[LEAF, RACK])
+    assert racks.placed() == ["sl3"] * 3
+    racks.see(*(racks.member(group=json.dumps({"name": "b", "min": 4, "prefer": [LEAF, RACK]})) for _ in range(4)))
+    assert racks.placed() == ["rl1", "rl1", "rl2", "rl2"]
+
+
+def test_what_is_preferred_keeps_nobody_from_starting(racks: Racks) -> None:
+    """Without a domain that is large enough the whole cluster serves."""
+    racks.rack("a", 2)
+    racks.rack("b", 2)
+    racks.job(4, prefer=[RACK])
+    assert racks.placed() == ["a", "a", "b", "b"]
+
+
+def test_names_of_racks_repeat(racks: Racks) -> None:
+    """A domain is its label's value and those of all wider levels: rack 1 of one zone is not rack 1 of another."""
+    racks.rack("1", 2, zone="x")
+    racks.rack("1", 2, zone="y")
+    racks.job(3, within="zone", prefer=[RACK])
+    assert racks.placed() == []
+    racks.rack("2", 1, zone="y")
+    racks.work(1.0)
+    assert {one.node.partition("-")[2][0] for one in racks.machine.cache.assigned_pods()} == {"y"}
+
+
+def test_a_later_member_joins_the_domain_of_those_that_are_placed(racks: Racks) -> None:
+    """It waits for room there rather than go elsewhere."""
+    racks.rack("a", 2)
+    racks.rack("b", 5)
+    members = racks.job(2, within=RACK)
+    assert racks.placed() == ["a", "a"]
+    racks.bound(*racks.last)
+    late = racks.member("late", members[0].annotations["mooring.dev/group"])
+    racks.see(late)
+    assert racks.placed() == []
+    racks.rack("a", 3)
+    assert racks.placed(1.0) == ["a"]
+
+
+def test_a_member_that_comes_again_joins_the_leaf_that_the_others_share(racks: Racks) -> None:
+    """What was preferred holds for it too, as long as there is room."""
+    racks.rack("r", 2, leaf="l1")
+    racks.rack("r", 5, leaf="l2")
+    members = racks.job(2, prefer=[LEAF])
+    assert racks.placed() == ["rl1", "rl1"]
+    bound = racks.bound(*racks.last)
+    racks.gone(bound[0])
+    racks.see(racks.member("again", members[0].annotations["mooring.dev/group"]))
+    assert racks.placed(1.0) == ["rl1"]
+
+
+def test_when_no_member_is_placed_the_domain_is_chosen_again(racks: Racks) -> None:
+    """The group begins anew, domain included."""
+    racks.rack("a", 2)
+    racks.rack("b", 3)
+    racks.job(2, within=RACK)
+    assert racks.placed() == ["a", "a"]
+    for pod in racks.bound(*racks.last):
+        racks.see(changed(pod, status={"phase": "Failed"}))
+    racks.see(racks.make_pod("taken", [{}, {}], spec={"nodeSelector": {RACK: "a"}}))
+    racks.work(1.0)
+    racks.job(2, within=RACK)
+    assert racks.placed(1.0) == ["b", "b"]
+
+
+def test_a_pod_groups_topology_is_required(racks: Racks) -> None:
+    """Its one key is the label that all members share."""
+    racks.rack("a", 2)
+    racks.rack("b", 3)
+    racks.pod_group(schedulingPolicy={"gang": {"minCount": 3}}, schedulingConstraints={"topology": [{"key": RACK}]})
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    racks.see(*(racks.member(f"m{number}", "", spec=spec) for number in range(3)))
+    assert racks.placed() == ["b"] * 3

@@ -1,0 +1,460 @@
+"""Groups through the machine: all of what is needed is placed in one decision, or nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.binding_outcome import BOUND, Outcome
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
+from scheduler.state.machine import Instruction, Machine, Report
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+HINT = (
+    "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
+)
+
+
+class Life:
+    """A machine and what happens to it; ``now`` is the time of each event."""
+
+    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+        self.machine, self.make_node, self.make_pf, self.make_pod = machine, make_node, make_pf, make_pod
+        self.now = 0.0
+
+    def nodes(self, *names: str, vfs: int = 2, **fields: Any) -> None:
+        for name in names:
+            node = self.make_node(name, (self.make_pf(vfs=vfs),), **fields)
+            self.machine.nodes(Changed(Identity(name), node), self.now)
+
+    def remove_node(self, name: str) -> None:
+        self.machine.nodes(Removed(Identity(name)), self.now)
+
+    def member(self, name: str = "", group: str = '{"name":"train","min":3}', **fields: Any) -> Pod:
+        """Make a pod of the group that wants two VFs, which is all that a node has."""
+        annotations = {names.GROUP: group} if group else {}
+        fields.setdefault("request", [{}, {}])
+        return self.make_pod(name, annotations=annotations, **fields)
+
+    def see(self, *pods: Pod) -> list[Instruction]:
+        return [one for pod in pods for one in self.machine.pods(Changed(_identity(pod), pod), self.now)]
+
+    def gone(self, *pods: Pod) -> None:
+        for pod in pods:
+            self.machine.pods(Removed(_identity(pod)), self.now)
+
+    def pod_group(self, name: str = "train", **spec: Any) -> None:
+        item = msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, PodGroup)
+        self.machine.see(PodGroup, Changed(Identity(name, "default"), item), self.now)
+
+    def work(self, later_s: float = 0.0) -> list[Instruction]:
+        """Let time pass, and do all that is due."""
+        self.now += later_s
+        found = self.machine.tick(self.now)
+        while (instructions := self.machine.step(self.now)) is not None:
+            found += instructions
+            self.machine.check()
+        return found + self.machine.tick(self.now)
+
+    def bound(self, *decisions: Bind) -> list[Pod]:
+        """Let Bindings succeed, and the watch show them."""
+        pods = [as_bound(one) for one in decisions]
+        for decision, pod in zip(decisions, pods, strict=True):
+            self.machine.finished(decision, BOUND, self.now)
+            self.see(pod)
+        return pods
+
+
+def _identity(pod: Pod) -> Identity:
+    return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+
+def as_bound(decision: Bind) -> Pod:
+    document = msgspec.to_builtins(decision.pod_info.pod)
+    document["spec"]["nodeName"] = decision.assigned.node
+    document["metadata"]["annotations"] = {**decision.pod_info.pod.annotations, **decision.annotations}
+    return msgspec.convert(document, Pod)
+
+
+def changed(pod: Pod, **fields: Any) -> Pod:
+    """Return a pod with other fields in its metadata or its status."""
+    document = msgspec.to_builtins(pod)
+    for section, values in fields.items():
+        document[section] |= values
+    return msgspec.convert(document, Pod)
+
+
+def binds(instructions: list[Instruction]) -> list[Bind]:
+    return [one for one in instructions if isinstance(one, Bind)]
+
+
+def told(instructions: list[Instruction]) -> dict[str, str]:
+    """Return what waiting pods are told, by name."""
+    return {
+        one.pod.metadata.name: one.message
+        for one in instructions
+        if isinstance(one, Report) and one.reason == "Unschedulable"
+    }
+
+
+@pytest.fixture
+def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
+    return Life(machine, make_node, make_pf, make_pod)
+
+
+def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
+    """One decision gives all Binds, each with its VFs."""
+    life.nodes("n1", "n2", "n3")
+    life.see(*(life.member() for _ in range(3)))
+    instructions = life.work()
+    assert sorted(one.assigned.node for one in binds(instructions)) == ["n1", "n2", "n3"]
+    assert all(names.ASSIGNMENT in one.annotations for one in binds(instructions))
+    assert told(instructions) == {}
+
+
+def test_a_group_of_which_too_few_fit_has_nobody_bound_and_reserves_nothing(life: Life) -> None:
+    """All members are told the same, counted in members and nodes; another pod gets the room."""
+    life.nodes("n1", "n2")
+    members = [life.member(f"m{number}") for number in range(4)]
+    life.see(*members)
+    instructions = life.work()
+    message = "group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd: 2 not enough free RDMA VFs."
+    assert binds(instructions) == []
+    assert told(instructions) == dict.fromkeys(("m0", "m1", "m2", "m3"), message)
+    life.see(life.make_pod("alone", [{}]))
+    (other,) = binds(life.work())
+    assert other.pod_info.pod.metadata.name == "alone"
+    life.nodes("n3", "n4")
+    assert len(binds(life.work(1.0))) == 3
+
+
+def test_an_incomplete_group_waits_without_a_try_and_says_so_when_it_is_quiet(life: Life) -> None:
+    """Members are told once, not once for each that comes; the message hints at the usual causes."""
+    life.nodes("n1", "n2", "n3")
+    life.see(life.member("m0"), life.member("m1"))
+    assert life.work() == []
+    assert life.machine.next_due() == 3.0
+    message = f"group train: 2 of at least 3 members exist ({HINT})"
+    assert told(life.work(3.0)) == {"m0": message, "m1": message}
+    assert life.work(100.0) == []
+    life.see(life.member("m2"))
+    assert len(binds(life.work())) == 3
+
+
+def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -> None:
+    """The surplus is told, and placed once there is room."""
+    life.nodes("n1", "n2", "n3", "n4")
+    life.see(*(life.member() for _ in range(6)))
+    instructions = life.work()
+    assert len(binds(instructions)) == 4
+    (message,) = set(told(instructions).values())
+    assert message == (
+        "group train: at least as many members as it needs are placed, this one is not: "
+        "0/4 nodes are available: 4 not enough free RDMA VFs."
+    )
+    life.bound(*binds(instructions))
+    life.nodes("n5")
+    assert len(binds(life.work(1.0))) == 1
+
+
+def test_two_groups_that_need_the_whole_cluster_do_not_share_it(life: Life) -> None:
+    """The first is placed as a whole, the other waits as a whole: nobody holds a half and waits for ever."""
+    life.nodes("n1", "n2", "n3")
+    other = '{"name":"other","min":3}'
+    for _ in range(3):
+        life.see(life.member(), life.member(group=other))
+    placed = binds(life.work())
+    assert len({one.pod_info.membership.key for one in placed if one.pod_info.membership}) == 1
+    assert len(placed) == 3
+    life.gone(*life.bound(*placed))
+    assert len(binds(life.work(1.0))) == 3
+
+
+def test_members_count_by_uid(life: Life) -> None:
+    """A gated one does not count, one that failed does not; one that succeeded does while another one is placed."""
+    life.nodes("n1", "n2", "n3", "n4")
+    life.see(life.member(), life.member(), life.member(spec={"schedulingGates": [{"name": "g"}]}))
+    life.see(life.member(status={"phase": "Succeeded"}), life.member(status={"phase": "Failed"}))
+    assert binds(life.work()) == []
+    (message,) = set(told(life.work(3.0)).values())
+    assert message == f"group train: 2 of at least 3 members exist, 1 have scheduling gates ({HINT})"
+    life.see(life.member())
+    first, second, _ = life.bound(*binds(life.work()))
+    life.see(changed(first, status={"phase": "Succeeded"}), changed(second, status={"phase": "Succeeded"}))
+    life.see(life.member("late"))
+    assert [one.pod_info.pod.metadata.name for one in binds(life.work())] == ["late"]
+
+
+def test_when_no_member_is_placed_the_group_begins_anew(life: Life) -> None:
+    """Those that have succeeded count no longer."""
+    life.nodes("n1", "n2", "n3", "n4")
+    life.see(*(life.member() for _ in range(3)))
+    for pod in life.bound(*binds(life.work())):
+        life.see(changed(pod, status={"phase": "Succeeded"}))
+    life.see(life.member(), life.member())
+    assert binds(life.work(1.0)) == []
+    life.see(life.member())
+    assert len(binds(life.work(1.0))) == 3
+
+
+def test_a_member_that_comes_again_joins_the_placed_ones(life: Life) -> None:
+    """One of three is deleted, its successor has another uid: it is placed alone."""
+    life.nodes("n1", "n2", "n3")
+    life.see(*(life.member() for _ in range(3)))
+    first, *_ = life.bound(*binds(life.work()))
+    life.gone(first)
+    life.see(life.member("again"))
+    assert [one.pod_info.pod.metadata.name for one in binds(life.work(1.0))] == ["again"]
+
+
+def test_the_rest_of_a_half_bound_group_comes_before_all_others_of_its_priority(life: Life) -> None:
+    """A new leader finds two of three bound: an older pod that could take the room is decided about after it."""
+    life.nodes("n1", "n2", "n3")
+    older = life.make_pod("older", [{}, {}])
+    life.see(*(life.member(node=name) for name in ("n1", "n2")))
+    rest = life.member("rest")
+    life.see(older, rest)
+    for node, pod in (("n1", 0), ("n2", 1)):
+        assert life.machine.cache.assigned(f"uid-{pod + 1}") is not None, node
+    assert next(one.pod_info.pod.metadata.name for one in binds(life.work())) == "rest"
+
+
+def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None:
+    """How many are placed, how many are still needed, and why they do not fit."""
+    life.nodes("n1", "n2")
+    life.see(*(_claiming(life.member(node=name), name) for name in ("n1", "n2")))
+    life.see(life.member("rest"))
+    assert told(life.work()) == {
+        "rest": "group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
+        "0/2 nodes are available for the 1st: 2 not enough free RDMA VFs."
+    }
+
+
+def _claiming(pod: Pod, node: str) -> Pod:
+    vfs = [
+        {"pf": "pf0", "vf": vf, "pci": f"0000:04:00.{vf + 2}", "link": "ethernet", "network": "rail0"} for vf in (0, 1)
+    ]
+    text = msgspec.json.encode({"v": 1, "uid": pod.metadata.uid, "node": node, "vfs": vfs}).decode()
+    return changed(pod, metadata={"annotations": {**pod.annotations, names.ASSIGNMENT: text}})
+
+
+def test_a_refused_binding_lets_the_rest_come_again_after_a_while(life: Life) -> None:
+    """The others stay; the one that was refused waits, and is tried again."""
+    life.nodes("n1", "n2", "n3")
+    life.see(*(life.member(f"m{number}") for number in range(3)))
+    first, *others = binds(life.work())
+    life.bound(*others)
+    name = first.pod_info.pod.metadata.name
+    refused = life.machine.finished(first, Outcome("forbidden", "a webhook"), life.now)
+    assert told(refused) == {name: "binding forbidden: a webhook"}
+    assert binds(life.work()) == []
+    (again,) = binds(life.work(1.0))
+    assert again.pod_info.pod.metadata.name == name
+
+
+def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life) -> None:
+    """One second, two, four, up to ten, as a pod does; a Binding that succeeds ends that."""
+    life.nodes("n1", "n2", "n3")
+    life.see(*(life.member() for _ in range(3)))
+    waits = []
+    for _ in range(6):
+        for decision in binds(life.work()):
+            life.machine.finished(decision, Outcome("forbidden", "a webhook"), life.now)
+        due = life.machine.next_due()
+        assert due is not None
+        waits.append(due - life.now)
+        life.now = due
+    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: Life) -> None:
+    """All waiting members are told the same."""
+    life.nodes("n1", "n2", "n3")
+    life.see(life.member("m0"), life.member("m1"), life.member("m2", '{"name":"train","min":2}'))
+    message = "group train: its waiting members differ in annotation 'mooring.dev/group'"
+    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1", "m2"), message)
+    foreign = '{"name":"mixed","min":1}'
+    life.see(life.member("f0", foreign), life.member("f1", foreign, spec={"schedulerName": "other"}))
+    assert told(life.work(3.0)) == {"f0": "group mixed: 1 of its waiting pods name another scheduler"}
+
+
+def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
+    """Until it exists its members wait and are told; when it comes they are decided about."""
+    life.nodes("n1", "n2")
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
+    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), "group train: its PodGroup does not exist")
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
+    assert len(binds(life.work())) == 2
+
+
+def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
+    """The label of scheduler-plugins names a PodGroup of scheduling.x-k8s.io."""
+    life.nodes("n1", "n2")
+    labelled = {"labels": {names.POD_GROUP_LABEL: "train"}}
+    life.see(*(life.member(f"m{number}", "", metadata=labelled) for number in range(2)))
+    life.pod_group(schedulingPolicy={"basic": {}})
+    assert binds(life.work()) == []
+    document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
+    item = msgspec.convert(document, CoschedulingPodGroup)
+    life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    assert len(binds(life.work())) == 2
+
+
+def test_the_priority_of_a_pod_group_is_its_members(life: Life) -> None:
+    """A group of higher priority is decided about before an older pod."""
+    life.nodes("n1")
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, priority=5)
+    life.see(life.make_pod("older", [{}, {}]), life.member("m", "", spec=spec))
+    assert [one.pod_info.pod.metadata.name for one in binds(life.work())] == ["m"]
+
+
+def test_anti_affinity_among_members_counts(life: Life) -> None:
+    """Each member is placed beside those before it: one on a node, and no group where there are too few nodes."""
+    life.nodes("n1", "n2", vfs=8)
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": "train"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    fields: dict[str, Any] = {"metadata": {"labels": {"job": "train"}}, "spec": {"affinity": apart}}
+    for name in ("n1", "n2"):
+        life.nodes(name, vfs=8, labels={"kubernetes.io/hostname": name})
+    life.see(*(life.member(**fields) for _ in range(3)))
+    assert binds(life.work()) == []
+    life.nodes("n3", vfs=8, labels={"kubernetes.io/hostname": "n3"})
+    assert sorted(one.assigned.node for one in binds(life.work(1.0))) == ["n1", "n2", "n3"]
+
+
+def test_members_of_different_sizes_are_placed_in_more_than_one_order(life: Life) -> None:
+    """In the order of their indexes the small one would take a part of the room that only the large one needs."""
+    life.nodes("n1")
+    life.nodes("n2", allocatable={"cpu": "4"})
+    for name, cpu in (("m0", "3"), ("m1", "8")):
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        life.see(life.member(name, '{"name":"train","min":2}', request=None, spec={"containers": [container]}))
+    placed = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(life.work())}
+    assert placed == {"m0": "n2", "m1": "n1"}
+
+
+def test_a_foreign_pod_between_portions_counts_for_rules_about_other_pods(life: Life) -> None:
+    """It comes to a node without a member, and keeps the members off its whole zone."""
+    for zone in ("a", "b"):
+        for number in range(21):
+            life.nodes(f"{zone}{number}", labels={"zone": zone})
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    group = '{"name":"train","min":20}'
+    life.see(*(life.member(f"m{number}", group, spec={"affinity": apart}) for number in range(20)))
+    assert life.machine.step(0.0) == []
+    used = {one.node for one in life.machine.cache.assigned_pods()}
+    spare = next(f"a{number}" for number in range(21) if f"a{number}" not in used)
+    assert any(node.startswith("a") for node in used)
+    life.see(life.make_pod("noisy", node=spare, metadata={"labels": {"app": "noisy"}}))
+    assert {one.assigned.node[0] for one in binds(life.work())} == {"b"}
+
+
+def _many(life: Life, count: int) -> list[Pod]:
+    members = [life.member(f"m{number}", f'{{"name":"train","min":{count}}}') for number in range(count)]
+    life.see(*members)
+    return members
+
+
+def test_a_large_group_is_decided_in_portions_and_nobody_else_meanwhile(life: Life) -> None:
+    """Between two steps the members that were tried are in the cache, and none of them is told or bound."""
+    life.nodes(*(f"n{number}" for number in range(40)))
+    _many(life, 40)
+    life.see(life.make_pod("alone", [{}, {}]))
+    found = [life.machine.step(0.0) for _ in range(3)]
+    assert [one and len(binds(one)) for one in found] == [[], [], 40]
+    assert life.machine.step(0.0) is not None
+    life.machine.check()
+
+
+def test_a_node_that_goes_between_portions_takes_only_its_member_along(life: Life) -> None:
+    """The member is placed elsewhere; had there been no other node, nobody would be placed."""
+    for spare, expected in ((1, 20), (0, 0)):
+        machine = life.machine = Machine("mooring")
+        life.nodes(*(f"n{number}" for number in range(20 + spare)))
+        _many(life, 20)
+        assert machine.step(0.0) == []
+        machine.check()
+        first = next(iter(machine.cache.assigned_pods())).node
+        life.remove_node(first)
+        instructions = life.work()
+        nodes = {one.assigned.node for one in binds(instructions)}
+        assert len(nodes) == expected
+        assert first not in nodes
+        assert len(list(machine.cache.assigned_pods())) == expected
+
+
+def test_a_node_that_loses_its_vfs_between_portions_is_looked_at_again(life: Life) -> None:
+    """What was tried there does not stand."""
+    life.nodes(*(f"n{number}" for number in range(20)))
+    _many(life, 20)
+    assert life.machine.step(0.0) == []
+    life.nodes(next(iter(life.machine.cache.assigned_pods())).node, vfs=1)
+    assert binds(life.work()) == []
+    assert list(life.machine.cache.assigned_pods()) == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed", "bound elsewhere"])
+def test_a_member_that_goes_or_changes_between_portions_ends_the_decision(life: Life, how: str) -> None:
+    """What was tried is taken off; the group is decided about again, if it is still complete."""
+    life.nodes(*(f"n{number}" for number in range(21)))
+    members = _many(life, 20)
+    assert life.machine.step(0.0) == []
+    tried = next(iter(life.machine.cache.assigned_pods()))
+    pod = next(one for one in members if one.metadata.uid == tried.uid)
+    if how == "deleted":
+        life.gone(pod)
+        assert list(life.machine.cache.assigned_pods()) == []
+        life.see(life.member("other", '{"name":"train","min":20}'))
+        assert len(binds(life.work())) == 20
+    elif how == "changed":
+        life.see(changed(pod, metadata={"annotations": {**pod.annotations, names.REQUEST: "[{}]"}}))
+        assert list(life.machine.cache.assigned_pods()) == []
+        assert sorted(len(one.pod_info.interfaces) for one in binds(life.work())) == [1] + [2] * 19
+    else:
+        life.see(changed(pod, spec={"nodeName": "n20"}))
+        assert [one.uid for one in life.machine.cache.assigned_pods()] == [tried.uid]
+        assert len(binds(life.work())) == 19
+
+
+def test_our_own_status_writes_do_not_end_a_decision(life: Life) -> None:
+    """A condition on a member that is being decided about changes nothing of what it asks for."""
+    life.nodes(*(f"n{number}" for number in range(20)))
+    members = _many(life, 20)
+    assert life.machine.step(0.0) == []
+    for pod in members:
+        life.see(changed(pod, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]}))
+    assert len(binds(life.machine.step(0.0) or [])) == 20
+
+
+def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:
+    """Which VFs were free the longest is as it was."""
+    life.nodes("n1", "n2")
+    first = life.make_pod("first", [{}])
+    life.see(first)
+    life.gone(*life.bound(*binds(life.work())))
+    before = {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")}
+    life.see(*(life.member() for _ in range(3)))
+    assert binds(life.work(5.0)) == []
+    assert {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")} == before
+
+
+def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life) -> None:
+    """Its end was missed while the watch was cut."""
+    life.nodes("n1", "n2", "n3")
+    placed, over = life.member(node="n1"), life.member(status={"phase": "Succeeded"})
+    life.see(placed, over)
+    list(life.machine.event_handlers.keeping(Pod, [_identity(placed)], life.now))
+    life.see(life.member())
+    assert binds(life.work()) == []
+    assert life.machine.pending_groups.by_pod.of(over.metadata.uid) is None
