@@ -23,7 +23,15 @@ from scheduler.cycle.cluster_filters import (
     requeue_on,
     volume_filters,
 )
-from scheduler.cycle.decisions import Bind, Decision, Sign, Unschedulable, Why, annotations_of, validate_annotations
+from scheduler.cycle.decisions import (
+    Bind,
+    Decision,
+    SignAssignment,
+    Unschedulable,
+    Why,
+    annotations_of,
+    validate_annotations,
+)
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
@@ -88,7 +96,7 @@ class SchedulingCycle:
         nominated_pods: NominatedPods,
         preemption: Preemption,
         named: int = _NAMED,
-        sign: Sign | None = None,
+        sign: SignAssignment | None = None,
     ) -> None:
         self._sign = sign
         self._cache = cache
